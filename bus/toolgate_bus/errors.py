@@ -1,0 +1,58 @@
+"""What can go wrong, and what to do about it: the whole tree.
+
+- ToolgateError
+  - ConfigError      the user's file or option is wrong: say so and stop
+  - NoServer         no bus to join: start one or name one
+  - CodecError       bytes from elsewhere are bad: count, acknowledge, drop; never raise into a loop
+  - TransportError   the bus did not do it: try again later
+    - BusDown        there is no connection now: rule by `on_bus_down`
+    - OutcomeUnknown the command may or may not have run: only repeat what is idempotent by key
+"""
+
+from typing import Literal
+
+__all__ = [
+    "BadReason",
+    "BusDown",
+    "CodecError",
+    "ConfigError",
+    "NoServer",
+    "OutcomeUnknown",
+    "ToolgateError",
+    "TransportError",
+]
+
+BadReason = Literal["malformed", "oversize", "version", "forged", "unsolicited", "no_key"]
+"""Why bytes were refused; the `reason` label of the counters, so the set is closed."""
+
+
+class ToolgateError(Exception):
+    """Whatever Toolgate raises on purpose."""
+
+
+class ConfigError(ToolgateError):
+    """A configuration or option is wrong; the message names the field and what it allows."""
+
+
+class NoServer(ToolgateError):  # noqa: N818 - it is a state of the world, not a fault
+    """No bus is named and none is running."""
+
+
+class CodecError(ToolgateError):
+    """Bytes from elsewhere that must be dropped and counted under `reason`."""
+
+    def __init__(self, reason: BadReason, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason: BadReason = reason
+
+
+class TransportError(ToolgateError):
+    """The bus did not do what was asked; trying again later may help."""
+
+
+class BusDown(TransportError):  # noqa: N818 - it is a state of the world, not a fault
+    """There is no connection to the bus at the moment."""
+
+
+class OutcomeUnknown(TransportError):  # noqa: N818 - as above
+    """The connection broke after the command was sent: it may have run."""
