@@ -1,0 +1,96 @@
+"""The `toolgate:` section of an orchestrator's config: how its calls are ruled on.
+
+One pydantic model, unknown keys refused by name. `Gate.open` takes the same fields as keywords.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.events import NAME_PATTERN
+
+__all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "explain"]
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class SchedulerLimits(_Config):
+    """What one scheduler may do, whatever it says of itself."""
+
+    max_priority: int | None = None
+    """Verdicts above this priority are lowered to it, and counted."""
+    can_modify: tuple[str, ...] | None = None
+    """Tools that its modifies may name; None allows any available tool."""
+
+
+class RedactConfig(_Config):
+    """What must not leave this process: values travel as placeholders instead."""
+
+    fields: tuple[str, ...] = ()
+    """Argument names, at any depth, compared without regard to case."""
+    patterns: tuple[str, ...] = ()
+    """Regular expressions; a string value in which one is found is redacted whole."""
+    max_chars: Annotated[int, Field(ge=16, le=65_536)] = 16_384
+    """Longer strings travel as placeholders, and the question is marked `truncated`."""
+
+    @field_validator("patterns")
+    @classmethod
+    def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        return patterns
+
+
+class ToolgateConfig(_Config):
+    """Where the bus is, who must answer, and how long to wait (DESIGN §4, defaults included)."""
+
+    redis: str | None = None
+    """URL of the server: `redis://`, `rediss://` or `unix://`; None looks for a running one."""
+    namespace: Name = "default"
+    agent: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    required: tuple[Name, ...] = ()
+    """Schedulers whose silence denies."""
+    shadow: tuple[Name, ...] = ()
+    """Schedulers whose verdicts are recorded and compared, never merged."""
+    schedulers: dict[Name, SchedulerLimits] = Field(default_factory=dict)
+    patience_ms: Annotated[int, Field(ge=1, le=600_000)] = 500
+    max_hold_s: Annotated[float, Field(gt=0, le=86_400)] = 900.0
+    verify: bool = True
+    on_bus_down: Literal["continue", "deny"] | None = None
+    """None: deny where a scheduler is required, else continue."""
+    keys: Path | None = None
+    """YAML file, scheduler name to hexadecimal key: verdicts must be signed."""
+    redact: RedactConfig = RedactConfig()
+
+    @field_validator("required", "shadow")
+    @classmethod
+    def _no_in_process(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if "in-process" in names:
+            raise ValueError("'in-process' names the hooks of this process; it is always heard")
+        return names
+
+
+def explain(error: ValidationError, where: str) -> ConfigError:
+    """One line per wrong field, each by its name, without the values (they may be secrets)."""
+    lines = [
+        f"{where}: {'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}" for fault in error.errors()
+    ]
+    return ConfigError("\n".join(lines))
+
+
+def parse(config: Any, where: str = "toolgate") -> ToolgateConfig:
+    """Read the section; raises ConfigError that names each wrong field."""
+    try:
+        return ToolgateConfig.model_validate(config or {})
+    except ValidationError as error:
+        raise explain(error, where) from None
