@@ -16,6 +16,7 @@ __all__ = [
     "Continue",
     "Decision",
     "Deny",
+    "Failed",
     "Heard",
     "Hold",
     "Modify",
@@ -116,7 +117,19 @@ class Hold(_Event):
     priority: Priority | None = None
 
 
+class Failed(_Event):
+    """The scheduler could not decide: it raised, or gave no verdict. A worker says so, no author does.
+
+    It counts exactly as silence does (DESIGN §4), only at once instead of at the end of patience.
+    """
+
+    action: Literal["failed"] = "failed"
+    reason: str | None = None
+    priority: Priority | None = None
+
+
 Verdict = Continue | Deny | Modify | AskUser | Hold
+"""What an author may answer."""
 
 Outcome = Literal["continue", "modify", "deny", "cancelled"]
 Why = Literal[
@@ -139,8 +152,8 @@ class Heard:
     """One verdict as the gate heard it."""
 
     scheduler: str
-    verdict: Verdict
-    priority: int
+    verdict: Verdict | Failed
+    priority: int = 0
     """The priority it counts with: the verdict's own, else the scheduler's, after the cap."""
     phase: Phase = "select"
     seconds: float = 0.0

@@ -1,0 +1,228 @@
+"""Events to bytes and back: versioned, bounded msgpack. The only importer of msgpack.
+
+A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
+An item is `[version, decision id (16 bytes), phase (0 select, 1 verify), body, signature or nil]`,
+its body a msgpack map. `bus/README.md` documents every field, with golden vectors.
+
+Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here
+while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, cast
+
+import msgpack
+from pydantic import Field, TypeAdapter, ValidationError
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_FRAME",
+    "MAX_ITEMS",
+    "MAX_NODES",
+    "MAX_QUESTION",
+    "MAX_STRING",
+    "MAX_VERDICT",
+    "VERSION",
+    "Item",
+    "frame",
+    "item",
+    "items",
+    "pack",
+    "packable",
+    "question",
+    "question_body",
+    "unpack",
+    "verdict",
+    "verdict_body",
+    "within_bounds",
+]
+
+VERSION: Final = 1
+MAX_QUESTION: Final = 256 * 1024
+MAX_VERDICT: Final = 64 * 1024
+MAX_STRING: Final = 64 * 1024
+MAX_ENTRIES: Final = 1024
+MAX_DEPTH: Final = 32
+MAX_NODES: Final = 10_000
+MAX_ITEMS: Final = 64
+MAX_FRAME: Final = MAX_ITEMS * MAX_VERDICT
+"""No frame may be longer; a sender closes a frame at 64 items or 64 KiB, whichever comes first."""
+
+ID_BYTES: Final = 16
+_PHASES: Final = ("select", "verify")
+
+_VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = TypeAdapter(
+    Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
+)
+_CONTINUE: Final = {"action": "continue"}
+_PLAIN_CONTINUE: Final = Continue()
+_CONTINUE_BODY: Final[bytes] = msgpack.packb(_CONTINUE)
+
+
+class Item(NamedTuple):
+    """One message of a frame, its body still undecoded."""
+
+    id: bytes
+    phase: int
+    body: bytes
+    mac: bytes | None
+
+
+# ---------------------------------------------------------------------------------- encoding
+
+
+def pack(value: Any) -> bytes:
+    """Any plain value as msgpack; raises CodecError for what msgpack cannot carry."""
+    try:
+        return cast("bytes", msgpack.packb(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise CodecError("malformed", type(error).__name__) from None
+
+
+def packable(value: Any) -> bool:
+    """Whether a value can travel at all."""
+    try:
+        msgpack.packb(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def question_body(fields: Mapping[str, Any]) -> bytes:
+    """The body of a question from the fields of ToolSelecting (without `id`)."""
+    return pack(fields)
+
+
+def verdict_body(answer: Verdict | Failed) -> bytes:
+    """The body of a verdict: its fields, without those that are None."""
+    if answer == _PLAIN_CONTINUE:
+        return _CONTINUE_BODY
+    return pack(answer.model_dump(exclude_none=True))
+
+
+def item(id: bytes, phase: int, body: bytes, mac: bytes | None = None) -> bytes:  # noqa: A002 - the wire's word
+    """One message, ready for a frame."""
+    return cast("bytes", msgpack.packb((VERSION, id, phase, body, mac)))
+
+
+def frame(packed: Sequence[bytes]) -> bytes:
+    """A frame of packed items: an array header before their bytes, nothing packed twice."""
+    count = len(packed)
+    header = bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
+    return header + b"".join(packed)
+
+
+# ---------------------------------------------------------------------------------- decoding
+
+
+def _no_extensions(_code: int, _data: bytes) -> Any:
+    raise ValueError("extension types are not part of the wire")
+
+
+def unpack(raw: bytes, limit: int = MAX_QUESTION) -> Any:
+    """One bounded msgpack value; raises CodecError (oversize, malformed)."""
+    if len(raw) > limit:
+        raise CodecError("oversize", f"{len(raw)} bytes, {limit} allowed")
+    try:
+        return msgpack.unpackb(
+            raw,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=MAX_STRING,
+            max_bin_len=min(limit, MAX_QUESTION),
+            max_array_len=MAX_ENTRIES,
+            max_map_len=MAX_ENTRIES,
+            max_ext_len=0,
+            ext_hook=_no_extensions,
+        )
+    except Exception as error:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: drop it
+        raise CodecError("malformed", type(error).__name__) from None
+
+
+def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
+    """Whether a decoded value is no deeper and no larger than allowed; never recurses."""
+    level = [value]
+    seen = 0
+    while level:
+        if depth < 0:
+            return False
+        depth -= 1
+        deeper: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                seen += len(node)
+                deeper.extend(child for child in node.values() if isinstance(child, (dict, list)))
+            elif isinstance(node, list):
+                seen += len(node)
+                deeper.extend(child for child in node if isinstance(child, (dict, list)))
+        if seen > nodes:
+            return False
+        level = deeper
+    return True
+
+
+def items(raw: bytes) -> list[Item | CodecError]:
+    """The items of a frame; a bad one stands as its error, so that the others still count.
+
+    Raises CodecError when the frame as a whole cannot be read.
+    """
+    unpacked = unpack(raw, MAX_FRAME)
+    if not isinstance(unpacked, list) or len(unpacked) > MAX_ITEMS:
+        raise CodecError("malformed", f"a frame is an array of at most {MAX_ITEMS} items")
+    return [_item(one) for one in unpacked]
+
+
+def _item(value: Any) -> Item | CodecError:
+    if not isinstance(value, list) or not value or type(value[0]) is not int:
+        return CodecError("malformed", "an item is an array that begins with its version")
+    if value[0] != VERSION:
+        return CodecError("version", f"version {value[0]}; this side speaks {VERSION}")
+    if len(value) != 5:
+        return CodecError("malformed", f"an item has 5 fields, not {len(value)}")
+    _, id_, phase, body, mac = value
+    well_formed = (
+        isinstance(id_, bytes)
+        and len(id_) == ID_BYTES
+        and phase in (0, 1)
+        and isinstance(body, bytes)
+        and (mac is None or isinstance(mac, bytes))
+    )
+    return (
+        Item(id_, phase, body, mac) if well_formed else CodecError("malformed", "a field has the wrong type")
+    )
+
+
+def verdict(body: bytes) -> Continue | Deny | Modify | AskUser | Hold | Failed:
+    """A verdict from its body; raises CodecError."""
+    if body == _CONTINUE_BODY:
+        return _PLAIN_CONTINUE
+    fields = unpack(body, MAX_VERDICT)
+    if not isinstance(fields, dict) or not within_bounds(fields):
+        raise CodecError("malformed", "a verdict is a map within the bounds")
+    try:
+        return _VERDICT.validate_python(fields)
+    except ValidationError as error:
+        raise CodecError("malformed", _first(error)) from None
+
+
+def question(entry: Item) -> ToolSelecting:
+    """A question from its item; raises CodecError."""
+    fields = unpack(entry.body, MAX_QUESTION)
+    if not isinstance(fields, dict) or not within_bounds(fields):
+        raise CodecError("malformed", "a question is a map within the bounds")
+    if fields.get("phase") != _PHASES[entry.phase]:
+        raise CodecError("malformed", "phase differs between item and body")
+    fields["id"] = entry.id.hex()
+    try:
+        return ToolSelecting.model_validate(fields)
+    except ValidationError as error:
+        raise CodecError("malformed", _first(error)) from None
+
+
+def _first(error: ValidationError) -> str:
+    # Only the first fault, and only its place and kind: formatting a million of them is an attack.
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, fault['loc']))[:100]}: {fault['type']}"

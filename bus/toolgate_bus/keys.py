@@ -1,0 +1,65 @@
+"""Names of the Redis keys (DESIGN §5): pure, so that both sides and the ACL files agree.
+
+`{…}` is the Cluster hash tag. One writer a stream wherever possible: the key names the sender.
+"""
+
+from typing import Final
+
+__all__ = ["SHARD", "Keys"]
+
+SHARD: Final = "0"
+"""The only shard for now; the key layout leaves room for more."""
+
+
+class Keys:
+    """All key names of one namespace."""
+
+    __slots__ = ("_ledger", "_ns", "_shard")
+
+    def __init__(self, namespace: str, shard: str = SHARD) -> None:
+        self._shard = f"tg:{{{namespace}:{shard}}}"
+        self._ns = f"tg:{{{namespace}}}"
+        self._ledger = f"tg:{{{namespace}:ledger}}"
+
+    def inbox(self, scheduler: str) -> str:
+        """Questions for a scheduler; written by orchestrators, read by its consumer group."""
+        return f"{self._shard}:in:{scheduler}"
+
+    def verdicts(self, orchestrator: str, scheduler: str) -> str:
+        """Verdicts of one scheduler for one orchestrator."""
+        return f"{self._shard}:out:{orchestrator}:{scheduler}"
+
+    def wake(self, orchestrator: str) -> str:
+        """Makes an orchestrator's blocked read return, so that it looks at the roster again."""
+        return f"{self._shard}:wake:{orchestrator}"
+
+    def facts(self, orchestrator: str) -> str:
+        """What happened in one orchestrator process."""
+        return f"{self._shard}:facts:{orchestrator}"
+
+    @property
+    def roster(self) -> str:
+        """Set of everyone who may be alive, as `kind:…` members."""
+        return f"{self._ns}:roster"
+
+    def member(self, member: str) -> str:
+        """Heartbeat of one roster member; expires."""
+        return f"{self._ns}:roster:{member}"
+
+    @property
+    def starts(self) -> str:
+        """Counter that orders starts in the namespace."""
+        return f"{self._ns}:roster-starts"
+
+    @property
+    def writers(self) -> str:
+        """Sorted set of the orchestrators whose facts are kept, by server time of the last beat."""
+        return f"{self._ns}:roster-facts"
+
+    def totals(self, scheduler: str) -> str:
+        """Hash of a scheduler's totals over all its replicas."""
+        return f"{self._ns}:roster-totals:{scheduler}"
+
+    def stored(self, key: str) -> str:
+        """One key of the shared store, in the ledger's slot."""
+        return f"{self._ledger}:{key}"

@@ -1,0 +1,67 @@
+"""Many verdicts, one ruling: a pure function of the set (DESIGN §4).
+
+Order and duplicates do not matter. Late verdicts, shadow verdicts, holds and invalid modifies are
+set aside before anything is compared. From one scheduler the most restrictive answer counts:
+deny > ask_user > modify > continue. Of several denies or modifies the highest priority stands
+first (tie: alphabetically first scheduler, then the digest of the body).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from toolgate_bus.events import Heard
+
+__all__ = ["Merged", "counts", "merge", "rank"]
+
+_RESTRICTIVE: Final = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What the verdicts come to."""
+
+    action: Literal["deny", "modify", "continue"]
+    winner: Heard | None = None
+    """The deny whose reason the LLM is told, or the modify that wins; None for continue."""
+    denies: tuple[Heard, ...] = ()
+    asks: tuple[Heard, ...] = ()
+    """Who wants a person asked, the highest priority first."""
+
+
+_NOTHING: Final = Merged("continue")
+
+
+def rank(heard: Heard) -> tuple[int, str, bytes]:
+    """Sort key: the highest priority first, then the scheduler's name, then the body's digest."""
+    return (-heard.priority, heard.scheduler, heard.digest)
+
+
+def counts(heard: Heard) -> bool:
+    """Whether a verdict may influence the outcome at all."""
+    return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in _RESTRICTIVE
+
+
+def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
+    """Reduce verdicts to one ruling; `modifies=False` is the verify phase, where none counts."""
+    standing: dict[str, Heard] = {}
+    for one in heard:
+        action = one.verdict.action
+        if action == "continue" or not counts(one) or (action == "modify" and not modifies):
+            continue
+        other = standing.get(one.scheduler)
+        if other is None or _order(one) < _order(other):
+            standing[one.scheduler] = one
+    if not standing:
+        return _NOTHING
+    ranked = sorted(standing.values(), key=rank)
+    denies = tuple(one for one in ranked if one.verdict.action == "deny")
+    asks = tuple(one for one in ranked if one.verdict.action == "ask_user")
+    if denies:
+        return Merged("deny", denies[0], denies, asks)
+    winner = next((one for one in ranked if one.verdict.action == "modify"), None)
+    return Merged("modify" if winner else "continue", winner, (), asks)
+
+
+def _order(heard: Heard) -> tuple[int, int, str, bytes]:
+    return (_RESTRICTIVE[heard.verdict.action], *rank(heard))

@@ -1,0 +1,337 @@
+"""The orchestrator's side of the bus on Redis Streams (DESIGN §5).
+
+Three connections: one writes questions and facts, one reads verdicts, one does ordinary commands.
+All that is queued in one tick of the event loop goes out in one write, several questions for one
+inbox as one frame. One blocking read covers all verdict streams and the wake stream, with explicit
+last ids; the next read goes out before the batch is looked at. Only the tasks in here touch Redis:
+a caller's cancellation never reaches a command. What is lost is made again, with back-off.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import anyio
+import structlog
+
+from toolgate_bus import codec, metrics
+from toolgate_bus.backoff import Backoff
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import OrchestratorListener
+from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
+from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView
+from toolgate_bus.verdict_reader import VerdictReader
+
+__all__ = ["RedisOrchestratorBus"]
+
+FRAME_BYTES: Final = 64 * 1024
+FACT_DELAY: Final = 0.005
+"""Seconds that facts may wait for company: they are off every decision's path."""
+FACTS_WAITING: Final = 10_000
+UNSENT_BYTES: Final = 8 * 1024 * 1024
+FACTS_RETENTION_MS: Final = 3_600_000
+IDLE_INBOX_MS: Final = 60_000
+REWIND_EVERY: Final = 10
+"""Heartbeats between two looks for verdict streams that were made anew behind our back."""
+_log = structlog.get_logger("toolgate.bus")
+
+Waiting = tuple[str, tuple[bytes, ...]] | None
+
+
+class RedisOrchestratorBus:
+    """`OrchestratorBus` on a Redis or Valkey server."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.orchestrator = secrets.token_hex(8)
+        self._url = url
+        self._keys = Keys(namespace)
+        self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd")
+        self._roster = Roster(self._commands, namespace)
+        self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
+        self._writer: Link | None = None
+        self._replies: deque[Waiting] = deque()
+        self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
+        self._facts: deque[Callable[[], bytes]] = deque()
+        self._flushing = False
+        self._fact_timer: asyncio.TimerHandle | None = None
+        self._view = RosterView()
+        self._view_at = 0.0
+        self._watched: set[str] = set()
+        self._asked: set[str] = set()
+        self._beats = 0
+        self._was_up = False
+        self._failure: ConfigError | None = None
+        self._host: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ the port
+
+    @property
+    def connected(self) -> bool:
+        """Whether questions can be written and verdicts read right now."""
+        return self._writer is not None and self._reader.up
+
+    @property
+    def reading(self) -> frozenset[str]:
+        """Schedulers whose verdict streams are in the current read set."""
+        return self._reader.reading
+
+    @property
+    def readers(self) -> int:
+        """How many facts readers are alive."""
+        return self._view.readers
+
+    def listen(self, listener: OrchestratorListener) -> None:
+        """Say who is called; once, before `start`."""
+        self._listener = listener
+        self._reader.listen(listener.heard, self._woken)
+
+    async def start(self) -> None:
+        """Connect and begin; returns when the roster was read, or when connecting failed once."""
+        self._loop = asyncio.get_running_loop()
+        self._stop, self._ready, self._poll = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._host = asyncio.create_task(self._run(), name="toolgate-bus")
+        await self._ready.wait()
+        if self._failure is not None:
+            await self.aclose()
+            raise self._failure
+
+    async def aclose(self) -> None:
+        """Write what is queued, leave the roster, end every task and connection."""
+        if self._host is None:
+            return
+        host, self._host = self._host, None
+        await self._drain()
+        self._stop.set()
+        with contextlib.suppress(TransportError):
+            if self._was_up:
+                await self._roster.leave(f"o:{self.orchestrator}")
+                await self._commands.execute("DEL", self._keys.wake(self.orchestrator))
+        await host
+        await self._commands.aclose()
+
+    def watch(self, schedulers: Iterable[str]) -> None:
+        """Also read the verdict streams of these, alive or not."""
+        self._watched.update(schedulers)
+        self._reread()
+
+    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
+        """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
+        self._asks.setdefault((scheduler, event), []).append((decision, item))
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def fact(self, make: Callable[[], bytes]) -> None:
+        """Queue one fact; `make` gives its bytes, and is called off the decision's path."""
+        if len(self._facts) >= FACTS_WAITING:
+            metrics.count(metrics.FACTS_DROPPED)
+            return
+        self._facts.append(make)
+        if self._fact_timer is None:
+            self._fact_timer = self._loop.call_later(FACT_DELAY, self._write_facts)
+
+    # ------------------------------------------------------------------ writing
+
+    def _flush(self) -> None:
+        self._flushing = False
+        asks, self._asks = self._asks, {}
+        writer = self._writer
+        if writer is None:
+            for (scheduler, _), waiting in asks.items():
+                self._listener.refused(scheduler, [decision for decision, _ in waiting], "bus_down")
+            return
+        packed: list[bytes] = []
+        for (scheduler, event), waiting in asks.items():
+            self._asked.add(scheduler)
+            inbox = self._keys.inbox(scheduler)
+            for part in _frames(waiting):
+                frame = codec.frame([item for _, item in part])
+                packed.append(
+                    pack_command(
+                        ("XADD", inbox, "*", "event", event, "orch", self.orchestrator, "frame", frame)
+                    )
+                )
+                self._replies.append((scheduler, tuple(decision for decision, _ in part)))
+        writer.write(b"".join(packed))
+
+    def _write_facts(self) -> None:
+        self._fact_timer = None
+        writer = self._writer
+        if writer is None or not self._facts:
+            return  # they wait for the connection
+        if writer.unsent > UNSENT_BYTES:
+            self._fact_timer = self._loop.call_later(BEAT_SECONDS, self._write_facts)
+            return
+        made = [(b"", make()) for make in self._facts]
+        self._facts.clear()
+        key = self._keys.facts(self.orchestrator)
+        for part in _frames(made):
+            self._send(
+                writer, "XADD", key, "*", "event", "facts", "frame", codec.frame([one for _, one in part])
+            )
+
+    def _send(self, writer: Link, *command: Arg) -> None:
+        self._replies.append(None)
+        writer.write(pack_command(command))
+
+    def _written(self, reply: Any) -> None:
+        waiting = self._replies.popleft()
+        if isinstance(reply, ServerError):
+            if waiting is not None and waiting[0]:
+                self._listener.refused(waiting[0], waiting[1], str(reply))
+            elif waiting is None:
+                metrics.count(metrics.FACTS_DROPPED)
+        if waiting is not None and not waiting[0]:
+            self._drained.set()
+
+    async def _drain(self) -> None:
+        self._flush()
+        self._write_facts()
+        if self._fact_timer is not None:
+            self._fact_timer.cancel()
+            self._fact_timer = None
+        if self._writer is not None:
+            self._drained = asyncio.Event()
+            self._replies.append(("", ()))
+            self._writer.write(pack_command(("PING",)))
+            with anyio.move_on_after(1.0):
+                await self._drained.wait()
+
+    # ------------------------------------------------------------------ the host task
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_writer)
+            tasks.start_soon(self._reader.run, self._changed)
+            tasks.start_soon(self._keep_roster)
+            await self._stop.wait()
+            tasks.cancel_scope.cancel()
+        if self._writer is not None:
+            self._writer.drop()
+            self._writer = None
+        self._reader.drop()
+
+    async def _keep_writer(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                link = await open_link(self._url, f"toolgate-orch-{self.orchestrator}-write", self._written)
+            except ConfigError as error:
+                self._fail(error)
+                await backoff.wait_long()
+                continue
+            except TransportError as error:
+                backoff.note(_log, "no connection to the bus", error)
+                self._ready.set()
+                await backoff.wait()
+                continue
+            backoff.reset()
+            self._replies.clear()
+            self._writer = link
+            self._changed()
+            self._write_facts()
+            await link.lost
+            self._writer = None
+            metrics.count(metrics.RECONNECTS, "write")
+            self._changed()
+
+    def _fail(self, error: ConfigError) -> None:
+        if not self._ready.is_set():
+            self._failure = error
+            self._ready.set()
+        else:
+            _log.error("the bus refuses us", error=str(error))
+
+    def _changed(self) -> None:
+        up = self.connected
+        if up != self._was_up:
+            self._was_up = up
+            metrics.CONNECTED.labels("orchestrator").set(up)
+            self._poll.set()
+            self._listener.connection(up)
+
+    async def _keep_roster(self) -> None:
+        while True:
+            if self._writer is not None:
+                with contextlib.suppress(TransportError):
+                    await self._beat()
+                    self._beats += 1
+                    if self._beats % REWIND_EVERY == 0:
+                        await self._reader.rewind()
+                self._reader.check_alive()
+            self._poll.clear()
+            with anyio.move_on_after(BEAT_SECONDS):
+                await self._poll.wait()
+
+    async def _beat(self) -> None:
+        mine = f"o:{self.orchestrator}"
+        idle = self._asked - {member.name for member in self._view.members}
+        self._asked.clear()
+        replies = await self._commands.pipeline(
+            [
+                ("SMEMBERS", self._keys.roster),
+                *self._roster.beat(mine, codec.pack({})),
+                ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
+                ("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS),
+                ("TIME",),
+                *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in sorted(idle)),
+            ]
+        )
+        if isinstance(replies[0], Exception):
+            raise TransportError(str(replies[0]))
+        if replies[3] == 1:
+            await self._keep_facts(int(replies[5][0]) * 1000)
+        self._adopt(await self._roster.resolve([raw for raw in replies[0] if raw != mine.encode()]))
+        if self.connected and self.reading >= self._wanted():
+            self._ready.set()
+
+    async def _keep_facts(self, server_ms: int) -> None:
+        oldest = server_ms - FACTS_RETENTION_MS
+        await self._commands.pipeline(
+            [
+                ("ZADD", self._keys.writers, server_ms, self.orchestrator),
+                ("ZREMRANGEBYSCORE", self._keys.writers, "-inf", oldest),
+                ("XTRIM", self._keys.facts(self.orchestrator), "MINID", "~", f"{oldest}-0"),
+            ]
+        )
+
+    def _adopt(self, view: RosterView) -> None:
+        now = self._loop.time()
+        if view.members or not self._view.members or now - self._view_at >= EXPIRY_SECONDS:
+            # After a restart of the server its roster is empty until the next heartbeats: those we
+            # knew a moment ago are still asked, and silence is judged by the usual rules.
+            self._view_at = now
+        else:
+            view = RosterView(self._view.members, view.orchestrators, view.readers)
+        changed = view.members != self._view.members
+        self._view = view
+        if changed:
+            self._listener.roster_changed(view.members)
+        self._reread()
+
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(self._watched.union(member.name for member in self._view.members))
+
+    def _reread(self) -> None:
+        if self._reader.want(self._wanted()) and self._writer is not None:
+            self._send(self._writer, "XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
+
+    def _woken(self) -> None:
+        self._poll.set()
+
+
+def _frames(waiting: Sequence[tuple[bytes, bytes]]) -> Iterable[Sequence[tuple[bytes, bytes]]]:
+    if len(waiting) == 1:
+        yield waiting
+        return
+    start = size = 0
+    for at, (_, item) in enumerate(waiting):
+        if at > start and (at - start == codec.MAX_ITEMS or size + len(item) > FRAME_BYTES):
+            yield waiting[start:at]
+            start, size = at, 0
+        size += len(item)
+    yield waiting[start:]

@@ -1,0 +1,144 @@
+"""Who is alive: heartbeats that expire, on the server's clock (DESIGN §3, §5).
+
+Every replica, orchestrator and facts reader sets its own key every half second; the key expires
+after 1.5 s. A set names who may be there, so that reading needs no scan. What stands there was
+written by others and is decoded with the wire's bounds.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from toolgate_bus.codec import pack, unpack
+from toolgate_bus.errors import CodecError
+from toolgate_bus.events import NAME_PATTERN
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import Commands, Member
+
+__all__ = ["BEAT_SECONDS", "EXPIRY_SECONDS", "Roster", "RosterView", "decode_member", "encode_member"]
+
+BEAT_SECONDS: Final = 0.5
+EXPIRY_SECONDS: Final = 1.5
+MAX_MEMBER: Final = 16 * 1024
+_NAME: Final = re.compile(NAME_PATTERN)
+_WHOLE: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RosterView:
+    """The roster at one moment."""
+
+    members: tuple[Member, ...] = ()
+    orchestrators: tuple[str, ...] = ()
+    readers: int = 0
+
+
+def encode_member(member: Member) -> bytes:
+    """A scheduler replica's heartbeat."""
+    return pack(
+        {
+            "priority": member.priority,
+            "tools": list(member.tools),
+            "shadow": member.shadow,
+            "started": member.started,
+            "pid": member.pid,
+            "host": member.host,
+            "answered": member.answered,
+            "late": member.late,
+        }
+    )
+
+
+def decode_member(name: str, replica: str, raw: bytes) -> Member | None:
+    """A heartbeat as a Member; None for anything that is not one."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return None
+    if not isinstance(fields, dict) or not _NAME.match(name) or not _NAME.match(replica):
+        return None
+    tools = fields.get("tools")
+    if not isinstance(tools, list) or not all(isinstance(glob, str) for glob in tools):
+        return None
+    return Member(
+        name=name,
+        replica=replica,
+        priority=_number(fields.get("priority")),
+        tools=tuple(tools),
+        shadow=fields.get("shadow") is True,
+        started=_number(fields.get("started")),
+        pid=_number(fields.get("pid")),
+        host=str(fields.get("host", ""))[:255],
+        answered=_number(fields.get("answered")),
+        late=_number(fields.get("late")),
+    )
+
+
+def _number(value: Any) -> int:
+    return value if type(value) is int and abs(value) <= _WHOLE else 0
+
+
+class Roster:
+    """Reads and writes the roster of one namespace."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._commands = commands
+        self._keys = Keys(namespace)
+
+    async def next_start(self) -> int:
+        """The next number in the namespace's order of starts."""
+        return int(await self._commands.execute("INCR", self._keys.starts))
+
+    def beat(self, member: str, value: bytes) -> list[Sequence[str | bytes | int]]:
+        """The commands of one heartbeat of `kind:…`, for a pipeline."""
+        return [
+            ("SADD", self._keys.roster, member),
+            ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000)),
+        ]
+
+    async def leave(self, member: str) -> None:
+        """Take oneself off the roster."""
+        await self._commands.pipeline(
+            [("SREM", self._keys.roster, member), ("DEL", self._keys.member(member))]
+        )
+
+    async def read(self, *, ages: bool = False) -> RosterView:
+        """Who is alive; with `ages`, also how long ago each replica was heard of."""
+        named = await self._commands.execute("SMEMBERS", self._keys.roster)
+        return await self.resolve(named, ages=ages)
+
+    async def resolve(self, named: Sequence[bytes], *, ages: bool = False) -> RosterView:
+        """Read the heartbeats of these roster members and drop the dead from the set."""
+        names = sorted(raw.decode("utf-8", "replace") for raw in named)
+        if not names:
+            return RosterView()
+        beats = await self._commands.execute("MGET", *(self._keys.member(name) for name in names))
+        dead = [name for name, beat in zip(names, beats, strict=True) if beat is None]
+        if dead:
+            await self._commands.execute("SREM", self._keys.roster, *dead)
+        alive = [(name, beat) for name, beat in zip(names, beats, strict=True) if beat is not None]
+        members = tuple(member for name, beat in alive if (member := _scheduler(name, beat)) is not None)
+        return RosterView(
+            members=await self._with_ages(members) if ages else members,
+            orchestrators=tuple(name[2:] for name, _ in alive if name.startswith("o:")),
+            readers=sum(name.startswith("r:") for name, _ in alive),
+        )
+
+    async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:
+        if not members:
+            return ()
+        left = await self._commands.pipeline(
+            [("PTTL", self._keys.member(f"s:{member.name}:{member.replica}")) for member in members]
+        )
+        return tuple(
+            replace(member, age=max(0.0, EXPIRY_SECONDS - ms / 1000))
+            for member, ms in zip(members, left, strict=True)
+            if isinstance(ms, int) and ms > 0
+        )
+
+
+def _scheduler(name: str, beat: bytes) -> Member | None:
+    kind, _, rest = name.partition(":")
+    scheduler, _, replica = rest.partition(":")
+    return decode_member(scheduler, replica, beat) if kind == "s" else None

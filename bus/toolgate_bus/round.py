@@ -1,0 +1,208 @@
+"""One question to several schedulers, as a state machine: values in, values out, time an argument.
+
+Each expected scheduler is in one state:
+
+    waiting --final answer--> answered          (continue, deny, modify, ask_user)
+       |----hold-----------> held --final answer--> answered
+       |                      `----it runs out----> expired     a denial, required or not
+       |----patience ends--> silent             a denial if required, else as if `continue`
+       `----failed, or the bus refused the question--> silent, at once
+
+The round is over when a deny counts, a hold ran out, a required scheduler is silent, or nobody is
+left to wait for. Until it is closed further answers still count; afterwards they are late, and so is
+an answer after patience from a scheduler that did not hold. `deadline` says when to call `tick`.
+Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify valid.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from toolgate_bus.events import Heard, Hold
+from toolgate_bus.merge import Merged, merge
+
+__all__ = ["Closed", "Round"]
+
+State = Literal["waiting", "held", "answered", "expired", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How a round ended."""
+
+    merged: Merged
+    """The ruling of the verdicts that counted; a denial by silence or expiry stands beside it."""
+    silent: tuple[str, ...]
+    required_silent: tuple[str, ...]
+    expired: tuple[str, ...]
+    unfinished: tuple[str, ...]
+    """Holding or not heard yet when the round ended early: their answers will come too late."""
+    heard: tuple[Heard, ...]
+    held: tuple[str, ...] = ()
+    """Who still holds: they are told that nobody waits any longer."""
+
+    @property
+    def denied(self) -> bool:
+        """Whether the call must not run."""
+        return self.merged.action == "deny" or bool(self.required_silent) or bool(self.expired)
+
+
+class Round:
+    """One question's wait. `required` maps each expected scheduler to whether its silence denies."""
+
+    __slots__ = (
+        "_closed",
+        "_denied",
+        "_failed",
+        "_first_hold",
+        "_heard",
+        "_holds",
+        "_max_hold",
+        "_modifies",
+        "_open",
+        "_patience_ends",
+        "_required",
+        "_state",
+        "_until",
+    )
+
+    def __init__(
+        self,
+        required: Mapping[str, bool],
+        *,
+        patience: float,
+        max_hold: float,
+        now: float,
+        patient: Iterable[str] = (),
+        modifies: bool = True,
+    ) -> None:
+        """Begin to wait at `now`; `patient` schedulers are waited for as if they had held at once."""
+        self._required = required
+        self._max_hold = max_hold
+        self._patience_ends = now + patience
+        self._modifies = modifies
+        self._state: dict[str, State] = dict.fromkeys(required, "waiting")
+        self._open = len(self._state)
+        self._heard: list[Heard] = []
+        self._holds: dict[str, set[bytes]] = {}
+        self._first_hold: dict[str, float] = {}
+        self._until: dict[str, float] = {}
+        self._failed: set[str] = set()
+        self._denied = False
+        self._closed = False
+        for name in patient:
+            if name in self._state:
+                self._hold(name, b"", max_hold, now)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing that may still come is waited for."""
+        return self._denied or self._open == 0
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` must be called if nothing comes; None when the round is over."""
+        if self.over:
+            return None
+        waiting = "waiting" in self._state.values()
+        times = list(self._until.values())
+        if waiting:
+            times.append(self._patience_ends)
+        return min(times)
+
+    def receive(self, heard: Heard, now: float) -> bool:
+        """Take one verdict that came at `now`; False when it is late and changes nothing."""
+        self.tick(now)
+        name = heard.scheduler
+        state = self._state.get(name)
+        if self._closed or state in ("silent", "expired"):
+            return False
+        self._heard.append(heard)
+        if heard.shadow or state is None:
+            self._object(heard)
+            return True
+        if isinstance(heard.verdict, Hold):
+            if state in ("waiting", "held"):
+                self._hold(name, heard.digest, heard.verdict.seconds, now)
+            return True
+        if heard.verdict.action == "failed" or (heard.problem and self._required[name]):
+            # No valid answer: a required scheduler is not satisfied by it, but a better one may be here.
+            if state != "answered":
+                self._failed.add(name)
+                self._end(name, "answered")
+            self._judge_failures()
+            return True
+        self._failed.discard(name)
+        if state != "answered":
+            self._end(name, "answered")
+        self._object(heard)
+        self._judge_failures()
+        return True
+
+    def unreachable(self, name: str, now: float) -> None:
+        """The question did not reach this scheduler: it is silent at once."""
+        self.tick(now)
+        if self._state.get(name) == "waiting":
+            self._end(name, "silent")
+            self._judge_silence(name)
+
+    def tick(self, now: float) -> None:
+        """Let time pass up to `now`."""
+        if self._closed:
+            return
+        if now >= self._patience_ends and self._open:
+            for name, state in self._state.items():
+                if state == "waiting":
+                    self._end(name, "silent")
+                    self._judge_silence(name)
+        for name, until in list(self._until.items()):
+            if now >= until:
+                self._end(name, "expired")
+                self._denied = True
+
+    def close(self, now: float) -> Closed:
+        """End the round and say how; whatever comes later is late."""
+        self.tick(now)
+        self._closed = True
+        by_state: dict[State, list[str]] = {}
+        for name, state in self._state.items():
+            by_state.setdefault(state, []).append(name)
+        silent = [*by_state.get("silent", ()), *sorted(self._failed)]
+        held = tuple(by_state.get("held", ()))
+        return Closed(
+            merged=merge(self._heard, modifies=self._modifies),
+            silent=tuple(silent),
+            required_silent=tuple(name for name in silent if self._required[name]),
+            expired=tuple(by_state.get("expired", ())),
+            unfinished=(*by_state.get("waiting", ()), *held),
+            heard=tuple(self._heard),
+            held=held,
+        )
+
+    def _object(self, heard: Heard) -> None:
+        if heard.verdict.action == "deny" and not (heard.shadow or heard.late or heard.problem):
+            self._denied = True
+
+    def _hold(self, name: str, digest: bytes, seconds: float, now: float) -> None:
+        seen = self._holds.setdefault(name, set())
+        if digest in seen:  # the same hold, delivered twice, does not move the wait
+            return
+        seen.add(digest)
+        first = self._first_hold.setdefault(name, now)
+        limit = first + self._max_hold
+        self._until[name] = min(max(self._until.get(name, now), now + seconds), limit)
+        self._state[name] = "held"
+
+    def _end(self, name: str, state: State) -> None:
+        self._state[name] = state
+        self._until.pop(name, None)
+        self._open -= 1
+
+    def _judge_silence(self, name: str) -> None:
+        if self._required[name]:
+            self._denied = True
+
+    def _judge_failures(self) -> None:
+        # A failed required scheduler denies once nobody else is waited for: a replica may still answer.
+        if self._open == 0 and any(self._required[name] for name in self._failed):
+            self._denied = True

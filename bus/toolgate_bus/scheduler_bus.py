@@ -1,0 +1,372 @@
+"""A scheduler replica's side of the bus on Redis Streams (DESIGN §5).
+
+Two hot connections. The first holds the blocking group read; answers that are ready when the next
+read goes out travel with it, in one write: verdicts, one acknowledgement, the read. Answers that
+come while it blocks go out by the second, in order of completion. A third, ordinary one beats the
+heart, renews what is being decided, and takes over what a dead peer left. Groups and streams that
+vanished are made again. Ages are read off the server's own clock, never ours.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import anyio
+import structlog
+
+from toolgate_bus import codec, metrics
+from toolgate_bus.backoff import Backoff
+from toolgate_bus.errors import BusDown, ConfigError, TransportError
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import Delivery, Member, SchedulerListener
+from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
+from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_member
+from toolgate_bus.server_clock import ServerClock
+
+__all__ = ["CLAIM_IDLE_MS", "RedisSchedulerBus"]
+
+BLOCK_MS: Final = 1000
+HUNG_SECONDS: Final = 2.5
+RENEW_SECONDS: Final = 0.2
+CLAIM_IDLE_MS: Final = 800
+"""An entry not renewed for this long belongs to a dead replica (renewals come every 200 ms)."""
+CLAIM_COUNT: Final = 64
+RETENTION_MS: Final = 10_000
+IDLE_VERDICTS_MS: Final = 60_000
+_log = structlog.get_logger("toolgate.bus")
+
+
+class RedisSchedulerBus:
+    """`SchedulerBus` on a Redis or Valkey server."""
+
+    def __init__(self, url: str, namespace: str, commands: RedisCommands | None = None) -> None:
+        self._url = url
+        self._namespace = namespace
+        self._keys = Keys(namespace)
+        self.commands = commands or RedisCommands(url, "toolgate-sched-cmd")
+        self._roster = Roster(self.commands, namespace)
+        self._clock = ServerClock()
+        self._hot: Link | None = None
+        self._side: Link | None = None
+        self._blocked = False
+        self._read_at = 0.0
+        self._want = 0
+        self._answers: dict[str, list[bytes]] = {}
+        self._acks: list[str] = []
+        self._held: set[str] = set()
+        self._talked: set[str] = set()
+        self._flushing = False
+        self._heal: asyncio.Event | None = None
+        self._host: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ the port
+
+    @property
+    def connected(self) -> bool:
+        """Whether questions can be read and answers written right now."""
+        return self._hot is not None and self._side is not None
+
+    def listen(self, listener: SchedulerListener) -> None:
+        """Say who is called; once, before `start`."""
+        self._listener = listener
+
+    async def start(self, member: Member) -> Member:
+        """Join the group and the roster; raises TransportError when there is no server."""
+        self._loop = asyncio.get_running_loop()
+        self._stop, self._heal, self._up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._member = replace(member, started=await self._roster.next_start())
+        self._inbox = self._keys.inbox(member.name)
+        await self._make_group()
+        self._host = asyncio.create_task(self._run(), name=f"toolgate-{member.name}")
+        with anyio.move_on_after(5):
+            await self._up.wait()
+        if not self._up.is_set():
+            await self.aclose()
+            raise BusDown("the server took the first command and then no connection")
+        await self._beat()
+        await self._wake_orchestrators()
+        return self._member
+
+    async def aclose(self) -> None:
+        """Leave the roster, give back what was not decided, end every task and connection."""
+        if self._host is None:
+            await self.commands.aclose()
+            return
+        host, self._host = self._host, None
+        with contextlib.suppress(TransportError):
+            await self._roster.leave(self._roster_name)
+            await self._wake_orchestrators()
+        await self._drain()
+        with contextlib.suppress(TransportError):
+            await self._leave_group()
+        self._stop.set()
+        await host
+        await self.commands.aclose()
+
+    def want(self, entries: int) -> None:
+        """Ask for up to this many more entries; 0 pauses reading."""
+        self._want = entries
+        self._soon()
+
+    def answer(self, orchestrator: str, item: bytes) -> None:
+        """Queue one verdict for an orchestrator; written within this tick of the loop."""
+        self._answers.setdefault(orchestrator, []).append(item)
+        self._soon()
+
+    def done(self, entry: str) -> None:
+        """Acknowledge one entry, in the same write as the answers queued before it."""
+        self._acks.append(entry)
+        self._held.discard(entry)
+        self._soon()
+
+    def hold(self, entries: Sequence[str]) -> None:
+        """These entries are being decided: renew them until `done`."""
+        self._held.update(entries)
+
+    def stats(self, answered: int, late: int) -> None:
+        """Totals of this replica for its next heartbeat."""
+        self._member = replace(self._member, answered=answered, late=late)
+
+    # ------------------------------------------------------------------ reading and writing
+
+    def _soon(self) -> None:
+        if not self._flushing and self.connected:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        hot, side = self._hot, self._side
+        if hot is None or side is None:
+            return  # what is queued waits for the connection
+        out = self._packed_answers()
+        if not self._blocked and self._want > 0:
+            self._blocked = True
+            self._read_at = self._loop.time()
+            out.append(pack_command(self._read_command()))
+            hot.write(b"".join(out))
+        elif out:
+            (side if self._blocked else hot).write(b"".join(out))
+
+    def _packed_answers(self) -> list[bytes]:
+        out: list[bytes] = []
+        for orchestrator, items in self._answers.items():
+            self._talked.add(orchestrator)
+            stream = self._keys.verdicts(orchestrator, self._member.name)
+            for start in range(0, len(items), codec.MAX_ITEMS):
+                frame = codec.frame(items[start : start + codec.MAX_ITEMS])
+                out.append(pack_command(("XADD", stream, "*", "event", "verdict", "frame", frame)))
+        self._answers = {}
+        if self._acks:
+            out.append(pack_command(("XACK", self._inbox, self._member.name, *self._acks)))
+            self._acks = []
+        return out
+
+    def _read_command(self) -> tuple[Arg, ...]:
+        group = ("XREADGROUP", "GROUP", self._member.name, self._member.replica)
+        return (*group, "COUNT", self._want, "BLOCK", BLOCK_MS, "STREAMS", self._inbox, ">")
+
+    def _on_hot(self, reply: Any) -> None:
+        if type(reply) is bytes:
+            self._clock.saw(reply, self._loop.time())
+        elif isinstance(reply, ServerError):
+            self._on_error(reply)
+        elif type(reply) is not int:  # a batch, or None when the block ran out
+            self._blocked = False
+            if reply:
+                self._deliver(reply[0][1])
+            self._soon()
+
+    def _on_side(self, reply: Any) -> None:
+        if type(reply) is bytes:
+            self._clock.saw(reply, self._loop.time())
+        elif isinstance(reply, ServerError):
+            _log.error("the server refused a verdict", scheduler=self._member.name, error=str(reply))
+
+    def _on_error(self, error: ServerError) -> None:
+        if error.code in ("NOGROUP", "UNBLOCKED", "WRONGTYPE") or "consumer group" in str(error):
+            if self._heal is not None:
+                self._heal.set()  # reading goes on once the group is there again
+        else:
+            _log.error("the server refused a command", scheduler=self._member.name, error=str(error))
+            if self._blocked:
+                self._loop.call_later(1.0, self._unblock)
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        self._soon()
+
+    def _deliver(self, entries: Sequence[Any], times: int = 1) -> None:
+        now = self._loop.time()
+        deliveries: list[Delivery] = []
+        for entry, fields in entries:
+            delivery = self._delivery(entry, fields, now, times)
+            if delivery is None:
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+                self.done(entry.decode())
+            else:
+                deliveries.append(delivery)
+        self._listener.deliver(deliveries)
+
+    def _delivery(self, entry: bytes, fields: Any, now: float, times: int) -> Delivery | None:
+        pairs = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
+        orchestrator = pairs.get(b"orch", b"").decode("ascii", "replace")
+        frame = pairs.get(b"frame")
+        if frame is None or not orchestrator.isalnum() or len(orchestrator) > 64:
+            return None
+        event = pairs.get(b"event", b"").decode("ascii", "replace")
+        return Delivery(entry.decode(), orchestrator, event, frame, self._clock.age(entry, now), times)
+
+    async def _drain(self) -> None:
+        self._want = 0
+        self._flush()
+        with anyio.move_on_after(1.0):
+            while self._side is not None and self._side.unsent:
+                await anyio.sleep(0.005)
+
+    # ------------------------------------------------------------------ the host task
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_links)
+            tasks.start_soon(self._keep_beating)
+            tasks.start_soon(self._keep_renewing)
+            tasks.start_soon(self._keep_healing)
+            await self._stop.wait()
+            tasks.cancel_scope.cancel()
+        for link in (self._hot, self._side):
+            if link is not None:
+                link.drop()
+
+    async def _keep_links(self) -> None:
+        backoff = Backoff()
+        name = f"toolgate-{self._member.name}"
+        while True:
+            try:
+                hot = await open_link(self._url, f"{name}-read", self._on_hot)
+                side = await open_link(self._url, f"{name}-write", self._on_side)
+            except (TransportError, ConfigError) as error:
+                backoff.note(_log, "no connection to the bus", error)
+                await (backoff.wait_long() if isinstance(error, ConfigError) else backoff.wait())
+                continue
+            backoff.reset()
+            self._hot, self._side, self._blocked = hot, side, False
+            self._up.set()
+            metrics.CONNECTED.labels("scheduler").set(1)
+            self._soon()
+            await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)
+            self._hot = self._side = None
+            hot.drop()
+            side.drop()
+            metrics.CONNECTED.labels("scheduler").set(0)
+            metrics.count(metrics.RECONNECTS, "scheduler")
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await anyio.sleep(BEAT_SECONDS)
+            if self._hot is None:
+                continue
+            if self._blocked and self._loop.time() - self._read_at > HUNG_SECONDS:
+                self._hot.drop("the blocking read did not return")
+            with contextlib.suppress(TransportError):
+                await self._beat()
+
+    @property
+    def _roster_name(self) -> str:
+        return f"s:{self._member.name}:{self._member.replica}"
+
+    async def _beat(self) -> None:
+        sent = self._loop.time()
+        talked, self._talked = self._talked, set()
+        oldest = self._clock.entry_before(sent, RETENTION_MS)
+        streams = [self._keys.verdicts(orchestrator, self._member.name) for orchestrator in sorted(talked)]
+        commands: list[Sequence[Arg]] = [
+            ("TIME",),
+            *self._roster.beat(self._roster_name, encode_member(self._member)),
+        ]
+        if oldest is not None:
+            commands += [("XTRIM", stream, "MINID", "~", oldest) for stream in (self._inbox, *streams)]
+        commands += [("PEXPIRE", stream, IDLE_VERDICTS_MS) for stream in streams]
+        replies = await self.commands.pipeline(commands)
+        if isinstance(replies[0], Exception):
+            raise TransportError(str(replies[0]))
+        self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, self._loop.time())
+
+    async def _wake_orchestrators(self) -> None:
+        view = await self._roster.read()
+        await self.commands.pipeline(
+            [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
+        ) if view.orchestrators else None
+
+    # ------------------------------------------------------------------ the consumer group
+
+    async def _make_group(self) -> None:
+        replies = await self.commands.pipeline(
+            [
+                ("XGROUP", "CREATE", self._inbox, self._member.name, "0", "MKSTREAM"),
+                ("PERSIST", self._inbox),
+            ]
+        )
+        if isinstance(replies[0], Exception) and "BUSYGROUP" not in str(replies[0]):
+            raise TransportError(f"no consumer group on {self._inbox}: {replies[0]}")
+
+    async def _keep_healing(self) -> None:
+        assert self._heal is not None  # noqa: S101 - set by start, for mypy
+        backoff = Backoff()
+        while True:
+            await self._heal.wait()
+            self._heal.clear()
+            try:
+                await self._make_group()
+                metrics.count(metrics.RECREATED, "group")
+                self._blocked = False
+                self._soon()
+                backoff.reset()
+            except TransportError as error:
+                backoff.note(_log, "the inbox cannot be read", error)
+                self._heal.set()
+            await backoff.wait()
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await anyio.sleep(RENEW_SECONDS)
+            if self._hot is None:
+                continue
+            with contextlib.suppress(TransportError):
+                await self._renew()
+                if self._want > 0:
+                    await self._claim()
+
+    async def _renew(self) -> None:
+        held = sorted(self._held)
+        if held:
+            group = ("XCLAIM", self._inbox, self._member.name, self._member.replica, 0)
+            await self.commands.execute(*group, *held, "IDLE", 0, "JUSTID")
+
+    async def _claim(self) -> None:
+        pending = await self.commands.execute(
+            "XPENDING", self._inbox, self._member.name, "IDLE", CLAIM_IDLE_MS, "-", "+", CLAIM_COUNT
+        )
+        times = {
+            entry: int(count) for entry, consumer, idle, count in pending if entry.decode() not in self._held
+        }
+        if not times:
+            return
+        group = ("XCLAIM", self._inbox, self._member.name, self._member.replica, CLAIM_IDLE_MS)
+        taken = await self.commands.execute(*group, *times)
+        for entry in taken or ():
+            if entry:
+                metrics.count(metrics.CLAIMED, self._member.name)
+                self._deliver([entry], times.get(entry[0], 1) + 1)
+
+    async def _leave_group(self) -> None:
+        consumers = await self.commands.execute("XINFO", "CONSUMERS", self._inbox, self._member.name)
+        for consumer in consumers:
+            facts = dict(zip(consumer[::2], consumer[1::2], strict=False))
+            if facts.get(b"name") == self._member.replica.encode() and facts.get(b"pending") == 0:
+                # With entries pending, deleting the consumer would delete them; a peer takes them over.
+                await self.commands.execute(
+                    "XGROUP", "DELCONSUMER", self._inbox, self._member.name, self._member.replica
+                )

@@ -1,0 +1,48 @@
+"""The server's clock as one process sees it: to tell how old an entry is, nothing else.
+
+Pure: local times are arguments, in seconds of any monotonic clock. Entry ids begin with the
+server's time in milliseconds, so an age compares the server with itself; no two machines' clocks
+are compared. The estimate only sheds work that nobody waits for any longer (DESIGN §5).
+"""
+
+from typing import Final
+
+__all__ = ["ServerClock"]
+
+ABSURD_SECONDS: Final = 3600.0
+
+
+class ServerClock:
+    """Server time minus local time, from what the server says in passing."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset: float | None = None
+
+    def saw(self, entry: bytes, now: float) -> None:
+        """An id that the server just gave: it is at least that late."""
+        offset = _milliseconds(entry) / 1000 - now
+        if self._offset is None or offset > self._offset:
+            self._offset = offset
+
+    def told(self, seconds: int, microseconds: int, sent: float, received: float) -> None:
+        """The reply to TIME, asked at `sent`; it corrects whatever was believed before."""
+        self._offset = seconds + microseconds / 1e6 - (sent + received) / 2
+
+    def age(self, entry: bytes, now: float) -> float:
+        """Seconds since the entry was written; 0 when unknown or absurd."""
+        if self._offset is None:
+            return 0.0
+        age = now + self._offset - _milliseconds(entry) / 1000
+        return age if 0 <= age <= ABSURD_SECONDS else 0.0
+
+    def entry_before(self, now: float, milliseconds: int) -> str | None:
+        """The id below which entries are older than that; None while the clock is unknown."""
+        if self._offset is None:
+            return None
+        return f"{max(0, int((now + self._offset) * 1000) - milliseconds)}-0"
+
+
+def _milliseconds(entry: bytes) -> int:
+    return int(entry.split(b"-", 1)[0])

@@ -1,0 +1,194 @@
+"""Reads every verdict stream of one orchestrator with one blocking read (DESIGN §5).
+
+Explicit last ids, never `$`; new streams from `0-0`, so that no verdict is missed while the read
+set changes. The orchestrator's own wake stream is in the set: an entry there makes the read return.
+The next read goes out before the batch is looked at.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import structlog
+
+from toolgate_bus import metrics
+from toolgate_bus.backoff import Backoff
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import Commands
+from toolgate_bus.redis_link import Link, ServerError, open_link, pack_command
+
+__all__ = ["VerdictReader"]
+
+BLOCK_MS: Final = 1000
+HUNG_SECONDS: Final = 2.5
+COUNT: Final = 256
+FIRST_ID: Final = b"0-0"
+_log = structlog.get_logger("toolgate.bus")
+
+Frames = Sequence[tuple[str, bytes]]
+
+
+class VerdictReader:
+    """The read half of an orchestrator's bus; owned by `RedisOrchestratorBus`."""
+
+    def __init__(self, url: str, keys: Keys, orchestrator: str, commands: Commands) -> None:
+        self._url, self._keys, self._orchestrator, self._commands = url, keys, orchestrator, commands
+        self._wake = keys.wake(orchestrator).encode()
+        self._link: Link | None = None
+        self._wanted: frozenset[str] = frozenset()
+        self._broken: frozenset[str] = frozenset()
+        self.reading: frozenset[str] = frozenset()
+        self._streams: tuple[bytes, ...] = (self._wake,)
+        self._names: dict[bytes, str] = {}
+        self._last: dict[bytes, bytes] = {self._wake: FIRST_ID}
+        self._sent_at = 0.0
+        self._search: asyncio.Future[None] | None = None
+
+    def listen(self, heard: Callable[[Frames], None], woken: Callable[[], None]) -> None:
+        """Say who takes verdict frames, and who is told of a wake-up."""
+        self._heard, self._woken = heard, woken
+
+    @property
+    def up(self) -> bool:
+        """Whether verdicts can be read right now."""
+        return self._link is not None
+
+    def want(self, schedulers: frozenset[str]) -> bool:
+        """Change the read set; True if the blocked read must be woken to learn of it."""
+        changed = schedulers - self._broken != self.reading
+        self._wanted = schedulers
+        return changed and self._link is not None
+
+    def check_alive(self) -> None:
+        """Drop a connection whose blocking read did not come back: the socket hangs."""
+        if self._link is not None and asyncio.get_running_loop().time() - self._sent_at > HUNG_SECONDS:
+            self._link.drop("the blocking read did not return")
+
+    def drop(self) -> None:
+        """End the connection."""
+        if self._search is not None:
+            self._search.cancel()
+        if self._link is not None:
+            self._link.drop()
+            self._link = None
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Keep the connection until cancelled; `changed` is told when it comes and goes."""
+        backoff = Backoff()
+        while True:
+            try:
+                link = await open_link(self._url, f"toolgate-orch-{self._orchestrator}-read", self._reply)
+                await self.rewind()
+            except ConfigError:
+                await backoff.wait_long()  # the writer reports it
+                continue
+            except TransportError:
+                await backoff.wait()
+                continue
+            backoff.reset()
+            self._link = link
+            self._read()
+            changed()
+            try:
+                await link.lost
+            finally:
+                self._link = None
+                link.drop()
+            self.reading = frozenset()
+            metrics.count(metrics.RECONNECTS, "read")
+            changed()
+
+    def _read(self) -> None:
+        wanted = self._wanted - self._broken
+        if wanted != self.reading:
+            self._names = {
+                self._keys.verdicts(self._orchestrator, name).encode(): name for name in sorted(wanted)
+            }
+            self._streams = (*self._names, self._wake)
+            self._last = {stream: self._last.get(stream, FIRST_ID) for stream in self._streams}
+            self.reading = wanted
+        if self._link is not None:
+            self._sent_at = asyncio.get_running_loop().time()
+            self._link.write(
+                pack_command(
+                    (
+                        "XREAD",
+                        "COUNT",
+                        COUNT,
+                        "BLOCK",
+                        BLOCK_MS,
+                        "STREAMS",
+                        *self._streams,
+                        *self._last.values(),
+                    )
+                )
+            )
+
+    def _reply(self, reply: Any) -> None:
+        if isinstance(reply, ServerError):
+            self._refused(reply)
+            return
+        batch = reply or ()
+        for stream, entries in batch:
+            self._last[stream] = entries[-1][0]
+        names = self._names
+        self._read()
+        frames = [
+            (names[stream], _frame(fields))
+            for stream, entries in batch
+            if stream in names
+            for _, fields in entries
+        ]
+        if frames:
+            self._heard(frames)
+        if any(stream == self._wake for stream, _ in batch):
+            self._woken()
+
+    def _refused(self, error: ServerError) -> None:
+        # One bad stream (WRONGTYPE, NOPERM) fails the whole read: find it, leave it out, go on.
+        _log.warning("reading verdicts was refused", error=str(error))
+        self._search = asyncio.ensure_future(self._find_broken(error.code))
+        self._search.add_done_callback(lambda _: self._read())
+
+    async def _find_broken(self, code: str) -> None:
+        await asyncio.sleep(0.05 if code == "WRONGTYPE" else 1.0)
+        names = sorted(self._wanted)
+        with contextlib.suppress(TransportError):
+            kinds = await self._commands.pipeline(
+                [("TYPE", self._keys.verdicts(self._orchestrator, name)) for name in names]
+            )
+            broken = frozenset(
+                name
+                for name, kind in zip(names, kinds, strict=True)
+                if kind not in (b"stream", b"none", "stream", "none")
+            )
+            for name in broken - self._broken:
+                metrics.count(metrics.BAD_MESSAGES, name, "malformed")
+            self._broken = broken
+
+    async def rewind(self) -> None:
+        """Find streams that were deleted and made anew with lower ids than those we read."""
+        streams = [stream for stream, last in self._last.items() if last != FIRST_ID]
+        if not streams:
+            return
+        newest = await self._commands.pipeline(
+            [("XREVRANGE", stream, "+", "-", "COUNT", 1) for stream in streams]
+        )
+        for stream, entries in zip(streams, newest, strict=True):
+            if isinstance(entries, list) and entries and _older(entries[0][0], self._last[stream]):
+                self._last[stream] = FIRST_ID
+                metrics.count(metrics.RECREATED, "verdicts")
+
+
+def _frame(fields: Sequence[bytes]) -> bytes:
+    # [event, verdict, frame, bytes] from our workers; anything else is looked through, or empty.
+    if len(fields) == 4 and fields[2] == b"frame":
+        return fields[3]
+    pairs = dict(zip(fields[::2], fields[1::2], strict=False))
+    return pairs.get(b"frame", b"")
+
+
+def _older(one: bytes, other: bytes) -> bool:
+    return tuple(map(int, one.split(b"-"))) < tuple(map(int, other.split(b"-")))
