@@ -1,0 +1,117 @@
+"""Where the bus is: what every command and library entry takes, from options or the environment.
+
+`BusSettings` holds the three common settings, `read_keys` reads the file that one of them names.
+How options are spelled on a command line is `cli_options`' affair.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import AfterValidator, AliasChoices, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.events import NAME_PATTERN
+
+__all__ = ["BusSettings", "bus_settings", "check_url", "read_keys"]
+
+_SCHEMES = ("redis", "rediss", "unix")
+_MIN_KEY_BYTES = 16
+_MAX_KEYS_FILE = 1 << 20
+
+
+def check_url(url: str) -> str:
+    """The URL, if a server can be behind it; raises ConfigError, without the URL's password."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in _SCHEMES and (parts.scheme != "unix" or parts.path.startswith("/"))
+        valid = valid and (parts.port is None or 0 < parts.port)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(
+            "redis: not a URL of a server; it must look like redis://host:6379/0, rediss://host:6380/0 (TLS) "
+            "or unix:///path/to/socket"
+        )
+    return url
+
+
+def _url(url: str) -> str:
+    try:
+        return check_url(url)
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix("redis: ")) from None
+
+
+class BusSettings(BaseSettings):
+    """Which bus, which namespace on it, and with which keys; what is not given comes from TOOLGATE_*."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_ignore_empty=True, populate_by_name=True, hide_input_in_errors=True
+    )
+
+    redis: Annotated[str, AfterValidator(_url)] | None = Field(
+        None, validation_alias=AliasChoices("redis", "TOOLGATE_REDIS_URL")
+    )
+    """URL of the server; None means the embedded one."""
+    namespace: str = Field(
+        "default", pattern=NAME_PATTERN, validation_alias=AliasChoices("namespace", "TOOLGATE_NAMESPACE")
+    )
+    """Separates fleets on one server; part of every key."""
+    keys: Path | None = Field(None, validation_alias=AliasChoices("keys", "TOOLGATE_KEYS"))
+    """YAML file, scheduler name to hexadecimal key; None means that nothing is signed."""
+
+
+def bus_settings(redis: str | None = None, namespace: str | None = None, keys: Path | None = None) -> BusSettings:
+    """The settings, each from here if given, else from the environment; raises ConfigError by name."""
+    given: dict[str, Any] = {"redis": redis or None, "namespace": namespace, "keys": keys}
+    try:
+        return BusSettings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        faults = (f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors())
+        raise ConfigError("; ".join(faults)) from None
+
+
+def read_keys(path: Path) -> dict[str, bytes]:
+    """Read the keys file, scheduler name to key; raises ConfigError that names the file and the entry.
+
+    Keys are written in hexadecimal, at least 16 bytes (32 digits) each. No error shows a key.
+    """
+    mapping = _mapping(path)
+    keys: dict[str, bytes] = {}
+    for name_node, key_node in mapping.value:
+        name = name_node.value if isinstance(name_node, yaml.ScalarNode) else ""
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise ConfigError(f"{path}: line {name_node.start_mark.line + 1}: this is not a scheduler's name")
+        if name in keys:
+            raise ConfigError(f"{path}: {name}: has two keys; leave one")
+        keys[name] = _key(path, name, key_node)
+    return keys
+
+
+def _key(path: Path, name: str, node: yaml.Node) -> bytes:
+    try:
+        key = bytes.fromhex(node.value if isinstance(node, yaml.ScalarNode) else "?")
+    except ValueError:
+        raise ConfigError(f"{path}: {name}: the key must be written in hexadecimal digits") from None
+    if len(key) < _MIN_KEY_BYTES:
+        raise ConfigError(f"{path}: {name}: the key must have at least {_MIN_KEY_BYTES} bytes (`openssl rand -hex 32`)")
+    return key
+
+
+def _mapping(path: Path) -> yaml.MappingNode:
+    """The file as YAML nodes, not values: a key of digits alone must not be read as a number."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_KEYS_FILE + 1)
+        node = yaml.compose(text, Loader=yaml.SafeLoader) if len(text) <= _MAX_KEYS_FILE else None
+    except OSError as error:
+        raise ConfigError(f"keys: {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ConfigError(f"keys: {path} is not YAML") from None  # the parser's own words would show keys
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line")
+    return node

@@ -1,0 +1,203 @@
+"""What every test may use: a server, a namespace of its own, processes that are ended, waiting.
+
+No test waits by sleeping: `wait_until` looks every few milliseconds and has a bound. Whatever a
+test starts through these fixtures is ended when the test is, by its process id.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from toolgate_bus.embedded import Server, ServerProcess, private_server, server_process
+
+# A shared machine is sometimes slow: a slow example is no failure (each test has its own timeout).
+settings.register_profile("toolgate", deadline=None)
+settings.load_profile("toolgate")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_world() -> Iterator[None]:
+    """Keep the user's server and settings out of the tests, and the tests' server out of the user's."""
+    with pytest.MonkeyPatch.context() as patch, short_directory() as runtime:
+        for name in [name for name in os.environ if name.startswith("TOOLGATE_") and name != "TOOLGATE_RUNS"]:
+            patch.delenv(name)
+        patch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        yield
+
+
+@contextlib.contextmanager
+def short_directory() -> Iterator[Path]:
+    """A temporary directory (0700) whose path leaves room for a socket's name; `tmp_path` may not."""
+    directory = Path(tempfile.mkdtemp(prefix="tg-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(name="short_directory")
+def _short_directory() -> Iterator[Path]:
+    """A directory for sockets, removed at the end."""
+    with short_directory() as directory:
+        yield directory
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The server that all tests share; use `namespace` to be alone on it."""
+    with private_server() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def server_url(server: Server) -> str:
+    """URL of the server that all tests share."""
+    return server.url
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test uses."""
+    return f"t{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def own_server(short_directory: Path) -> Iterator[ServerProcess]:
+    """A running server of the test's own, to `stop()`, `kill()`, `start()` or `restart()` on the same URL.
+
+    It keeps nothing over a restart; `own_durable_server` does.
+    """
+    yield from _started(server_process(short_directory))
+
+
+@pytest.fixture
+def own_durable_server(short_directory: Path) -> Iterator[ServerProcess]:
+    """Like `own_server`, and what was written is there again after a restart (append-only file)."""
+    yield from _started(server_process(short_directory, appendonly=True))
+
+
+def _started(process: ServerProcess) -> Iterator[ServerProcess]:
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., Awaitable[Any]]:
+    """`await wait_until(predicate, timeout=5)`: its first true value; fails when there is none in time.
+
+    The predicate may be an async function. Looks every 5 ms.
+    """
+
+    async def wait(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = 5.0) -> Any:  # noqa: ASYNC109 - a bound, in words
+        deadline = time.monotonic() + timeout
+        while True:
+            found = predicate()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                pytest.fail(f"still {found!r} after {timeout} s: {inspect.getsource(predicate).strip()}")
+            await asyncio.sleep(0.005)
+
+    return wait
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process under test; what it says goes to files, so that it never blocks on a full pipe."""
+
+    popen: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.popen.pid
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote to stdout so far."""
+        return self.out.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to stderr so far."""
+        return self.err.read_text(errors="replace")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.popen.poll() is None
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Its exit code; fails, with what it said, if it does not end in time."""
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{self.popen.args} still runs after {timeout} s: {self.stdout}\n{self.stderr}")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, as `kill` does."""
+        self.popen.send_signal(number)
+
+    def end(self) -> None:
+        """End it: SIGTERM, and SIGKILL if it has not gone after 5 seconds."""
+        if self.alive:
+            self.popen.terminate()
+            try:
+                self.popen.wait(5.0)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+                self.popen.wait()
+
+
+@pytest.fixture
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
+    """`process("toolgate", "scheduler", "run", …, env={…})` starts a process that ends with the test.
+
+    The first word may be `toolgate` or `python`: this environment's. `env` adds to the environment;
+    other keywords go to Popen.
+    """
+    started: list[Running] = []
+    words = {"python": [sys.executable], "toolgate": [sys.executable, "-m", "toolgate_bus.cli"]}
+
+    def start(*command: object, env: dict[str, str] | None = None, **popen: Any) -> Running:
+        first, *rest = map(str, command)
+        directory = tmp_path_factory.mktemp("process")
+        out, err = directory / "stdout", directory / "stderr"
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            child = subprocess.Popen(
+                [*words.get(first, [first]), *rest],
+                env=os.environ | (env or {}),
+                **{"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": stderr} | popen,
+            )
+        started.append(Running(child, out, err))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for running in reversed(started):
+            running.end()
