@@ -7,7 +7,7 @@ some of the runs would look like one over all of them.
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pydantic import ValidationError
 from toolgate_bus.errors import ConfigError

@@ -1,0 +1,95 @@
+"""What the small real tools share: a `Tool` from a function and a schema, and safe paths.
+
+A tool's failure is a result, never an exception: `Refusal` carries what the LLM is told. Paths are
+taken inside one root: absolute ones, `..` and symbolic links that lead out are refused.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from amplifier_core import ToolResult
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["FunctionTool", "Refusal", "in_thread", "inside", "root_of", "schema", "text_argument"]
+
+Work = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class Refusal(Exception):  # noqa: N818 - an answer to the LLM, not a fault of the program
+    """The tool will not or cannot do it; the message is told to the LLM."""
+
+
+@dataclass(frozen=True)
+class FunctionTool:
+    """An Amplifier tool that calls one async function with the checked input."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    work: Work
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the Tool protocol's name
+        """Do it; a `Refusal` or an error of the file system becomes an unsuccessful result."""
+        try:
+            missing = [name for name in self.input_schema["required"] if name not in input]
+            if missing:
+                raise Refusal(f"{self.name} needs {', '.join(missing)}")
+            return ToolResult(output=await self.work(input))
+        except Refusal as refusal:
+            message = str(refusal)
+        except OSError as error:
+            message = f"{error.strerror or 'the file system refused'}"
+        return ToolResult(success=False, output=f"Error: {message}", error={"message": message})
+
+
+def schema(required: dict[str, str], optional: dict[str, str] | None = None) -> dict[str, Any]:
+    """A JSON schema of string properties (name to description), no others allowed."""
+    named = {**required, **(optional or {})}
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": about} for name, about in named.items()},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def text_argument(arguments: dict[str, Any], name: str, default: str = "", limit: int = 4096) -> str:
+    """A string argument; raises Refusal for another type or more than `limit` characters."""
+    value = arguments.get(name, default)
+    if not isinstance(value, str):
+        raise Refusal(f"{name} must be a string")
+    if len(value) > limit:
+        raise Refusal(f"{name} is longer than {limit} characters")
+    return value
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Do file work off the event loop; a cancelled call does not wait for it."""
+    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def root_of(config: dict[str, Any] | None, module: str) -> Path:
+    """The folder a tool module works in; raises ConfigError naming the field."""
+    unknown = sorted(set(config or {}) - {"root"})
+    if unknown:
+        raise ConfigError(f"{module}: {unknown[0]}: unknown key; allowed: root")
+    root = (config or {}).get("root")
+    if not isinstance(root, (str, Path)) or not Path(root).is_dir():
+        raise ConfigError(f"{module}: root: must name a folder that exists")
+    return Path(root).resolve()
+
+
+def inside(root: Path, path: str) -> Path:
+    """The file a relative path means; raises Refusal if it is, or leads, outside the root."""
+    if "\0" in path or Path(path).is_absolute():
+        raise Refusal(f"{path!r} is not a path inside the workspace")
+    try:
+        resolved = (root / path).resolve()
+    except (OSError, RuntimeError):
+        raise Refusal(f"{path!r} cannot be resolved") from None
+    if not resolved.is_relative_to(root):
+        raise Refusal(f"{path!r} leads out of the workspace")
+    return resolved
