@@ -98,9 +98,6 @@ def _started(process: ServerProcess) -> Iterator[ServerProcess]:
         process.kill()
 
 
-
-
-
 @pytest.fixture
 def wait_until() -> Callable[..., Awaitable[Any]]:
     """`await wait_until(predicate, timeout=5)`: its first true value; fails when there is none in time.
@@ -108,7 +105,7 @@ def wait_until() -> Callable[..., Awaitable[Any]]:
     The predicate may be an async function. Looks every 5 ms.
     """
 
-    async def wait(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = 5.0) -> Any:  # noqa: ASYNC109 - a bound, in words
+    async def wait(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = 5.0) -> Any:
         deadline = time.monotonic() + timeout
         while True:
             found = predicate()

@@ -28,7 +28,7 @@ def check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in _SCHEMES and (parts.scheme != "unix" or parts.path.startswith("/"))
-        valid = valid and (parts.port is None or 0 < parts.port)
+        valid = valid and (parts.port is None or parts.port > 0)
     except ValueError:
         valid = False
     if not valid:
@@ -65,13 +65,17 @@ class BusSettings(BaseSettings):
     """YAML file, scheduler name to hexadecimal key; None means that nothing is signed."""
 
 
-def bus_settings(redis: str | None = None, namespace: str | None = None, keys: Path | None = None) -> BusSettings:
+def bus_settings(
+    redis: str | None = None, namespace: str | None = None, keys: Path | None = None
+) -> BusSettings:
     """The settings, each from here if given, else from the environment; raises ConfigError by name."""
     given: dict[str, Any] = {"redis": redis or None, "namespace": namespace, "keys": keys}
     try:
         return BusSettings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        faults = (f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors())
+        faults = (
+            f"{fault['loc'][0]}: {fault['msg'].removeprefix('Value error, ')}" for fault in error.errors()
+        )
         raise ConfigError("; ".join(faults)) from None
 
 
@@ -98,7 +102,9 @@ def _key(path: Path, name: str, node: yaml.Node) -> bytes:
     except ValueError:
         raise ConfigError(f"{path}: {name}: the key must be written in hexadecimal digits") from None
     if len(key) < _MIN_KEY_BYTES:
-        raise ConfigError(f"{path}: {name}: the key must have at least {_MIN_KEY_BYTES} bytes (`openssl rand -hex 32`)")
+        raise ConfigError(
+            f"{path}: {name}: the key must have at least {_MIN_KEY_BYTES} bytes (`openssl rand -hex 32`)"
+        )
     return key
 
 
@@ -113,5 +119,7 @@ def _mapping(path: Path) -> yaml.MappingNode:
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ConfigError(f"keys: {path} is not YAML") from None  # the parser's own words would show keys
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line")
+        raise ConfigError(
+            f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line"
+        )
     return node

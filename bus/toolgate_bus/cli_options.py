@@ -1,0 +1,155 @@
+"""What the commands share: the common options, where words go, how errors end, how a loop runs.
+
+The options name their environment variables; `bus_settings` turns them into checked settings.
+Nothing here opens a connection.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from toolgate_bus.embedded import join_server, shared_server
+from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
+from toolgate_bus.settings import BusSettings, bus_settings
+
+__all__ = [
+    "JsonOption",
+    "KeysOption",
+    "NamespaceOption",
+    "RedisOption",
+    "bus_settings",
+    "console",
+    "err_console",
+    "exit_code",
+    "fail",
+    "joined_bus",
+    "new_event_loop",
+    "run_async",
+    "started_bus",
+]
+
+Result = TypeVar("Result")
+
+RedisOption = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="URL",
+        envvar="TOOLGATE_REDIS_URL",
+        help="Server with the bus: redis://, rediss:// or unix://. Without it, the embedded server.",
+        rich_help_panel="Bus",
+    ),
+]
+NamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        envvar="TOOLGATE_NAMESPACE",
+        help="Which fleet on that server: agents and schedulers meet within one namespace.",
+        rich_help_panel="Bus",
+    ),
+]
+KeysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        metavar="FILE",
+        envvar="TOOLGATE_KEYS",
+        help="YAML file, scheduler name to hexadecimal key: verdicts are signed and checked.",
+        rich_help_panel="Bus",
+    ),
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON, one object a line, instead of a table."),
+]
+
+console = Console(highlight=False)
+"""Results go here: stdout."""
+err_console = Console(stderr=True, highlight=False)
+"""Progress, notices and errors go here: stderr."""
+
+
+@contextlib.contextmanager
+def started_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
+    """The settings with a server behind `redis`: the one named, else the user's, started if need be."""
+    settings = bus_settings(redis, namespace, keys)
+    if settings.redis:
+        yield settings
+        return
+    with shared_server() as server:
+        yield settings.model_copy(update={"redis": server.url})
+
+
+@contextlib.contextmanager
+def joined_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
+    """Like `started_bus`, but raises NoServer if none is named and none runs: it starts nothing."""
+    settings = bus_settings(redis, namespace, keys)
+    if settings.redis:
+        yield settings
+        return
+    with join_server() as server:
+        yield settings.model_copy(update={"redis": server.url})
+
+
+def exit_code(error: ToolgateError) -> int:
+    """2 where the user has to change the call (a config, an option, no server), else 1."""
+    return 2 if isinstance(error, ConfigError | NoServer) else 1
+
+
+def fail(error: ToolgateError) -> NoReturn:
+    """Print the error, in red on stderr, and end the command with its exit code."""
+    err_console.print(f"[bold red]Error:[/] [red]{escape(str(error))}[/]", soft_wrap=True)
+    raise typer.Exit(exit_code(error))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop where there is one, else the standard loop."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run an async main to its end; the first SIGINT or SIGTERM cancels it, the second ends it at once.
+
+    A main that was cancelled ends the command with 130 or 143; one that takes the cancellation as
+    its call to finish and returns, has ended well.
+    """
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_until_signal(main))
+
+
+async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main(), name="toolgate-main")
+    received: list[signal.Signals] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        received.append(number)
+        for other in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(other)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if received:
+            raise typer.Exit(128 + received[0]) from None
+        raise
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
