@@ -138,6 +138,9 @@ class SchedulerBus(Protocol):
         Raises TransportError when there is no server.
         """
 
+    async def leave(self) -> None:
+        """Leave the roster and say so, so that no new question comes; reading goes on."""
+
     async def aclose(self) -> None:
         """Leave the roster, give back what was not decided, end every task and connection."""
 
@@ -153,8 +156,8 @@ class SchedulerBus(Protocol):
     def hold(self, entries: Sequence[str]) -> None:
         """These entries are being decided: renew them until `done`, so that no peer takes them."""
 
-    def stats(self, answered: int, late: int) -> None:
-        """Totals of this replica for its next heartbeat."""
+    def stats(self, read: Callable[[], tuple[int, int]]) -> None:
+        """Where each heartbeat reads this replica's totals: answered, late."""
 
 
 class Store(Protocol):
@@ -177,6 +180,9 @@ class Store(Protocol):
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`, sorted."""
+
+    async def seconds_left(self, key: str) -> float | None:
+        """Until the value vanishes; None if there is none, infinity if it stays."""
 
 
 class Commands(Protocol):

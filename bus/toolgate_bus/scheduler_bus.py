@@ -9,7 +9,7 @@ vanished are made again. Ages are read off the server's own clock, never ours.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -58,7 +58,8 @@ class RedisSchedulerBus:
         self._held: set[str] = set()
         self._talked: set[str] = set()
         self._flushing = False
-        self._heal: asyncio.Event | None = None
+        self._left = False
+        self._totals: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._host: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ the port
@@ -75,7 +76,8 @@ class RedisSchedulerBus:
     async def start(self, member: Member) -> Member:
         """Join the group and the roster; raises TransportError when there is no server."""
         self._loop = asyncio.get_running_loop()
-        self._stop, self._heal, self._up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._stop, self._up, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._heal = asyncio.Event()
         self._member = replace(member, started=await self._roster.next_start())
         self._inbox = self._keys.inbox(member.name)
         await self._make_group()
@@ -89,15 +91,21 @@ class RedisSchedulerBus:
         await self._wake_orchestrators()
         return self._member
 
+    async def leave(self) -> None:
+        """Leave the roster and say so, so that no new question comes; reading goes on."""
+        if not self._left:
+            self._left = True
+            with contextlib.suppress(TransportError):
+                await self._roster.leave(self._roster_name)
+                await self._wake_orchestrators()
+
     async def aclose(self) -> None:
         """Leave the roster, give back what was not decided, end every task and connection."""
         if self._host is None:
             await self.commands.aclose()
             return
+        await self.leave()
         host, self._host = self._host, None
-        with contextlib.suppress(TransportError):
-            await self._roster.leave(self._roster_name)
-            await self._wake_orchestrators()
         await self._drain()
         with contextlib.suppress(TransportError):
             await self._leave_group()
@@ -125,9 +133,9 @@ class RedisSchedulerBus:
         """These entries are being decided: renew them until `done`."""
         self._held.update(entries)
 
-    def stats(self, answered: int, late: int) -> None:
-        """Totals of this replica for its next heartbeat."""
-        self._member = replace(self._member, answered=answered, late=late)
+    def stats(self, read: Callable[[], tuple[int, int]]) -> None:
+        """Where each heartbeat reads this replica's totals: answered, late."""
+        self._totals = read
 
     # ------------------------------------------------------------------ reading and writing
 
@@ -184,11 +192,12 @@ class RedisSchedulerBus:
             self._clock.saw(reply, self._loop.time())
         elif isinstance(reply, ServerError):
             _log.error("the server refused a verdict", scheduler=self._member.name, error=str(reply))
+        elif isinstance(reply, list):
+            self._drained.set()
 
     def _on_error(self, error: ServerError) -> None:
         if error.code in ("NOGROUP", "UNBLOCKED", "WRONGTYPE") or "consumer group" in str(error):
-            if self._heal is not None:
-                self._heal.set()  # reading goes on once the group is there again
+            self._heal.set()  # reading goes on once the group is there again
         else:
             _log.error("the server refused a command", scheduler=self._member.name, error=str(error))
             if self._blocked:
@@ -221,10 +230,11 @@ class RedisSchedulerBus:
 
     async def _drain(self) -> None:
         self._want = 0
-        self._flush()
-        with anyio.move_on_after(1.0):
-            while self._side is not None and self._side.unsent:
-                await anyio.sleep(0.005)
+        if self._side is not None:
+            # The answer to a last harmless question says that all before it was taken.
+            self._side.write(b"".join((*self._packed_answers(), pack_command(("TIME",)))))
+            with anyio.move_on_after(1.0):
+                await self._drained.wait()
 
     # ------------------------------------------------------------------ the host task
 
@@ -280,6 +290,8 @@ class RedisSchedulerBus:
     async def _beat(self) -> None:
         sent = self._loop.time()
         talked, self._talked = self._talked, set()
+        answered, late = self._totals()
+        self._member = replace(self._member, answered=answered, late=late)
         oldest = self._clock.entry_before(sent, RETENTION_MS)
         streams = [self._keys.verdicts(orchestrator, self._member.name) for orchestrator in sorted(talked)]
         commands: list[Sequence[Arg]] = [
@@ -296,9 +308,9 @@ class RedisSchedulerBus:
 
     async def _wake_orchestrators(self) -> None:
         view = await self._roster.read()
-        await self.commands.pipeline(
-            [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
-        ) if view.orchestrators else None
+        wakes = [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
+        if wakes:
+            await self.commands.pipeline(wakes)
 
     # ------------------------------------------------------------------ the consumer group
 
@@ -313,7 +325,6 @@ class RedisSchedulerBus:
             raise TransportError(f"no consumer group on {self._inbox}: {replies[0]}")
 
     async def _keep_healing(self) -> None:
-        assert self._heal is not None  # noqa: S101 - set by start, for mypy
         backoff = Backoff()
         while True:
             await self._heal.wait()

@@ -4,6 +4,7 @@ All keys of a namespace lie in one slot (the ledger's), so that later scripts ma
 Keys are the caller's own words; values are bytes, bounded by `MAX_VALUE`.
 """
 
+import math
 import time
 from typing import Final, cast
 
@@ -64,6 +65,11 @@ class RedisStore:
             if cursor in (b"0", "0", 0):
                 return sorted(found)
 
+    async def seconds_left(self, key: str) -> float | None:
+        """Until the value vanishes; None if there is none, infinity if it stays."""
+        left = int(await self._commands.execute("PTTL", self._keys.stored(key)))
+        return None if left == -2 else math.inf if left == -1 else left / 1000
+
 
 def _expiry(ttl_s: float | None) -> tuple[str | int, ...]:
     return () if ttl_s is None else ("PX", max(1, round(ttl_s * 1000)))
@@ -113,3 +119,10 @@ class MemoryStore:
         return sorted(
             [key for key in list(self._values) if key.startswith(prefix) and await self.get(key) is not None]
         )
+
+    async def seconds_left(self, key: str) -> float | None:
+        """Until the value vanishes; None if there is none, infinity if it stays."""
+        if await self.get(key) is None:
+            return None
+        until = self._values[key][1]
+        return math.inf if until is None else until - time.monotonic()

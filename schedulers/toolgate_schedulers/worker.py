@@ -1,0 +1,295 @@
+"""Read, decide, answer, acknowledge: one replica of a scheduler at work.
+
+Questions come in frames; each is decided in a task of its own, at most `concurrency` at once, and
+answered in order of completion. An entry is acknowledged with its last answer. What is being
+decided is renewed (the bus does it), what has expired is acknowledged and counted, what killed
+several replicas is dropped. A scheduler that raises or answers nonsense is counted; the asker is
+told that it failed, so that nobody waits for it. Not here: Redis (`toolgate_bus.scheduler_bus`),
+loading (`loading`), what to answer (the author).
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any, Final, cast
+
+import anyio
+import structlog
+from toolgate_bus import codec, metrics
+from toolgate_bus.errors import CodecError
+from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.ports import Delivery, Member, SchedulerBus, Store
+from toolgate_bus.signing import Keyring, digest
+
+from toolgate_schedulers.api import Scheduler, SchedulerContext
+from toolgate_schedulers.held import Asked, StoredHolds
+
+__all__ = ["CONCURRENCY", "Worker"]
+
+CONCURRENCY: Final = 64
+POISON_DELIVERIES: Final = 3
+MAX_REASON: Final = 1024
+DRAIN_SECONDS: Final = 5.0
+LEAVE_SECONDS: Final = 0.05
+_VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
+_log = structlog.get_logger("toolgate.worker")
+
+
+class _Entry:
+    """One delivered entry and how many of its questions are still open."""
+
+    __slots__ = ("id", "open")
+
+    def __init__(self, id: str, open: int) -> None:  # noqa: A002 - the bus's word
+        self.id, self.open = id, open
+
+
+class Worker:
+    """Runs one replica of `scheduler` on `bus` until cancelled."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        bus: SchedulerBus,
+        *,
+        store: Store,
+        keyring: Keyring | None = None,
+        namespace: str = "default",
+        concurrency: int = CONCURRENCY,
+        replica: str | None = None,
+    ) -> None:
+        self._scheduler, self._bus, self._keyring = scheduler, bus, keyring
+        self._store, self._namespace, self._concurrency = store, namespace, concurrency
+        self.replica = replica or f"{_safe_host()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._holds = StoredHolds(store, scheduler.name, self._send)
+        self._queue: deque[tuple[_Entry, Asked, ToolSelecting, float]] = deque()
+        self._tasks: dict[tuple[bytes, int], asyncio.Task[None]] = {}
+        self._deciding = 0
+        self._answered = 0
+        self._late = 0
+        self._draining = False
+
+    async def start(self) -> Member:
+        """Start the scheduler, then join group and roster; gives what the roster says of us."""
+        scheduler = self._scheduler
+        self._loop = asyncio.get_running_loop()
+        await scheduler.start(SchedulerContext(self._store, self._holds, self._namespace, self.replica))
+        self._bus.listen(self)
+        self._bus.stats(lambda: (self._answered, self._late))
+        member = await self._bus.start(
+            Member(
+                name=scheduler.name,
+                replica=self.replica,
+                priority=scheduler.priority,
+                tools=scheduler.tools,
+                shadow=scheduler.shadow,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+            )
+        )
+        self._want()
+        return member
+
+    async def run(self) -> None:
+        """Start, work until cancelled, then drain."""
+        await self.start()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.drain()
+
+    async def drain(self) -> None:
+        """Leave the roster, finish what is in hand (at most 5 s), give back the rest, stop."""
+        await self._bus.leave()
+        await anyio.sleep(LEAVE_SECONDS)  # what was asked before the orchestrators knew still comes in
+        self._draining = True
+        self._bus.want(0)
+        deciding = set(self._tasks.values())
+        if deciding:
+            await asyncio.wait(deciding, timeout=DRAIN_SECONDS)
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._scheduler.stop()
+        await self._bus.aclose()
+
+    # ------------------------------------------------------------------ what the bus calls
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """New or taken-over entries."""
+        for delivery in deliveries:
+            if delivery.times > POISON_DELIVERIES:
+                metrics.count(metrics.POISONED, self._scheduler.name)
+                _log.error("dropped a question that outlived several replicas", entry=delivery.entry)
+                self._bus.done(delivery.entry)
+            elif delivery.event == "tool:withdrawn":
+                self._withdraw(delivery)
+            else:
+                self._accept(delivery)
+        self._next()
+        self._want()
+
+    def _accept(self, delivery: Delivery) -> None:
+        received = self._loop.time() - delivery.age
+        read = [(item, self._question(item)) for item in self._items(delivery)]
+        questions = [(item, call) for item, call in read if call is not None]
+        entry = _Entry(delivery.entry, len(questions))
+        for item, call in questions:
+            self._queue.append((entry, Asked(delivery.orchestrator, item), call, received))
+        if not questions:
+            self._bus.done(delivery.entry)
+        else:
+            self._bus.hold((delivery.entry,))
+
+    def _items(self, delivery: Delivery) -> list[codec.Item]:
+        try:
+            found = codec.items(delivery.frame)
+        except CodecError as error:
+            found = [error]
+        for bad in found:
+            if isinstance(bad, CodecError):
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", bad.reason)
+        return [item for item in found if isinstance(item, codec.Item) and self._genuine(delivery, item)]
+
+    def _genuine(self, delivery: Delivery, item: codec.Item) -> bool:
+        if self._keyring is None or self._keyring.is_question(
+            delivery.orchestrator, self._scheduler.name, item.body, item.mac
+        ):
+            return True
+        metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
+        return False
+
+    def _question(self, item: codec.Item) -> ToolSelecting | None:
+        try:
+            return codec.question(item)
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+            return None
+
+    def _withdraw(self, delivery: Delivery) -> None:
+        for item in self._items(delivery):
+            metrics.count(metrics.WITHDRAWN, self._scheduler.name)
+            task = self._tasks.get((item.id, item.phase))
+            if task is not None:
+                task.cancel()
+            self._spawn((item.id, item.phase + 2), self._forget(Asked(delivery.orchestrator, item)))
+        self._bus.done(delivery.entry)
+
+    async def _forget(self, asked: Asked) -> None:
+        await self._holds.take(asked)
+
+    # ------------------------------------------------------------------ deciding
+
+    def _want(self) -> None:
+        room = 0 if self._draining or self._queue else self._concurrency - self._deciding
+        self._bus.want(max(0, room))
+
+    def _next(self) -> None:
+        while self._queue and self._deciding < self._concurrency:
+            entry, asked, call, written = self._queue.popleft()
+            if (self._loop.time() - written) * 1000 > call.ttl_ms:
+                metrics.count(metrics.EXPIRED, self._scheduler.name)
+                self._settle(entry)
+                continue
+            self._deciding += 1
+            self._spawn((asked.item.id, asked.item.phase), self._decide(entry, asked, call, written))
+
+    def _spawn(self, key: tuple[bytes, int], work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._tasks.pop(key, None))
+
+    async def _decide(self, entry: _Entry, asked: Asked, call: ToolSelecting, written: float) -> None:
+        held = False
+        try:
+            async for verdict in self._verdicts(call):
+                if isinstance(verdict, Hold):
+                    await self._holds.keep(asked, verdict)
+                    self._send(asked, verdict)
+                    metrics.count(metrics.HOLDS, self._scheduler.name)
+                    if not held:
+                        held = True
+                        self._finish(entry)
+                elif not held or await self._holds.take(asked):
+                    self._send(asked, verdict)
+                    break
+                else:
+                    break  # withdrawn, or a peer was told the outcome first
+            self._note(call, written)
+        finally:
+            if not held:
+                self._finish(entry)
+
+    async def _verdicts(self, call: ToolSelecting) -> AsyncIterator[Verdict | Failed]:
+        """What the author answers, the last of it never a hold unless it is all there is."""
+        try:
+            answer = self._scheduler.decide(call)
+            if self._scheduler.streams:
+                async for verdict in cast("AsyncIterator[Any]", answer):
+                    yield self._checked(verdict)
+            else:
+                yield self._checked(await cast("Awaitable[Any]", answer))
+        except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
+            metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "raised")
+            _log.exception("the scheduler raised", scheduler=self._scheduler.name, decision=call.id)
+            yield Failed(reason=f"it raised {type(error).__name__}")
+
+    def _checked(self, verdict: Any) -> Verdict | Failed:
+        if isinstance(verdict, _VERDICTS):
+            return verdict
+        metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "nonsense")
+        _log.error(
+            "the scheduler gave no verdict", scheduler=self._scheduler.name, got=type(verdict).__name__
+        )
+        return Failed(reason=f"it answered {type(verdict).__name__}, which is no verdict")
+
+    def _finish(self, entry: _Entry) -> None:
+        self._deciding -= 1
+        self._settle(entry)
+        if self._queue:
+            self._next()
+        self._want()
+
+    def _settle(self, entry: _Entry) -> None:
+        entry.open -= 1
+        if entry.open == 0:
+            self._bus.done(entry.id)
+
+    def _note(self, call: ToolSelecting, written: float) -> None:
+        self._answered += 1
+        if (self._loop.time() - written) * 1000 > call.ttl_ms:
+            self._late += 1
+
+    def _send(self, asked: Asked, verdict: Verdict | Failed) -> None:
+        orchestrator, question = asked
+        body = self._body(verdict)
+        mac = None
+        if self._keyring is not None:
+            mac = self._keyring.sign_verdict(orchestrator, self._scheduler.name, digest(question.body), body)
+        metrics.count(metrics.WORKER_ANSWERS, self._scheduler.name, verdict.action)
+        self._bus.answer(orchestrator, codec.item(question.id, question.phase, body, mac))
+
+    def _body(self, verdict: Verdict | Failed) -> bytes:
+        if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
+            verdict = verdict.model_copy(update={"reason": verdict.reason[: MAX_REASON - 1] + "…"})
+        try:
+            body = codec.verdict_body(verdict)
+            if len(body) <= codec.MAX_VERDICT:
+                return body
+            what = f"its verdict has {len(body)} bytes, {codec.MAX_VERDICT} are allowed"
+        except CodecError as error:
+            what = f"its verdict cannot be written: {error}"
+        metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "unwritable")
+        _log.error("a verdict was not sent", scheduler=self._scheduler.name, why=what)
+        return codec.verdict_body(Failed(reason=what))
+
+
+def _safe_host() -> str:
+    return (
+        "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in socket.gethostname())[:32]
+        or "host"
+    )
