@@ -97,7 +97,7 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         """Check every field an author or an option can set."""
-        if not isinstance(self.name, str) or not re.match(NAME_PATTERN, self.name):
+        if not isinstance(self.name, str) or not re.fullmatch(NAME_PATTERN, self.name):
             raise ConfigError(
                 f"scheduler {self.name!r}: name: 1 to 64 letters, digits, '.', '_' or '-' are allowed"
             )

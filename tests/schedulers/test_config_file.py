@@ -1,0 +1,120 @@
+"""A configuration file is read safely, within bounds, and its faults are named."""
+
+import pytest
+from pydantic import BaseModel, Field
+from toolgate_bus.errors import ConfigError
+from toolgate_schedulers.config_file import StrictModel, check, parse_mapping, read_mapping
+
+pytestmark = pytest.mark.pure
+
+
+class Inner(StrictModel):
+    limit: int = 1
+    kind: str = "x"
+
+
+class Outer(StrictModel):
+    parts: tuple[Inner, ...] = ()
+    named: dict[str, Inner] = Field(default_factory=dict)
+    one: Inner | None = None
+
+
+class Loose(BaseModel):
+    limit: int = 1
+
+
+def test_a_mapping_is_read(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("a: 1\nb: [x, {c: null}]\n")
+    assert read_mapping(file) == {"a": 1, "b": ["x", {"c": None}]}
+
+
+@pytest.mark.parametrize("raw", [b"", b"# only a comment\n"])
+def test_an_empty_file_is_an_empty_mapping(raw):
+    assert parse_mapping(raw, "f") == {}
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"gone\.yaml: cannot be read: No such file"):
+        read_mapping(tmp_path / "gone.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        read_mapping(tmp_path)
+
+
+def test_a_file_too_long_is_refused(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_bytes(b"# " + b"x" * 300_000)
+    with pytest.raises(ConfigError, match="longer than 256 KiB"):
+        read_mapping(file)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"a: 1\nb: 2\na: 3\n", r"f: the key 'a' is given twice \(line 3\)"),
+        (b"x: {a: {b: 1, b: 2}}", "the key 'b' is given twice"),
+        (b"- a\n- b\n", "must be a mapping"),
+        (b"just text", "must be a mapping"),
+        (b"a: [1\nb: 2", r"is not YAML: .*\(line 2"),
+        (b"a: !!python/object/apply:os.system [ls]", "is not YAML: could not determine a constructor"),
+        (b"\xff\xfe\xff", "is not YAML"),
+        (b"a: 1\n---\nb: 2\n", "is not YAML"),
+        (b"? {a: 1}\n: 2", "is not YAML: found unhashable key"),
+        (b"a: " + b"[" * 100 + b"]" * 100, "nested more than 64 deep"),
+        (b"a: " + b"[" * 50_000, "nested more than 64 deep"),
+        (b"a: &a [*a]", "an alias that holds itself"),
+        (b"a: 1" + b"0" * 5000, "is not YAML"),
+    ],
+)
+def test_what_is_wrong_with_the_text_is_said(raw, said):
+    with pytest.raises(ConfigError, match=said):
+        parse_mapping(raw, "f")
+
+
+def test_aliases_that_grow_without_bound_are_refused():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    with pytest.raises(ConfigError, match="aliases counted in full"):
+        parse_mapping("\n".join(lines).encode(), "f")
+
+
+def test_a_mapping_mixed_in_may_be_overridden():
+    raw = b"base: &b {a: 1, c: 2}\nx: &x {<<: *b, a: 3}\ny: {<<: *x, c: 4}\n"
+    assert parse_mapping(raw, "f")["y"] == {"a": 3, "c": 4}
+
+
+def test_a_date_stays_text_as_in_json():
+    assert parse_mapping(b"day: 2024-05-01", "f") == {"day": "2024-05-01"}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "said"),
+    [
+        ({"part": 1}, "f: part: unknown key; allowed: named, one, parts; did you mean parts?"),
+        (
+            {"parts": [{"limits": 1}]},
+            "f: parts.0.limits: unknown key; allowed: kind, limit; did you mean limit?",
+        ),
+        ({"named": {"k": {"zzz": 1}}}, "f: named.k.zzz: unknown key; allowed: kind, limit"),
+        ({"one": {"zzz": 1}}, "f: one.zzz: unknown key; allowed: kind, limit"),
+        ({"parts": [{"limit": "many"}]}, "f: parts.0.limit: Input should be a valid integer"),
+        ({"parts": 3}, "f: parts: Input should be a valid tuple"),
+    ],
+)
+def test_a_wrong_field_is_named_by_its_path_with_what_is_allowed(mapping, said):
+    with pytest.raises(ConfigError) as error:
+        check(Outer, mapping, "f")
+    assert said in str(error.value)
+
+
+def test_every_wrong_field_has_a_line_and_no_line_shows_a_value():
+    with pytest.raises(ConfigError) as error:
+        check(Outer, {"parts": [{"limit": "s3cret"}, {"kind": 3}]}, "f")
+    assert len(str(error.value).splitlines()) == 2
+    assert "s3cret" not in str(error.value)
+
+
+def test_unknown_keys_are_refused_even_where_the_model_forgot_to():
+    with pytest.raises(ConfigError, match=r"f: limt: unknown key; allowed: limit; did you mean limit\?"):
+        check(Loose, {"limt": 3}, "f")
+    assert check(Loose, {"limit": 3}, "f").limit == 3

@@ -1,0 +1,105 @@
+"""The shipped policy: the first rule that fits counts, and says who it was."""
+
+import pytest
+from toolgate_bus.errors import ConfigError
+from toolgate_schedulers import AskUser, Continue, Deny, ToolSelecting
+from toolgate_schedulers.config_file import check, parse_mapping
+from toolgate_schedulers.policy import Policy, PolicyConfig, rule_on
+
+pytestmark = pytest.mark.pure
+
+POLICY = """
+rules:
+  - name: refunds above 100
+    tools: [refund, "pay_*"]
+    when: {amount: {gt: 100}}
+    action: ask
+    prompt: Pay this much?
+    options: [Pay, Do not]
+    timeout_s: 60
+  - tools: cancel_reservation
+    action: deny
+  - name: no deletes
+    tools: "delete_*"
+    action: deny
+    reason: nothing is deleted here
+  - tools: [delete_me, "pay_*"]
+    action: allow
+default: allow
+"""
+
+
+def config(text):
+    return check(PolicyConfig, parse_mapping(text.encode(), "policy.yaml"), "policy.yaml")
+
+
+def rule(text, tool, **arguments):
+    return rule_on(config(text), ToolSelecting(id="0" * 32, tool_name=tool, tool_input=arguments))
+
+
+def test_a_denial_names_its_rule_by_name_or_by_number():
+    assert rule(POLICY, "delete_file") == Deny(reason="nothing is deleted here (no deletes)")
+    assert rule(POLICY, "cancel_reservation") == Deny(reason="cancel_reservation is not allowed (rule 2)")
+
+
+def test_the_first_rule_that_fits_counts():
+    assert rule(POLICY, "delete_me").action == "deny"
+    assert rule(POLICY, "pay_bill", amount=101).action == "ask_user"
+    assert rule(POLICY, "pay_bill", amount=100) == Continue(reason="allowed by rule 4")
+
+
+def test_an_ask_carries_prompt_options_and_time():
+    assert rule(POLICY, "refund", amount="500") == AskUser(
+        prompt="Pay this much?",
+        options=("Pay", "Do not"),
+        timeout_s=60,
+        reason="refund needs approval (refunds above 100)",
+    )
+
+
+def test_the_default_rules_where_no_rule_does():
+    assert rule(POLICY, "ls") == Continue()
+    assert rule("default: deny", "ls") == Deny(reason="no rule allows ls (default)")
+    assert rule("default: ask", "ls").action == "ask_user"
+
+
+async def test_the_scheduler_answers_by_its_config():
+    policy = Policy(config(POLICY))
+    asked = ToolSelecting(id="0" * 32, tool_name="delete_file", phase="verify")
+    assert await policy.decide(asked) == Deny(reason="nothing is deleted here (no deletes)")
+    assert (policy.name, policy.priority, policy.tools) == ("policy", 0, ("*",))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the whole: says nothing: give rules, or a default"),
+        ("rule: []", "rule: unknown key; allowed: default, rules; did you mean rules?"),
+        ("default: maybe", "default: Input should be 'allow', 'deny' or 'ask'"),
+        ("rules: [{tools: x}]", "rules.0.action: Field required"),
+        ("rules: [{action: deny}]", "rules.0.tools: Field required"),
+        ("rules: [{tools: x, action: forbid}]", "rules.0.action: Input should be 'allow', 'deny' or 'ask'"),
+        ("rules: [{tools: [], action: deny}]", "rules.0.tools: Tuple should have at least 1 item"),
+        ("rules: [{tools: [3], action: deny}]", "rules.0.tools.0: Input should be a valid string"),
+        (
+            "rules: [{tools: x, action: deny, prompt: y}]",
+            "rules.0: prompt: only for action: ask, not for deny",
+        ),
+        (
+            "rules: [{tools: x, action: ask, timeout_s: 0}]",
+            "rules.0.timeout_s: Input should be greater than 0",
+        ),
+        (
+            "rules: [{tools: x, action: deny, when: {a: {equal: 1}}}]",
+            "rules.0.when.a.equal: unknown key; allowed: equals, exists, glob",
+        ),
+        (
+            "rules: [{tools: x, action: deny, when: {a: {matches: '('}}}]",
+            "rules.0.when.a.matches: not a regular expression",
+        ),
+    ],
+)
+def test_a_wrong_policy_is_refused_by_name(text, said):
+    with pytest.raises(ConfigError) as error:
+        config(text)
+    assert f"policy.yaml: {said}" in str(error.value)
