@@ -31,6 +31,7 @@ __all__ = [
     "fail",
     "joined_bus",
     "new_event_loop",
+    "print_error",
     "run_async",
     "started_bus",
 ]
@@ -105,9 +106,14 @@ def exit_code(error: ToolgateError) -> int:
     return 2 if isinstance(error, ConfigError | NoServer) else 1
 
 
-def fail(error: ToolgateError) -> NoReturn:
-    """Print the error, in red on stderr, and end the command with its exit code."""
+def print_error(error: ToolgateError) -> None:
+    """Print the error in red on stderr."""
     err_console.print(f"[bold red]Error:[/] [red]{escape(str(error))}[/]", soft_wrap=True)
+
+
+def fail(error: ToolgateError) -> NoReturn:
+    """Print the error and end the command with its exit code; `toolgate` does it for whatever is raised."""
+    print_error(error)
     raise typer.Exit(exit_code(error))
 
 
@@ -131,19 +137,15 @@ def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
 
 async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(main(), name="toolgate-main")
-    received: list[signal.Signals] = []
+    task = asyncio.create_task(main(), name="toolgate-main")
+    received: list[int] = []
 
-    def on_signal(number: signal.Signals) -> None:
+    def on_signal(number: int) -> None:
         received.append(number)
-        for other in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(other)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _listen(None)  # the next one has its usual effect
         task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
+    _listen(on_signal)
     try:
         return await task
     except asyncio.CancelledError:
@@ -151,5 +153,14 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Resu
             raise typer.Exit(128 + received[0]) from None
         raise
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        _listen(None)
+
+
+def _listen(handler: Callable[[int], None] | None) -> None:
+    """Give SIGINT and SIGTERM to the handler, or back to Python."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if handler:
+            loop.add_signal_handler(number, handler, number)
+        else:
             loop.remove_signal_handler(number)

