@@ -7,7 +7,7 @@ functions. Decimal arithmetic, so that money adds up; length, depth and magnitud
 import ast
 import operator
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException, localcontext
+from decimal import ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal, DecimalException, localcontext
 from typing import Any
 
 from toolgate_bus.errors import ConfigError
@@ -29,13 +29,18 @@ def _round(value: Decimal, places: Decimal = Decimal(0)) -> Decimal:
     return value.quantize(Decimal(1).scaleb(-int(places)), ROUND_HALF_UP)
 
 
+def _floor(value: Decimal) -> Decimal:
+    """Downwards, as `//` and `%` do in Python; Decimal's own go towards zero."""
+    return value.to_integral_value(ROUND_FLOOR)
+
+
 _BINARY: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.FloorDiv: lambda left, right: _floor(left / right),
+    ast.Mod: lambda left, right: left - right * _floor(left / right),
 }
 _UNARY: dict[type[ast.unaryop], Callable[[Decimal], Decimal]] = {
     ast.UAdd: operator.pos,
