@@ -168,6 +168,9 @@ class Running:
             except subprocess.TimeoutExpired:
                 self.popen.kill()
                 self.popen.wait()
+        for pipe in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 @pytest.fixture
@@ -178,12 +181,12 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
     other keywords go to Popen.
     """
     started: list[Running] = []
+    base = tmp_path_factory.mktemp("processes")
     words = {"python": [sys.executable], "toolgate": [sys.executable, "-m", "toolgate_bus.cli"]}
 
     def start(*command: object, env: dict[str, str] | None = None, **popen: Any) -> Running:
         first, *rest = map(str, command)
-        directory = tmp_path_factory.mktemp("process")
-        out, err = directory / "stdout", directory / "stderr"
+        out, err = (base / f"{len(started)}.{name}" for name in ("stdout", "stderr"))
         with out.open("wb") as stdout, err.open("wb") as stderr:
             child = subprocess.Popen(
                 [*words.get(first, [first]), *rest],
