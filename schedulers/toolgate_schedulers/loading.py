@@ -21,7 +21,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_schedulers.api import Scheduler, as_scheduler
 from toolgate_schedulers.config_file import check, read_mapping
 
-__all__ = ["GROUP", "load"]
+__all__ = ["GROUP", "authors_words", "load"]
 
 GROUP = "toolgate.schedulers"
 
@@ -77,7 +77,7 @@ def _call(written: Callable[..., Any], spec: str, *arguments: Any) -> Any:
     try:
         return written(*arguments)
     except Exception as error:
-        raise ConfigError(f"{spec} cannot be made: {_authors_words(error)}") from error
+        raise ConfigError(f"{spec} cannot be made: {authors_words(error)}") from error
 
 
 def _entry(name: str) -> Any:
@@ -134,9 +134,9 @@ def _module(name: str) -> ModuleType:
             raise ConfigError(
                 f"there is no module {error.name!r}: looked in {here} and where packages are installed"
             ) from None
-        raise ConfigError(f"cannot import {name}: {_authors_words(error)}") from error
+        raise ConfigError(f"cannot import {name}: {authors_words(error)}") from error
     except Exception as error:
-        raise ConfigError(f"cannot import {name}: {_authors_words(error)}") from error
+        raise ConfigError(f"cannot import {name}: {authors_words(error)}") from error
 
 
 def _no_attribute(module: ModuleType, path: str) -> str:
@@ -150,7 +150,7 @@ def _no_attribute(module: ModuleType, path: str) -> str:
     )
 
 
-def _authors_words(error: BaseException) -> str:
+def authors_words(error: BaseException) -> str:
     """What went wrong in the author's own code, and where: the traceback without our part of it."""
     frames = [
         frame

@@ -1,0 +1,102 @@
+"""Who is alive, as `toolgate scheduler list` shows it: replicas of a name on one line. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+from toolgate_bus.ports import Member
+
+__all__ = ["Line", "as_json", "lines_of", "table_of"]
+
+_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
+_RIGHT = ("replicas", "priority", "answered", "late", "last seen")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One scheduler and its living replicas; priority, tools and shadow are the newest start's."""
+
+    name: str
+    members: tuple[Member, ...]
+
+    @property
+    def newest(self) -> Member:
+        """The replica whose word counts where they disagree."""
+        return max(self.members, key=lambda member: member.started)
+
+    @property
+    def disagree(self) -> bool:
+        """Whether replicas differ in priority, tools or shadow: an update that is under way, or stuck."""
+        return len({(member.priority, member.tools, member.shadow) for member in self.members}) > 1
+
+    @property
+    def answered(self) -> int:
+        """Questions answered by the living replicas since each started."""
+        return sum(member.answered for member in self.members)
+
+    @property
+    def late(self) -> int:
+        """Of those, the ones answered when nobody waited any longer."""
+        return sum(member.late for member in self.members)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last heartbeat of any replica."""
+        return min(member.age for member in self.members)
+
+
+def lines_of(members: Iterable[Member]) -> list[Line]:
+    """One line for each name, highest priority first."""
+    ordered = sorted(members, key=lambda member: (member.name, member.started, member.replica))
+    lines = [Line(name, tuple(group)) for name, group in groupby(ordered, key=lambda member: member.name)]
+    return sorted(lines, key=lambda line: (-line.newest.priority, line.name))
+
+
+def table_of(lines: Sequence[Line]) -> Table:
+    """The table that a person reads."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right" if column in _RIGHT else "left", overflow="fold")
+    for line in lines:
+        notes = ["shadow"] if line.newest.shadow else []
+        notes += ["replicas disagree: the newest start counts"] if line.disagree else []
+        table.add_row(
+            escape(line.name),
+            str(len(line.members)),
+            str(line.newest.priority),
+            escape(" ".join(line.newest.tools)),
+            str(line.answered),
+            str(line.late),
+            f"{line.age:.1f} s ago",
+            ", ".join(notes),
+        )
+    return table
+
+
+def as_json(line: Line) -> dict[str, Any]:
+    """The object that a script reads, its replicas included."""
+    return {
+        "name": line.name,
+        "replicas": len(line.members),
+        "priority": line.newest.priority,
+        "tools": list(line.newest.tools),
+        "shadow": line.newest.shadow,
+        "answered": line.answered,
+        "late": line.late,
+        "last_seen_s": round(line.age, 3),
+        "disagree": line.disagree,
+        "members": [
+            {
+                "replica": member.replica,
+                "pid": member.pid,
+                "host": member.host,
+                "answered": member.answered,
+                "late": member.late,
+                "last_seen_s": round(member.age, 3),
+            }
+            for member in line.members
+        ],
+    }
