@@ -19,6 +19,7 @@ from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, T
 
 __all__ = [
     "MAX_DEPTH",
+    "MAX_ENTRIES",
     "MAX_FRAME",
     "MAX_ITEMS",
     "MAX_NODES",
@@ -27,13 +28,14 @@ __all__ = [
     "MAX_VERDICT",
     "VERSION",
     "Item",
+    "fits",
     "frame",
     "item",
     "items",
     "pack",
-    "packable",
     "question",
     "question_body",
+    "size",
     "unpack",
     "verdict",
     "verdict_body",
@@ -82,13 +84,14 @@ def pack(value: Any) -> bytes:
         raise CodecError("malformed", type(error).__name__) from None
 
 
-def packable(value: Any) -> bool:
-    """Whether a value can travel at all."""
-    try:
-        msgpack.packb(value)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return False
-    return True
+def size(value: Any) -> int:
+    """How many bytes a value takes on the wire; raises CodecError for what cannot travel."""
+    return len(pack(value))
+
+
+def fits(value: Any, limit: int) -> bool:
+    """Whether a value is within `limit` bytes and the bounds of depth and nodes."""
+    return size(value) <= limit and within_bounds(value, MAX_DEPTH - 2, MAX_NODES - 100)
 
 
 def question_body(fields: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,206 @@
+"""One bus client for each event loop, address and namespace, shared by all gates of the process.
+
+It knows who is alive and what they want to see, hands verdicts to the open questions, and keeps the
+silences of each scheduler. Reference-counted: the last gate that leaves closes the bus. What a
+question is and how it ends is `question`'s affair; what is decided, `gate`'s.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+import structlog
+from toolgate_bus import codec, metrics
+from toolgate_bus.breaker import Breaker
+from toolgate_bus.errors import CodecError
+from toolgate_bus.ports import Member, OrchestratorBus
+
+from toolgate_orchestrator.question import Question
+
+__all__ = ["Announced", "Client", "acquire", "release"]
+
+REMEMBERED: Final = 4096
+"""Closed questions that a late verdict can still be told apart by."""
+_log = structlog.get_logger("toolgate.gate")
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a scheduler's replicas say of it; where they disagree, the newest start."""
+
+    name: str
+    priority: int
+    tools: tuple[str, ...]
+    shadow: bool
+
+    def wants(self, tool: str) -> bool:
+        """Whether its selector matches a tool."""
+        return any(glob == "*" or fnmatchcase(tool, glob) for glob in self.tools)
+
+
+class Client:
+    """What several gates share; the listener of one OrchestratorBus."""
+
+    def __init__(self, bus: OrchestratorBus) -> None:
+        self.bus = bus
+        self.breaker = Breaker()
+        self.announced: dict[str, Announced] = {}
+        self.version = 0
+        """Changes whenever `announced` does, so that plans can be cached."""
+        self.open: dict[tuple[bytes, int], Question] = {}
+        self._recent: OrderedDict[tuple[bytes, int], Question] = OrderedDict()
+        self._back: asyncio.Event = asyncio.Event()
+        self._down_since: float | None = 0.0
+        self._warned: set[str] = set()
+        self.outages = 0
+        """How often the bus went away; a question that saw this change is excused from the breaker."""
+        self.users = 0
+        self.starting: asyncio.Future[None] | None = None
+        bus.listen(self)
+
+    async def start(self) -> None:
+        """Connect; a server that is away is not an error."""
+        self._loop = asyncio.get_running_loop()
+        await self.bus.start()
+
+    # ------------------------------------------------------------------ what the bus calls
+
+    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+        """Verdict frames: each item goes to its question; those that are over then end."""
+        now = self._loop.time()
+        touched: list[Question] = []
+        for scheduler, raw in frames:
+            try:
+                found = codec.items(raw)
+            except CodecError as error:
+                metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
+                continue
+            for one in found:
+                if isinstance(one, CodecError):
+                    metrics.count(metrics.BAD_MESSAGES, scheduler, one.reason)
+                    continue
+                question = self._hand(scheduler, one, now)
+                if question is not None:
+                    touched.append(question)
+        for question in touched:
+            question.end_if_over(now)
+
+    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+        """The bus would not take these questions."""
+        now = self._loop.time()
+        if error != "bus_down":
+            _log.error("the server refused a question", scheduler=scheduler, error=error)
+        for id_ in ids:
+            for phase in (0, 1):
+                question = self.open.get((id_, phase))
+                if question is not None:
+                    question.refused(scheduler, now)
+
+    def roster_changed(self, members: Sequence[Member]) -> None:
+        """Who is alive, by name; replicas that disagree are warned about once."""
+        newest: dict[str, Member] = {}
+        for member in members:
+            other = newest.get(member.name)
+            if other is not None and (other.priority, other.tools, other.shadow) != (
+                member.priority,
+                member.tools,
+                member.shadow,
+            ):
+                self._warn_of_disagreement(member.name)
+            if other is None or member.started > other.started:
+                newest[member.name] = member
+        self.announced = {
+            name: Announced(name, member.priority, member.tools, member.shadow)
+            for name, member in newest.items()
+        }
+        self.version += 1
+
+    def connection(self, up: bool) -> None:
+        """The bus came or went."""
+        if up:
+            self._down_since = None
+            self._back.set()
+        else:
+            self.outages += 1
+            self._down_since = self._loop.time()
+            self._back.clear()
+
+    # ------------------------------------------------------------------ what gates use
+
+    async def reachable(self, patience: float) -> bool:
+        """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
+        if self.bus.connected:
+            return True
+        left = (self._down_since or 0.0) + patience - self._loop.time()
+        if left > 0:
+            try:
+                await asyncio.wait_for(self._back.wait(), left)
+            except TimeoutError:
+                return False
+        return self.bus.connected
+
+    def remember(self, key: tuple[bytes, int], question: Question) -> None:
+        """Keep a closed question for a while, so that its late verdicts are known as such."""
+        self._recent[key] = question
+        if len(self._recent) > REMEMBERED:
+            self._recent.popitem(last=False)
+
+    def _hand(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
+        key = (item.id, item.phase)
+        question = self.open.get(key)
+        if question is not None:
+            self.breaker.answered(scheduler)
+            question.take(scheduler, item, now)
+            return question
+        question = self._recent.get(key)
+        if question is None or scheduler not in question.asked:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
+            return None
+        if question.take_late(scheduler, item, now):
+            self.breaker.answered(scheduler)
+        return None
+
+    def _warn_of_disagreement(self, name: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning(
+                "replicas disagree on priority, tools or shadow; the newest start wins", scheduler=name
+            )
+
+
+_shared: dict[tuple[int, str, str], Client] = {}
+
+
+async def acquire(url: str, namespace: str) -> Client:
+    """The client of this loop for an address and namespace, started; every `acquire` needs a `release`."""
+    # Late: a gate with in-process schedulers only needs no server library.
+    from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
+
+    key = (id(asyncio.get_running_loop()), url, namespace)
+    client = _shared.get(key)
+    if client is None:
+        client = _shared[key] = Client(RedisOrchestratorBus(url, namespace))
+        client.users = 1
+        client.starting = asyncio.ensure_future(client.start())
+    else:
+        client.users += 1
+    try:
+        if client.starting is not None:
+            await asyncio.shield(client.starting)
+    except BaseException:
+        await release(client)
+        raise
+    return client
+
+
+async def release(client: Client) -> None:
+    """Give a client back; the last one closes it."""
+    client.users -= 1
+    if client.users == 0:
+        for key, other in list(_shared.items()):
+            if other is client:
+                del _shared[key]
+        await client.bus.aclose()

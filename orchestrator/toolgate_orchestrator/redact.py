@@ -1,0 +1,145 @@
+"""What leaves the process, and what comes back: placeholders for secrets and over-long values.
+
+Pure. `Redactor.outgoing` gives the arguments as they may travel and remember what stands for what;
+`restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
+string with a random token, so that nobody who did not receive it can name it. A question is never
+dropped for its size: what does not fit travels as a placeholder and the question is `truncated`
+(DESIGN §6).
+"""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from toolgate_bus import codec
+
+from toolgate_orchestrator.config import RedactConfig
+
+__all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
+
+_MARK: Final = "⟦toolgate:"
+_LARGEST: Final = 2**63
+_ROOM: Final = codec.MAX_QUESTION // 2
+"""Bytes of arguments; the rest of a question has the other half."""
+
+Kind = Literal["redacted", "truncated"]
+
+
+class BadPlaceholder(Exception):  # noqa: N818 - it says what was found
+    """A modify holds a placeholder that it may not use."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Arguments as they may travel."""
+
+    value: dict[str, Any]
+    placeholders: dict[str, Any] = field(default_factory=dict)
+    truncated: bool = False
+
+
+class Redactor:
+    """Applies one `redact` configuration."""
+
+    def __init__(self, config: RedactConfig) -> None:
+        self._fields = frozenset(name.casefold() for name in config.fields)
+        self._patterns = [re.compile(pattern) for pattern in config.patterns]
+        self._max_chars = config.max_chars
+
+    def outgoing(self, tool_input: Mapping[str, Any]) -> Outgoing:
+        """The arguments as they may leave; the original is not changed."""
+        out = Outgoing({})
+        out.value = {
+            key: self._value(key, value, out, 1) for key, value in tool_input.items() if isinstance(key, str)
+        }
+        self._fit(out)
+        return out
+
+    def text(self, text: str | None, out: Outgoing) -> str | None:
+        """A free text (a reason) for the record: without patterns and without redacted values."""
+        if text is None or not (self._patterns or out.placeholders):
+            return text
+        for original in out.placeholders.values():
+            if isinstance(original, str) and original and original in text:
+                text = text.replace(original, "⟦redacted⟧")
+        for pattern in self._patterns:
+            text = pattern.sub("⟦redacted⟧", text)
+        return text
+
+    def _value(self, key: str, value: Any, out: Outgoing, depth: int) -> Any:
+        if self._fields and key.casefold() in self._fields:
+            return _hide(value, "redacted", out)
+        kind = type(value)
+        if kind is str:
+            return self._string(value, out)
+        if value is None or kind is bool:
+            return value
+        if kind is int or kind is float:
+            if kind is int and not -_LARGEST <= value < _LARGEST:
+                return _hide(value, "truncated", out)
+            return _hide(value, "redacted", out) if self._matches(str(value)) else value
+        if kind is dict or kind is list:
+            return self._container(value, out, depth)
+        return _hide(value, "truncated", out)
+
+    def _string(self, value: str, out: Outgoing) -> Any:
+        if self._matches(value):
+            return _hide(value, "redacted", out)
+        if len(value) > self._max_chars or value.startswith(_MARK) or not _encodable(value):
+            return _hide(value, "truncated", out)
+        return value
+
+    def _container(self, value: Any, out: Outgoing, depth: int) -> Any:
+        if depth >= codec.MAX_DEPTH - 4 or len(value) > codec.MAX_ENTRIES:
+            return _hide(value, "truncated", out)
+        if isinstance(value, list):
+            return [self._value("", child, out, depth + 1) for child in value]
+        if any(not isinstance(key, str) or self._matches(key) or not _encodable(key) for key in value):
+            return _hide(value, "redacted", out)
+        return {key: self._value(key, child, out, depth + 1) for key, child in value.items()}
+
+    def _matches(self, text: str) -> bool:
+        return any(pattern.search(text) for pattern in self._patterns)
+
+    def _fit(self, out: Outgoing) -> None:
+        """Replace the largest arguments until the whole is within the wire's bounds."""
+        if codec.fits(out.value, _ROOM):
+            return
+        sizes = sorted(((codec.size(value), key) for key, value in out.value.items()), reverse=True)
+        for _, key in sizes:
+            out.value[key] = _hide(restore(out.value[key], out.placeholders, allowed=True), "truncated", out)
+            if codec.fits(out.value, _ROOM):
+                return
+        out.value = {"arguments": _hide(dict(out.value), "truncated", out)}
+
+
+def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
+    """Put the originals back; raises BadPlaceholder for one that is unknown or not allowed here."""
+    if isinstance(value, str):
+        if not value.startswith(_MARK):
+            return value
+        if not allowed or value not in placeholders:
+            raise BadPlaceholder(value)
+        return placeholders[value]
+    if isinstance(value, dict):
+        return {key: restore(child, placeholders, allowed=allowed) for key, child in value.items()}
+    if isinstance(value, list):
+        return [restore(child, placeholders, allowed=allowed) for child in value]
+    return value
+
+
+def _hide(value: Any, kind: Kind, out: Outgoing) -> str:
+    placeholder = f"{_MARK}{kind}:{secrets.token_hex(6)}⟧"
+    out.placeholders[placeholder] = value
+    out.truncated = out.truncated or kind == "truncated"
+    return placeholder
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""From closed rounds to a decision: what would run, who decided, what the LLM is told. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Why
+from toolgate_bus.round import Closed
+
+from toolgate_orchestrator.config import ToolgateConfig
+from toolgate_orchestrator.modifies import Tools, final_arguments
+from toolgate_orchestrator.redact import Outgoing
+
+__all__ = ["Call", "Plan", "Ruling", "denial", "final_call"]
+
+
+@dataclass(slots=True)
+class Call:
+    """One call on its way through the gate, and what was heard about it so far."""
+
+    id: bytes
+    tool_name: str
+    tool_input: dict[str, Any]
+    tools: Tools
+    agents: Sequence[str] | None
+    agent_target: str | None
+    who: dict[str, Any]
+    trace: dict[str, str]
+    started: float
+    outgoing: Outgoing = field(default_factory=lambda: Outgoing({}))
+    heard: list[Heard] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the available tools."""
+        return list(self.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who is asked about one tool."""
+
+    names: tuple[str, ...]
+    required: Mapping[str, bool]
+    """Who is waited for, and whether its silence denies."""
+    priorities: Mapping[str, int]
+    shadows: frozenset[str]
+
+    NOBODY: ClassVar["Plan"]
+
+    def without(self, name: str | None) -> "Plan":
+        """The same plan, but this scheduler is not asked."""
+        if name not in self.names:
+            return self
+        return replace(
+            self,
+            names=tuple(one for one in self.names if one != name),
+            required={one: required for one, required in self.required.items() if one != name},
+        )
+
+
+Plan.NOBODY = Plan((), {}, {}, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is decided so far."""
+
+    outcome: Outcome
+    why: Why
+    reason: str | None = None
+    scheduler: str | None = None
+    winner: Heard | None = None
+    tool_name: str | None = None
+    tool_input: dict[str, Any] | None = None
+    agent_target: str | None = None
+    asks: tuple[Heard, ...] = ()
+    held: bool = False
+    asked_user: bool = False
+
+    def verified(self, second: Closed, config: ToolgateConfig) -> "Ruling":
+        """After the verify round: a denial there vetoes the replacement."""
+        denied = denial(second, config)
+        if denied is not None:
+            return denied
+        return replace(self, asks=(*self.asks, *second.merged.asks))
+
+    def refused(self, answer: Literal["allow", "refuse", "expired", "no_approver"], asker: str) -> "Ruling":
+        """A person did not agree: refused, expired and nobody there are told apart."""
+        told: dict[str, tuple[Why, str]] = {
+            "refuse": ("refused", "A person was asked about this call and refused it."),
+            "expired": ("expired", "A person was asked about this call and did not answer in time."),
+            "no_approver": (
+                "no_approver",
+                "This call needs a person's approval, and there is nobody to ask.",
+            ),
+        }
+        why, reason = told[answer]
+        return Ruling("deny", why, reason=reason, scheduler=asker)
+
+    def decision(self, call: Call, now: float) -> Decision:
+        """The decision, with everything that was heard."""
+        modified = self.outcome == "modify"
+        return Decision(
+            id=call.id.hex(),
+            outcome=self.outcome,
+            why=self.why,
+            tool_name=(self.tool_name or call.tool_name) if modified else call.tool_name,
+            tool_input=self.tool_input if modified and self.tool_input is not None else call.tool_input,
+            original_tool=call.tool_name,
+            original_input=call.tool_input,
+            reason=self.reason,
+            scheduler=self.scheduler,
+            agent_target=self.agent_target or call.agent_target,
+            verdicts=tuple(call.heard),
+            silent=tuple(call.silent),
+            passed_over=tuple(call.passed_over),
+            seconds=now - call.started,
+            asked_user=self.asked_user,
+        )
+
+
+def denial(closed: Closed, config: ToolgateConfig) -> Ruling | None:
+    """The denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
+    merged = closed.merged
+    if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
+        return Ruling(
+            "deny", "denied", reason=merged.winner.verdict.reason, scheduler=merged.winner.scheduler
+        )
+    if closed.required_silent:
+        names = ", ".join(closed.required_silent)
+        return Ruling(
+            "deny",
+            "silent",
+            reason=f"The required scheduler {names} gave no answer within {config.patience_ms} ms; "
+            "the call was not run.",
+            scheduler=closed.required_silent[0],
+        )
+    if closed.expired:
+        names = ", ".join(closed.expired)
+        return Ruling(
+            "deny",
+            "expired",
+            reason=f"{names} held this call and gave no answer in time.",
+            scheduler=closed.expired[0],
+        )
+    return None
+
+
+def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
+    """What the select round comes to: a denial, a replacement, or the LLM's own choice."""
+    denied = denial(closed, config)
+    if denied is not None:
+        return denied
+    held = any(heard.verdict.action == "hold" for heard in closed.heard)
+    winner = closed.merged.winner
+    if winner is None or not isinstance(winner.verdict, Modify):
+        why: Why = "failed_open" if closed.silent else "agreed"
+        return Ruling("continue", why, asks=closed.merged.asks, held=held)
+    modify = winner.verdict
+    arguments = final_arguments(
+        modify,
+        call.tool_name,
+        call.tool_input,
+        call.outgoing.placeholders,
+        config.schedulers.get(winner.scheduler),
+    )
+    return Ruling(
+        "modify",
+        "modified",
+        reason=modify.reason,
+        scheduler=winner.scheduler,
+        winner=winner,
+        tool_name=modify.tool,
+        tool_input=arguments,
+        agent_target=modify.agent_target,
+        asks=closed.merged.asks,
+        held=held,
+    )
