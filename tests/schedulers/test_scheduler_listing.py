@@ -1,0 +1,66 @@
+"""The roster as people and scripts read it."""
+
+import json
+
+import pytest
+from rich.console import Console
+from toolgate_bus.ports import Member
+from toolgate_schedulers.listing import as_json, lines_of, table_of
+
+pytestmark = pytest.mark.pure
+
+MEMBERS = [
+    Member("policy", "a", started=1, answered=3, late=1, age=0.4, pid=10, host="h"),
+    Member("router", "b", priority=10, tools=("web_*", "x"), started=3, age=0.1, shadow=True),
+    Member("policy", "c", priority=2, started=2, answered=4, age=0.2, pid=11, host="h"),
+]
+
+
+def test_replicas_of_a_name_are_one_line_and_the_newest_start_counts():
+    router, policy = lines_of(MEMBERS)
+    assert (router.name, policy.name) == ("router", "policy")
+    assert [member.replica for member in policy.members] == ["a", "c"]
+    assert (policy.newest.priority, policy.answered, policy.late, policy.age) == (2, 7, 1, 0.2)
+    assert policy.disagree
+    assert not router.disagree
+
+
+def test_a_script_reads_an_object_for_each_scheduler():
+    line = as_json(lines_of(MEMBERS)[1])
+    assert json.loads(json.dumps(line)) == {
+        "name": "policy",
+        "replicas": 2,
+        "priority": 2,
+        "tools": ["*"],
+        "shadow": False,
+        "answered": 7,
+        "late": 1,
+        "last_seen_s": 0.2,
+        "disagree": True,
+        "members": [
+            {"replica": "a", "pid": 10, "host": "h", "answered": 3, "late": 1, "last_seen_s": 0.4},
+            {"replica": "c", "pid": 11, "host": "h", "answered": 4, "late": 0, "last_seen_s": 0.2},
+        ],
+    }
+
+
+def test_a_person_reads_a_table():
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(table_of(lines_of(MEMBERS)))
+    head, router, policy = capture.get().splitlines()
+    assert head.split() == ["scheduler", "replicas", "priority", "tools", "answered", "late", "last", "seen"]
+    assert router.split() == ["router", "1", "10", "web_*", "x", "0", "0", "0.1", "s", "ago", "shadow"]
+    assert policy.split()[:6] == ["policy", "2", "2", "*", "7", "1"]
+    assert "replicas disagree" in policy
+
+
+def test_a_tool_glob_is_not_read_as_markup():
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(table_of(lines_of([Member("s", "a", tools=("[bold]x",))])))
+    assert "[bold]x" in capture.get()
+
+
+def test_an_empty_roster_has_no_lines():
+    assert lines_of([]) == []
