@@ -1,0 +1,124 @@
+"""Settings come from options or the environment, and wrong ones are refused by name, without secrets."""
+
+import pytest
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.settings import bus_settings, check_url, read_keys
+
+pytestmark = pytest.mark.pure
+
+KEY = "00112233445566778899aabbccddeeff"
+
+
+def test_without_options_and_environment_the_embedded_server_serves_the_default_namespace():
+    settings = bus_settings()
+    assert (settings.redis, settings.namespace, settings.keys) == (None, "default", None)
+
+
+def test_the_environment_gives_what_no_option_gives(monkeypatch, tmp_path):
+    monkeypatch.setenv("TOOLGATE_REDIS_URL", "redis://fleet:6379/1")
+    monkeypatch.setenv("TOOLGATE_NAMESPACE", "prod")
+    monkeypatch.setenv("TOOLGATE_KEYS", str(tmp_path / "keys.yaml"))
+    settings = bus_settings()
+    assert settings.redis == "redis://fleet:6379/1"
+    assert settings.namespace == "prod"
+    assert settings.keys == tmp_path / "keys.yaml"
+
+
+def test_an_option_wins_over_the_environment(monkeypatch):
+    monkeypatch.setenv("TOOLGATE_REDIS_URL", "redis://fleet:6379/1")
+    monkeypatch.setenv("TOOLGATE_NAMESPACE", "prod")
+    settings = bus_settings(redis="unix:///run/redis.sock?db=0", namespace="test")
+    assert settings.redis == "unix:///run/redis.sock?db=0"
+    assert settings.namespace == "test"
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch):
+    for name in ("TOOLGATE_REDIS_URL", "TOOLGATE_NAMESPACE", "TOOLGATE_KEYS"):
+        monkeypatch.setenv(name, "")
+    settings = bus_settings()
+    assert (settings.redis, settings.namespace, settings.keys) == (None, "default", None)
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "a:b", "{a}", "x" * 65, "a\n"])
+def test_a_namespace_that_would_break_a_key_is_refused_by_name(namespace):
+    with pytest.raises(ConfigError, match=r"^namespace: "):
+        bus_settings(namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://localhost", "redis://:pw@h:6379/0", "rediss://h:6380/2", "unix:///a/b.sock", "unix:///a?db=1"],
+)
+def test_urls_of_a_server_are_taken_as_they_are(url):
+    assert check_url(url) == url
+    assert bus_settings(redis=url).redis == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:6379",
+        "http://secret@h",
+        "redis://secret@h:port",
+        "redis://secret@h:99999",
+        "unix:secret",
+        "secret",
+    ],
+)
+def test_any_other_url_is_refused_by_name_without_showing_it(url):
+    with pytest.raises(ConfigError, match=r"^redis: .*redis://host:6379/0.*unix:///") as caught:
+        bus_settings(redis=url)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"^redis: "):
+        check_url(url)
+
+
+@pytest.fixture
+def keys_file(tmp_path):
+    """Write a keys file and give back its path."""
+
+    def write(text: str | bytes):
+        path = tmp_path / "keys.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def test_keys_are_read_by_scheduler_name(keys_file):
+    path = keys_file(f"# fleet\ncost-aware: {KEY}\npolicy: '{KEY.upper()}00'\n")
+    assert read_keys(path) == {"cost-aware": bytes.fromhex(KEY), "policy": bytes.fromhex(KEY) + b"\0"}
+
+
+@pytest.mark.parametrize("key", ["1" * 32, "0" * 32, "12345678e" + "0" * 23])
+def test_a_key_that_looks_like_a_number_is_still_a_key(keys_file, key):
+    assert read_keys(keys_file(f"a: {key}\n")) == {"a": bytes.fromhex(key)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"policy: {KEY[:-2]}\n", r"keys.yaml: policy: .*at least 16 bytes"),
+        (f"policy: {KEY[:-1]}x\n", r"keys.yaml: policy: .*hexadecimal"),
+        (f"policy: [{KEY}]\n", r"keys.yaml: policy: .*hexadecimal"),
+        ("policy:\n", r"keys.yaml: policy: .*at least 16 bytes"),
+        (f"a: {KEY}\nb c: {KEY}\n", r"keys.yaml: line 2: .*scheduler's name"),
+        (f"? [a]\n: {KEY}\n", r"keys.yaml: line 1: .*scheduler's name"),
+        (f"a: {KEY}\na: {KEY}\n", r"keys.yaml: a: has two keys"),
+        (f"- {KEY}\n", r"keys.yaml must map scheduler names"),
+        ("", r"keys.yaml must map scheduler names"),
+        (f"a: {KEY}: {KEY}\n", r"keys.yaml is not YAML"),
+        (b"\xff\xfe\xff", r"keys.yaml is not YAML"),
+        ("a: &x [*x]\n", r"keys.yaml: a: .*hexadecimal"),
+        ("# " + "x" * (1 << 20), r"keys.yaml must map scheduler names"),
+    ],
+)
+def test_a_wrong_keys_file_is_refused_by_file_and_entry_without_showing_a_key(keys_file, text, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_keys(keys_file(text))
+    assert KEY[:-2] not in str(caught.value)
+
+
+def test_a_keys_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"keys: .*none.yaml cannot be read: No such file"):
+        read_keys(tmp_path / "none.yaml")
