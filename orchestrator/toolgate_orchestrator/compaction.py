@@ -1,0 +1,143 @@
+"""Fits a conversation into a token budget. Pure.
+
+What stays: every system message, the latest user message, and the newest messages that fit; of
+older turns only whole ones. A tool call and its results are one piece: both stay or both go. Where
+even the newest piece is too large, the longest texts in it are shortened. Tokens are estimated at
+four characters each.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["compact", "estimate_tokens", "pieces"]
+
+Message = dict[str, Any]
+
+_CHARACTERS_PER_TOKEN = 4
+_OVERHEAD = 4
+_PINNED = ("system", "developer")
+_SHORTEST = 160
+_CUT = "\n[… {count} characters left out …]\n"
+
+
+def estimate_tokens(messages: Iterable[Message]) -> int:
+    """Roughly how many tokens these messages take."""
+    return sum(_tokens(message) for message in messages)
+
+
+def compact(messages: Sequence[Message], budget: int) -> list[Message]:
+    """The messages that are sent, in their order; the given ones are not touched.
+
+    The result fits the budget unless the system messages and the shortest form of what must stay
+    are already too large.
+    """
+    if estimate_tokens(messages) <= budget:
+        return list(messages)
+    kept = _must_stay(messages)
+    spent = estimate_tokens(messages[index] for index in kept)
+    for group in _candidates(messages, kept):
+        spent += estimate_tokens(messages[index] for index in group)
+        if spent > budget:
+            break
+        kept |= set(group)
+    return _shortened([messages[index] for index in sorted(kept)], budget)
+
+
+def pieces(messages: Sequence[Message]) -> list[list[int]]:
+    """Positions that belong together: a message, or a message with calls and all their results."""
+    found: list[list[int]] = []
+    owner: dict[str, list[int]] = {}
+    for index, message in enumerate(messages):
+        piece = owner.get(str(message.get("tool_call_id"))) if message.get("role") == "tool" else None
+        if piece is None:
+            piece = []
+            found.append(piece)
+        piece.append(index)
+        owner |= dict.fromkeys(_call_ids(message), piece)
+    return found
+
+
+def _call_ids(message: Message) -> list[str]:
+    calls = message.get("tool_calls")
+    blocks = message.get("content")
+    listed = [*(calls if isinstance(calls, list) else ()), *_call_blocks(blocks)]
+    return [str(call["id"]) for call in listed if isinstance(call, dict) and "id" in call]
+
+
+def _call_blocks(content: Any) -> list[Any]:
+    if not isinstance(content, list):
+        return []
+    return [block for block in content if isinstance(block, dict) and block.get("type") == "tool_call"]
+
+
+def _must_stay(messages: Sequence[Message]) -> set[int]:
+    """System messages, the latest user message, the newest piece."""
+    kept = {index for index, message in enumerate(messages) if message.get("role") in _PINNED}
+    latest = _latest_user(messages)
+    if latest is not None:
+        kept.add(latest)
+    others = [piece for piece in pieces(messages) if not set(piece) <= kept]
+    newest = max(others, key=lambda piece: piece[-1], default=None)
+    if newest is not None and (latest is None or newest[-1] > latest):
+        kept |= set(newest)
+    return kept
+
+
+def _latest_user(messages: Sequence[Message]) -> int | None:
+    positions = (index for index, message in enumerate(messages) if message.get("role") == "user")
+    return max(positions, default=None)
+
+
+def _candidates(messages: Sequence[Message], kept: set[int]) -> list[list[int]]:
+    """What may stay besides, newest first: the pieces of the latest turn, then older turns as a whole."""
+    latest = _latest_user(messages)
+    rest = [piece for piece in pieces(messages) if not set(piece) & kept]
+    if latest is None:
+        return sorted(rest, key=lambda piece: piece[-1], reverse=True)
+    own = sorted((piece for piece in rest if piece[0] > latest), key=lambda piece: piece[-1], reverse=True)
+    return [*own, *_older_turns(messages, [piece for piece in rest if piece[0] < latest])]
+
+
+def _older_turns(messages: Sequence[Message], older: list[list[int]]) -> list[list[int]]:
+    turns: list[list[int]] = [[]]
+    for piece in older:
+        if messages[piece[0]].get("role") == "user" and turns[-1]:
+            turns.append([])
+        turns[-1] += piece
+    return [turn for turn in reversed(turns) if turn]
+
+
+def _shortened(messages: list[Message], budget: int) -> list[Message]:
+    """Cut the longest texts until they fit; system messages stay as they are."""
+    while (over := estimate_tokens(messages) - budget) > 0:
+        lengths = [0 if each.get("role") in _PINNED else len(_cuttable(each)) for each in messages]
+        longest = max(range(len(messages)), key=lengths.__getitem__, default=0)
+        if not messages or lengths[longest] <= _SHORTEST:
+            break
+        keep = max(_SHORTEST // 2, lengths[longest] - over * _CHARACTERS_PER_TOKEN - len(_CUT) - 12)
+        messages[longest] = {**messages[longest], "content": _cut(_cuttable(messages[longest]), keep)}
+    return messages
+
+
+def _cuttable(message: Message) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else ""
+
+
+def _cut(text: str, keep: int) -> str:
+    head = keep * 2 // 3
+    tail = keep - head
+    return text[:head] + _CUT.format(count=len(text) - keep) + (text[-tail:] if tail else "")
+
+
+def _tokens(message: Message) -> int:
+    content = message.get("content")
+    length = len(content) if isinstance(content, str) else len(_json(content))
+    calls = message.get("tool_calls")
+    length += len(_json(calls)) if calls else 0
+    return length // _CHARACTERS_PER_TOKEN + _OVERHEAD
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else json.dumps(value, default=str, ensure_ascii=False)

@@ -1,0 +1,56 @@
+"""Exact JSON out of whatever a tool or an LLM produced, for hooks and facts.
+
+The kernel's registry hands hooks a JSON copy: objects would arrive as repr strings, and NaN or a
+lone surrogate makes `emit` raise. What goes through here comes back equal, so that a change by a
+hook can be told by comparing. It shortens nothing and redacts nothing.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+__all__ = ["jsonable"]
+
+_DEEPEST = 64
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+
+
+def jsonable(value: Any, depth: int = 0) -> Any:
+    """The value as exact JSON; what JSON cannot say becomes null or its text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        return int(value) if _SMALLEST <= value <= _LARGEST else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if depth >= _DEEPEST:
+        return _text(str(value)[:1000])
+    return _compound(value, depth + 1)
+
+
+def _compound(value: Any, depth: int) -> Any:
+    if isinstance(value, BaseModel):
+        return jsonable(_dumped(value), depth)
+    if isinstance(value, Mapping):
+        return {_text(str(key)): jsonable(item, depth) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(item, depth) for item in value]
+    return _text(str(value))
+
+
+def _dumped(model: BaseModel) -> Any:
+    """A model as a dict; one that will not serialise itself is read field by field."""
+    try:
+        return model.model_dump()
+    except Exception:  # noqa: BLE001 - a foreign serialiser may raise anything; the fields are still there
+        return dict(model)
+
+
+def _text(text: str) -> str:
+    if text.isascii():
+        return str(text)
+    return text.encode("utf-8", "replace").decode("utf-8")
