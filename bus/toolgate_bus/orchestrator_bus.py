@@ -10,6 +10,7 @@ a caller's cancellation never reaches a command. What is lost is made again, wit
 import asyncio
 import contextlib
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -20,6 +21,7 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import OrchestratorListener
 from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
@@ -205,9 +207,9 @@ class RedisOrchestratorBus:
 
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_writer)
-            tasks.start_soon(self._reader.run, self._changed)
-            tasks.start_soon(self._keep_roster)
+            tasks.start_soon(keep, self._keep_writer)
+            tasks.start_soon(keep, self._reader.run, self._changed)
+            tasks.start_soon(keep, self._keep_roster)
             await self._stop.wait()
             tasks.cancel_scope.cancel()
         if self._writer is not None:
@@ -300,7 +302,7 @@ class RedisOrchestratorBus:
         )
 
     def _adopt(self, view: RosterView) -> None:
-        now = self._loop.time()
+        now = time.monotonic()
         if view.members or not self._view.members or now - self._view_at >= EXPIRY_SECONDS:
             # After a restart of the server its roster is empty until the next heartbeats: those we
             # knew a moment ago are still asked, and silence is judged by the usual rules.

@@ -151,6 +151,7 @@ class RedisCommands:
             timeout=COMMAND_SECONDS,
         )
         self._client: Any = redis.Redis(connection_pool=pool)
+        self._client.response_callbacks.clear()  # replies as the server sends them, on every version
         self._running: set[asyncio.Task[Any]] = set()
 
     async def execute(self, *command: Arg) -> Any:

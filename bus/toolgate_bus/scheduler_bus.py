@@ -9,6 +9,7 @@ vanished are made again. Ages are read off the server's own clock, never ours.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -19,6 +20,7 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import BusDown, ConfigError, TransportError
+from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Delivery, Member, SchedulerListener
 from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
@@ -152,7 +154,7 @@ class RedisSchedulerBus:
         out = self._packed_answers()
         if not self._blocked and self._want > 0:
             self._blocked = True
-            self._read_at = self._loop.time()
+            self._read_at = time.monotonic()
             out.append(pack_command(self._read_command()))
             hot.write(b"".join(out))
         elif out:
@@ -178,7 +180,7 @@ class RedisSchedulerBus:
 
     def _on_hot(self, reply: Any) -> None:
         if type(reply) is bytes:
-            self._clock.saw(reply, self._loop.time())
+            self._clock.saw(reply, time.monotonic())
         elif isinstance(reply, ServerError):
             self._on_error(reply)
         elif type(reply) is not int:  # a batch, or None when the block ran out
@@ -189,7 +191,7 @@ class RedisSchedulerBus:
 
     def _on_side(self, reply: Any) -> None:
         if type(reply) is bytes:
-            self._clock.saw(reply, self._loop.time())
+            self._clock.saw(reply, time.monotonic())
         elif isinstance(reply, ServerError):
             _log.error("the server refused a verdict", scheduler=self._member.name, error=str(reply))
         elif isinstance(reply, list):
@@ -208,7 +210,7 @@ class RedisSchedulerBus:
         self._soon()
 
     def _deliver(self, entries: Sequence[Any], times: int = 1) -> None:
-        now = self._loop.time()
+        now = time.monotonic()
         deliveries: list[Delivery] = []
         for entry, fields in entries:
             delivery = self._delivery(entry, fields, now, times)
@@ -240,10 +242,10 @@ class RedisSchedulerBus:
 
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_links)
-            tasks.start_soon(self._keep_beating)
-            tasks.start_soon(self._keep_renewing)
-            tasks.start_soon(self._keep_healing)
+            tasks.start_soon(keep, self._keep_links)
+            tasks.start_soon(keep, self._keep_beating)
+            tasks.start_soon(keep, self._keep_renewing)
+            tasks.start_soon(keep, self._keep_healing)
             await self._stop.wait()
             tasks.cancel_scope.cancel()
         for link in (self._hot, self._side):
@@ -278,7 +280,7 @@ class RedisSchedulerBus:
             await anyio.sleep(BEAT_SECONDS)
             if self._hot is None:
                 continue
-            if self._blocked and self._loop.time() - self._read_at > HUNG_SECONDS:
+            if self._blocked and time.monotonic() - self._read_at > HUNG_SECONDS:
                 self._hot.drop("the blocking read did not return")
             with contextlib.suppress(TransportError):
                 await self._beat()
@@ -288,7 +290,7 @@ class RedisSchedulerBus:
         return f"s:{self._member.name}:{self._member.replica}"
 
     async def _beat(self) -> None:
-        sent = self._loop.time()
+        sent = time.monotonic()
         talked, self._talked = self._talked, set()
         answered, late = self._totals()
         self._member = replace(self._member, answered=answered, late=late)
@@ -304,7 +306,7 @@ class RedisSchedulerBus:
         replies = await self.commands.pipeline(commands)
         if isinstance(replies[0], Exception):
             raise TransportError(str(replies[0]))
-        self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, self._loop.time())
+        self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, time.monotonic())
 
     async def _wake_orchestrators(self) -> None:
         view = await self._roster.read()

@@ -7,6 +7,7 @@ The next read goes out before the batch is looked at.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -63,7 +64,7 @@ class VerdictReader:
 
     def check_alive(self) -> None:
         """Drop a connection whose blocking read did not come back: the socket hangs."""
-        if self._link is not None and asyncio.get_running_loop().time() - self._sent_at > HUNG_SECONDS:
+        if self._link is not None and time.monotonic() - self._sent_at > HUNG_SECONDS:
             self._link.drop("the blocking read did not return")
 
     def drop(self) -> None:
@@ -110,7 +111,7 @@ class VerdictReader:
             self._last = {stream: self._last.get(stream, FIRST_ID) for stream in self._streams}
             self.reading = wanted
         if self._link is not None:
-            self._sent_at = asyncio.get_running_loop().time()
+            self._sent_at = time.monotonic()
             self._link.write(
                 pack_command(
                     (

@@ -6,6 +6,7 @@ question is and how it ends is `question`'s affair; what is decided, `gate`'s.
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class Client:
         self._warned: set[str] = set()
         self.outages = 0
         """How often the bus went away; a question that saw this change is excused from the breaker."""
+        self.facts = 0
+        """Number of the last fact of this orchestrator: the record shows gaps by it."""
         self.users = 0
         self.starting: asyncio.Future[None] | None = None
         bus.listen(self)
@@ -70,7 +73,7 @@ class Client:
 
     def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
         """Verdict frames: each item goes to its question; those that are over then end."""
-        now = self._loop.time()
+        now = time.monotonic()
         touched: list[Question] = []
         for scheduler, raw in frames:
             try:
@@ -90,7 +93,7 @@ class Client:
 
     def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         """The bus would not take these questions."""
-        now = self._loop.time()
+        now = time.monotonic()
         if error != "bus_down":
             _log.error("the server refused a question", scheduler=scheduler, error=error)
         for id_ in ids:
@@ -125,7 +128,7 @@ class Client:
             self._back.set()
         else:
             self.outages += 1
-            self._down_since = self._loop.time()
+            self._down_since = time.monotonic()
             self._back.clear()
 
     # ------------------------------------------------------------------ what gates use
@@ -134,7 +137,7 @@ class Client:
         """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
         if self.bus.connected:
             return True
-        left = (self._down_since or 0.0) + patience - self._loop.time()
+        left = (self._down_since or 0.0) + patience - time.monotonic()
         if left > 0:
             try:
                 await asyncio.wait_for(self._back.wait(), left)

@@ -5,6 +5,7 @@ verdict is found here, before the round hears it: signature, shape, priority cap
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 
 from toolgate_bus import codec, metrics
@@ -27,6 +28,7 @@ class Question:
     __slots__ = (
         "_caps",
         "_check",
+        "_deadline",
         "_keyring",
         "_labels",
         "_loop",
@@ -72,6 +74,7 @@ class Question:
         self.future: asyncio.Future[Closed] = loop.create_future()
         self.closed: Closed | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._deadline: float | None = None
         self._arm()
 
     # ------------------------------------------------------------------ verdicts
@@ -174,15 +177,17 @@ class Question:
     def _arm(self) -> None:
         deadline = self._round.deadline
         if self._timer is not None:
-            if deadline is None or self._timer.when() == deadline:
+            if deadline == self._deadline:
                 return
             self._timer.cancel()
             self._timer = None
+        self._deadline = deadline
         if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._tick)
+            # Not call_at: uvloop's own clock has a resolution of a millisecond.
+            self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = time.monotonic()
         self._round.tick(now)
         self.end_if_over(now)

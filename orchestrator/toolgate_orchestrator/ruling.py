@@ -1,8 +1,8 @@
 """From closed rounds to a decision: what would run, who decided, what the LLM is told. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Why
 from toolgate_bus.round import Closed
@@ -11,7 +11,7 @@ from toolgate_orchestrator.config import ToolgateConfig
 from toolgate_orchestrator.modifies import Tools, final_arguments
 from toolgate_orchestrator.redact import Outgoing
 
-__all__ = ["Call", "Plan", "Ruling", "denial", "final_call"]
+__all__ = ["Call", "Ruling", "denial", "final_call"]
 
 
 @dataclass(slots=True)
@@ -25,6 +25,8 @@ class Call:
     agents: Sequence[str] | None
     agent_target: str | None
     who: dict[str, Any]
+    labels: tuple[str, str]
+    """Tool and agent as metrics labels."""
     trace: dict[str, str]
     started: float
     outgoing: Outgoing = field(default_factory=lambda: Outgoing({}))
@@ -37,31 +39,15 @@ class Call:
         """Names of the available tools."""
         return list(self.tools)
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Who is asked about one tool."""
-
-    names: tuple[str, ...]
-    required: Mapping[str, bool]
-    """Who is waited for, and whether its silence denies."""
-    priorities: Mapping[str, int]
-    shadows: frozenset[str]
-
-    NOBODY: ClassVar["Plan"]
-
-    def without(self, name: str | None) -> "Plan":
-        """The same plan, but this scheduler is not asked."""
-        if name not in self.names:
-            return self
+    def changed(self, ruling: "Ruling", outgoing: Outgoing) -> "Call":
+        """The call that a ruling would have run instead; what is heard of it is kept together."""
         return replace(
             self,
-            names=tuple(one for one in self.names if one != name),
-            required={one: required for one, required in self.required.items() if one != name},
+            tool_name=ruling.tool_name or self.tool_name,
+            tool_input=self.tool_input if ruling.tool_input is None else ruling.tool_input,
+            agent_target=ruling.agent_target or self.agent_target,
+            outgoing=outgoing,
         )
-
-
-Plan.NOBODY = Plan((), {}, {}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Final, cast
@@ -134,7 +135,7 @@ class Worker:
         self._want()
 
     def _accept(self, delivery: Delivery) -> None:
-        received = self._loop.time() - delivery.age
+        received = time.monotonic() - delivery.age
         read = [(item, self._question(item)) for item in self._items(delivery)]
         questions = [(item, call) for item, call in read if call is not None]
         entry = _Entry(delivery.entry, len(questions))
@@ -191,7 +192,7 @@ class Worker:
     def _next(self) -> None:
         while self._queue and self._deciding < self._concurrency:
             entry, asked, call, written = self._queue.popleft()
-            if (self._loop.time() - written) * 1000 > call.ttl_ms:
+            if (time.monotonic() - written) * 1000 > call.ttl_ms:
                 metrics.count(metrics.EXPIRED, self._scheduler.name)
                 self._settle(entry)
                 continue
@@ -261,7 +262,7 @@ class Worker:
 
     def _note(self, call: ToolSelecting, written: float) -> None:
         self._answered += 1
-        if (self._loop.time() - written) * 1000 > call.ttl_ms:
+        if (time.monotonic() - written) * 1000 > call.ttl_ms:
             self._late += 1
 
     def _send(self, asked: Asked, verdict: Verdict | Failed) -> None:

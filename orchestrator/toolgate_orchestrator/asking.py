@@ -1,0 +1,230 @@
+"""One round of one question: ask everyone on the plan, wait, and tidy up after it.
+
+The in-process scheduler (hooks) is asked beside the bus; it is waited for up to `max_hold_s`, because
+a hook may itself be asking a person. Not here: what comes of the verdicts (`ruling`).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from toolgate_bus import codec, metrics
+from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Verdict
+from toolgate_bus.round import Closed, Round
+from toolgate_bus.signing import Keyring, digest
+
+from toolgate_orchestrator.client import Client
+from toolgate_orchestrator.config import ToolgateConfig
+from toolgate_orchestrator.modifies import check_modify
+from toolgate_orchestrator.plans import Plan
+from toolgate_orchestrator.question import Question
+from toolgate_orchestrator.ruling import Call
+
+__all__ = ["IN_PROCESS", "Asking", "LocalScheduler", "question_fields"]
+
+IN_PROCESS: Final = "in-process"
+"""The scheduler made of the hooks of this process."""
+
+LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
+"""Decides in this process; it sees the call unredacted."""
+
+
+def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
+    """The fields of `tool:selecting` (all but the id) as they travel."""
+    return {
+        **call.who,
+        "phase": phase,
+        "tool_name": call.tool_name,
+        "tool_input": call.outgoing.value,
+        "available_tools": call.tool_names,
+        "available_agents": None if call.agents is None else list(call.agents),
+        "agent_target": call.agent_target,
+        "ttl_ms": max(1, round(patience * 1000)),
+        "trace": call.trace,
+        "truncated": call.outgoing.truncated,
+    }
+
+
+class Asking:
+    """Asks the rounds of one gate."""
+
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: Client | None,
+        keyring: Keyring | None,
+        on_late: Callable[[Call, Heard], None],
+    ) -> None:
+        self._config, self._client, self._keyring, self._on_late = config, client, keyring, on_late
+        self._required = frozenset(config.required)
+        self._caps = {
+            name: limits.max_priority
+            for name, limits in config.schedulers.items()
+            if limits.max_priority is not None
+        }
+
+    async def round(
+        self, call: Call, plan: Plan, local: LocalScheduler | None, phase: Phase, patience: float
+    ) -> Closed:
+        """Ask, wait until the round is over, and say how it ended."""
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        awaited, asked = self._whom(call, plan, now)
+        if local is not None:
+            awaited[IN_PROCESS] = False
+        question = self._question(
+            call,
+            plan,
+            phase,
+            Round(
+                awaited,
+                patience=patience,
+                max_hold=self._config.max_hold_s,
+                now=now,
+                patient=(IN_PROCESS,) if local is not None else (),
+                modifies=phase == "select",
+            ),
+            asked,
+            now,
+        )
+        fields = question_fields(call, phase, patience)
+        key = (call.id, int(phase == "verify"))
+        if asked:
+            self._publish(key, fields, asked, question)
+        hooks = loop.create_task(self._consult(local, call, fields, question)) if local is not None else None
+        question.end_if_over(now)
+        try:
+            await question.future
+        finally:
+            closed = question.end(time.monotonic())
+            if hooks is not None:
+                hooks.cancel()
+            if asked:
+                self._settle(key, question, closed, fields)
+            call.heard.extend(closed.heard)
+            call.silent.extend(name for name in closed.silent if name not in call.silent)
+        return closed
+
+    def _whom(self, call: Call, plan: Plan, now: float) -> tuple[dict[str, bool], list[str]]:
+        """Who is waited for (and whether it is required), and who is asked.
+
+        Asked, but not waited for: shadows, and the probes of those who are passed over. Neither: a
+        scheduler whose verdicts cannot be read yet.
+        """
+        client = self._client
+        awaited: dict[str, bool] = dict(plan.required)
+        asked: list[str] = []
+        if client is None:
+            return awaited, asked
+        reading = client.bus.reading
+        for name in plan.names:
+            required = awaited.get(name)
+            if required is False and client.breaker.passes_over(name):
+                del awaited[name]
+                call.passed_over.append(name)
+                metrics.count(metrics.PASSED_OVER, name)
+                metrics.count(metrics.FAILED_OPEN, name, "passed_over")
+                if not client.breaker.probe(name, now):
+                    continue
+            elif not required and name not in reading:
+                awaited.pop(name, None)
+                continue
+            asked.append(name)
+        return awaited, asked
+
+    def _question(
+        self, call: Call, plan: Plan, phase: Phase, round_: Round, asked: Sequence[str], now: float
+    ) -> Question:
+        client = self._client
+        return Question(
+            round_,
+            phase=phase,
+            asked=frozenset(asked),
+            priorities=plan.priorities,
+            caps=self._caps,
+            shadows=plan.shadows,
+            check=lambda name, modify: self._problem(call, name, modify),
+            labels=call.labels,
+            orchestrator=client.bus.orchestrator if client is not None else "",
+            keyring=self._keyring,
+            outages=client.outages if client is not None else 0,
+            on_late=lambda heard: self._on_late(call, heard),
+            loop=asyncio.get_running_loop(),
+            started=now,
+        )
+
+    def _problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+        return check_modify(
+            modify,
+            tool_name=call.tool_name,
+            tool_input=call.tool_input,
+            tools=call.tools,
+            limits=self._config.schedulers.get(scheduler),
+            placeholders=call.outgoing.placeholders,
+            agents=call.agents,
+        )
+
+    # ------------------------------------------------------------------ the bus
+
+    def _publish(
+        self, key: tuple[bytes, int], fields: dict[str, Any], asked: Sequence[str], question: Question
+    ) -> None:
+        client = self._client
+        if client is None:
+            return
+        client.open[key] = question
+        body = codec.question_body(fields)
+        if self._keyring is not None:
+            question.digest = digest(body)
+        item = codec.item(*key, body)
+        for name in asked:
+            client.bus.ask(name, key[0], item if self._keyring is None else self._signed(name, key, body))
+
+    def _signed(self, name: str, key: tuple[bytes, int], body: bytes) -> bytes:
+        mac = None
+        if self._keyring is not None and self._client is not None:
+            mac = self._keyring.sign_question(self._client.bus.orchestrator, name, body)
+        return codec.item(*key, body, mac)
+
+    def _settle(
+        self, key: tuple[bytes, int], question: Question, closed: Closed, fields: dict[str, Any]
+    ) -> None:
+        """After a round: who was silent, who still holds, and where late verdicts belong."""
+        client = self._client
+        if client is None:
+            return
+        client.open.pop(key, None)
+        client.remember(key, question)
+        outage = question.outages != client.outages or not client.bus.connected
+        for name in closed.silent:
+            if name not in self._required and name != IN_PROCESS:
+                self._excuse(client, name, closed, outage)
+        for name in closed.held:
+            if name != IN_PROCESS:
+                body = codec.question_body({"phase": fields["phase"]})
+                client.bus.ask(name, key[0], self._signed(name, key, body), "tool:withdrawn")
+
+    def _excuse(self, client: Client, name: str, closed: Closed, outage: bool) -> None:
+        """An optional scheduler that said nothing: counted as failed open, and perhaps passed over next."""
+        failed = any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard)
+        reason = "bus_down" if outage else "failed" if failed else "silent"
+        metrics.count(metrics.FAILED_OPEN, name, reason)
+        if reason == "silent":
+            client.breaker.silent(name, time.monotonic())
+
+    # ------------------------------------------------------------------ in process
+
+    async def _consult(
+        self, local: LocalScheduler, call: Call, fields: dict[str, Any], question: Question
+    ) -> None:
+        """Hear the hooks of this process: one more scheduler, whose failure is its own."""
+        seen = ToolSelecting.model_construct(id=call.id.hex(), **{**fields, "tool_input": call.tool_input})
+        verdicts: Sequence[Verdict | Failed]
+        try:
+            verdicts = await local(seen)
+        except Exception as error:  # noqa: BLE001 - somebody else's hook; the loop must go on
+            verdicts = (Failed(reason=f"a hook raised {type(error).__name__}"),)
+        now = time.monotonic()
+        for verdict in verdicts:
+            question.receive(question.judged(IN_PROCESS, verdict, repr(verdict).encode(), now), now)
+        question.end_if_over(now)

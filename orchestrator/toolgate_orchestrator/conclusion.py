@@ -1,0 +1,91 @@
+"""After a decision: count it, keep it for audit, tell who wants to know.
+
+Facts are made off the decision's path (the bus calls back for their bytes) and hold arguments as
+they left the process: redacted.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolgate_bus import metrics, record
+from toolgate_bus.events import Decision, Heard
+from toolgate_bus.merge import merge
+
+from toolgate_orchestrator.client import Client
+from toolgate_orchestrator.redact import Redactor
+from toolgate_orchestrator.ruling import Call, Ruling
+
+__all__ = ["Conclusion"]
+
+
+class Conclusion:
+    """Concludes the decisions of one gate."""
+
+    def __init__(self, client: Client | None, redactor: Redactor) -> None:
+        self._client, self._redactor = client, redactor
+        self.subscribers: list[Callable[[Decision], None]] = []
+        self.late_subscribers: list[Callable[[str, Heard], None]] = []
+
+    @property
+    def recording(self) -> bool:
+        """Whether anybody is there for whom facts are kept."""
+        return self._client is not None and bool(self._client.announced or self._client.bus.readers)
+
+    def conclude(self, call: Call, ruling: Ruling) -> Decision:
+        """The decision of a ruling: counted, recorded, told."""
+        decision = ruling.decision(call, time.monotonic())
+        metrics.count(metrics.DECISIONS, decision.outcome, *call.labels)
+        metrics.observe(metrics.DECISION_SECONDS, decision.seconds)
+        for heard in decision.verdicts:
+            if heard.shadow and _disagrees(decision, heard):
+                metrics.count(metrics.SHADOW_DISAGREEMENTS, heard.scheduler)
+        if self.recording or decision.verdicts:
+            self.fact(lambda: self._decision(call, decision))
+        for tell in self.subscribers:
+            tell(decision)
+        return decision
+
+    def late(self, call: Call, heard: Heard) -> None:
+        """A verdict that came after its decision: kept beside it."""
+        told = replace(heard, late=not heard.shadow)
+        self.fact(lambda: {"event": "verdict", "id": call.id.hex(), **record.verdict_fields(told)})
+        for tell in self.late_subscribers:
+            tell(call.id.hex(), told)
+
+    def note(self, event: str, data: Mapping[str, Any]) -> None:
+        """Any other fact; its values are redacted as arguments are."""
+        if self.recording:
+            out = self._redactor.outgoing(data)
+            self.fact(lambda: {**out.value, "event": event})
+
+    def fact(self, make: Callable[[], dict[str, Any]]) -> None:
+        """Queue a fact, with its place in this orchestrator's sequence."""
+        client = self._client
+        if client is not None:
+            client.facts += 1
+            seq, at = client.facts, time.time()
+            client.bus.fact(lambda: record.write_fact({**make(), "seq": seq, "at": at}))
+
+    def _decision(self, call: Call, decision: Decision) -> dict[str, Any]:
+        out = call.outgoing
+        final = out.value
+        if decision.outcome == "modify":
+            final = self._redactor.outgoing(decision.tool_input).value
+        return record.decision_fact(
+            decision, call.who, out.value, final, self._redactor.text(decision.reason, out)
+        )
+
+
+def _disagrees(decision: Decision, heard: Heard) -> bool:
+    """Whether this shadow verdict, had it counted, would have changed the outcome."""
+    without = merge(decision.verdicts)
+    with_it = merge((*decision.verdicts, replace(heard, shadow=False)))
+    if with_it.action != without.action:
+        return True
+    return (
+        with_it.action == "modify"
+        and with_it.winner is not None
+        and with_it.winner.scheduler == heard.scheduler
+    )

@@ -1,0 +1,92 @@
+"""Who is asked about which tool: the roster's selectors, the required, the shadows, the keys.
+
+Cached by tool until the roster changes; who is passed over or cannot be heard yet changes with
+every call and is `asking`'s affair.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from toolgate_bus import metrics
+from toolgate_bus.signing import Keyring
+
+from toolgate_orchestrator.client import Announced, Client
+from toolgate_orchestrator.config import ToolgateConfig
+
+__all__ = ["Plan", "Plans"]
+
+MAX_CACHED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who is asked about one tool."""
+
+    names: tuple[str, ...]
+    required: Mapping[str, bool]
+    """Who is waited for, and whether its silence denies."""
+    priorities: Mapping[str, int]
+    shadows: frozenset[str]
+
+    NOBODY: ClassVar["Plan"]
+
+    def without(self, name: str | None) -> "Plan":
+        """The same plan, but this scheduler is not asked."""
+        if name not in self.names:
+            return self
+        return replace(
+            self,
+            names=tuple(one for one in self.names if one != name),
+            required={one: required for one, required in self.required.items() if one != name},
+        )
+
+
+Plan.NOBODY = Plan((), {}, {}, frozenset())
+
+
+class Plans:
+    """Plans of one gate's configuration, by tool."""
+
+    def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
+        self._required = frozenset(config.required)
+        self._shadow = frozenset(config.shadow)
+        self._keyring = keyring
+        self._plans: dict[str, Plan] = {}
+        self._version = -1
+
+    def of(self, tool: str, client: Client | None) -> Plan:
+        """The plan for a tool, by what the roster says now."""
+        if client is None:
+            return Plan.NOBODY
+        if self._version != client.version:
+            self._plans.clear()
+            self._version = client.version
+        plan = self._plans.get(tool)
+        if plan is None:
+            if len(self._plans) >= MAX_CACHED:  # the names come from an LLM
+                self._plans.clear()
+            plan = self._plans[tool] = self._make(tool, client.announced)
+        return plan
+
+    def _make(self, tool: str, announced: Mapping[str, Announced]) -> Plan:
+        wanting = {name for name, one in announced.items() if one.wants(tool)}
+        waited = wanting | (self._required - set(announced))
+        names = {name for name in waited if self._trusted(name)}
+        # A required scheduler cannot excuse itself by calling itself a shadow.
+        shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
+        return Plan(
+            names=tuple(sorted(names)),
+            required={
+                name: name in self._required for name in sorted((names - shadows) | (waited & self._required))
+            },
+            priorities={name: announced[name].priority for name in names if name in announced},
+            shadows=frozenset(shadows),
+        )
+
+    def _trusted(self, name: str) -> bool:
+        """Whether its verdicts could be believed: with keys set, only with a key of its own."""
+        if self._keyring is None or self._keyring.knows(name):
+            return True
+        metrics.count(metrics.BAD_MESSAGES, name, "no_key")
+        return False
