@@ -79,6 +79,10 @@ class Playback:
         self._unheard = message.calls
         return message
 
+    def unsaid(self, index: int) -> int:
+        """How many recorded messages of this turn the loop has not asked for, if it is the current one."""
+        return len(self.run.turns[index].said) - self._next if index == self._turn else 0
+
     def _end_turn(self) -> None:
         self._turn, self._next = self._turn + 1, 0
 

@@ -1,0 +1,76 @@
+"""What a session's gate decided, call by call: listens to the gate and to the loop's own hooks.
+
+The gate tells decisions and late verdicts; the loop's `tool:selected` and `policy:violation` tell
+which tool call a decision was about. A loop without a gate is listened to in vain, and that is fine.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from amplifier_core import HookResult
+from toolgate_bus.events import Decision, Heard
+
+__all__ = ["Rulings"]
+
+NAME = "toolgate-rulings"
+
+
+@dataclass
+class Rulings:
+    """Decisions by tool call id, and the verdicts that came too late."""
+
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    """By decision id, in order."""
+    late: dict[str, list[Heard]] = field(default_factory=dict)
+    """By decision id: what came after it."""
+    _of_call: dict[str, list[str]] = field(default_factory=dict)
+    _came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @classmethod
+    def of(cls, session: Any) -> "Rulings":
+        """Listen to this session, from now on."""
+        rulings = cls()
+        loop = session.coordinator.get("orchestrator")
+        gate = getattr(loop, "gate", None) or getattr(loop, "_gate", None)
+        if gate is not None:
+            gate.subscribe(rulings._decided)
+            gate.subscribe_late(rulings._too_late)
+        for event in ("tool:selected", "policy:violation"):
+            session.coordinator.hooks.register(event, rulings._about, name=NAME)
+        return rulings
+
+    def of_call(self, call_id: str) -> Decision | None:
+        """The last decision on a tool call (a hook that changes a call has it decided again)."""
+        ids = [one for one in self._of_call.get(call_id, ()) if one in self.decisions]
+        return self.decisions[ids[-1]] if ids else None
+
+    async def settle(self, seconds: float) -> None:
+        """Wait up to this long for verdicts that were missed and may still come."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._missing():
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError:
+            return
+
+    def _missing(self) -> bool:
+        return any(
+            name not in {heard.scheduler for heard in self.late.get(decision.id, ())}
+            for decision in self.decisions.values()
+            for name in decision.silent
+        )
+
+    def _decided(self, decision: Decision) -> None:
+        self.decisions[decision.id] = decision
+
+    def _too_late(self, decision_id: str, heard: Heard) -> None:
+        self.late.setdefault(decision_id, []).append(heard)
+        self._came.set()
+
+    async def _about(self, event: str, data: dict[str, Any]) -> HookResult:
+        call_id, decision_id = data.get("tool_call_id"), data.get("decision_id")
+        if isinstance(call_id, str) and isinstance(decision_id, str):
+            self._of_call.setdefault(call_id, []).append(decision_id)
+        return HookResult(action="continue")
