@@ -1,0 +1,63 @@
+# `make` lists the targets. Each sets up what it needs, in .venv and nowhere else.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+PYTHONS := python3 python3.13 python3.12 python3.11
+INPUTS := pyproject.toml constraints.txt
+ALL := $(VENV)/.installed-all
+DEV := $(VENV)/.installed-dev
+
+# Compiled modules stay out of the source folders.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint check mutants clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
+	do printf '  make %-10s %s\n' "$$name" "$$line"; done
+
+demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool calls
+	@$(BIN)/toolgate demo
+
+test: $(DEV) ## run all tests, on an embedded server
+	@$(BIN)/python -m pytest
+
+test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
+	@$(BIN)/python -m pytest -q -m pure
+
+lint: $(DEV) ## check format, style, types and import directions
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+check: lint test ## lint, then test: what CI runs
+
+mutants: $(DEV) ## break the code on purpose and see the tests go red
+	@$(BIN)/python tests/mutants.py
+
+clean: ## remove the virtual environment and all caches
+	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find bus orchestrator schedulers tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@for python in $(PYTHONS); do \
+	  if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "Making $(VENV) with $$($$python --version) …"; \
+	    $$python -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }; exit 0; \
+	  fi; \
+	done; \
+	echo "No Python 3.11 or newer with its venv module found (looked for: $(PYTHONS))." >&2; \
+	echo "Install one, or name it: make PYTHONS=/path/to/python3" >&2; exit 1
+
+$(ALL): $(INPUTS) | $(BIN)/python
+	@echo "Installing Toolgate into $(VENV) …"
+	@$(PIP) -e '.[all]'
+	@touch $@
+
+$(DEV): $(INPUTS) | $(BIN)/python
+	@echo "Installing Toolgate and its development tools into $(VENV) …"
+	@$(PIP) -e '.[dev]'
+	@touch $(ALL) $@
