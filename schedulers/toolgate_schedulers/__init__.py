@@ -11,6 +11,7 @@ from toolgate_schedulers.api import HeldQuestion, Holds, Scheduler, SchedulerCon
 
 if TYPE_CHECKING:
     from toolgate_schedulers.hooks import HookResult
+    from toolgate_schedulers.worker import Worker
 
 __all__ = [
     "AskUser",
@@ -25,14 +26,19 @@ __all__ = [
     "SchedulerContext",
     "ToolSelecting",
     "Verdict",
+    "Worker",
     "scheduler",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # Late, because it imports amplifier-core where that is installed.
+    # Late: the one imports amplifier-core where that is installed, the other what a process needs.
     if name == "HookResult":
         from toolgate_schedulers import hooks
 
         return hooks.HookResult
+    if name == "Worker":
+        from toolgate_schedulers import worker
+
+        return worker.Worker
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,23 @@
+"""How long a replica that ended waits before it is started again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_schedulers.supervise import FIRST_PAUSE, LONGEST_PAUSE, STEADY, next_pause
+
+pytestmark = pytest.mark.pure
+
+
+def test_the_pause_doubles_up_to_half_a_minute():
+    pauses = [pause := next_pause(0.1, None)]
+    pauses += [pause := next_pause(0.1, pause) for _ in range(8)]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_a_replica_that_worked_for_a_while_starts_from_the_first_pause():
+    assert next_pause(STEADY, 30.0) == FIRST_PAUSE
+
+
+@given(st.floats(0, 1e9), st.none() | st.floats(FIRST_PAUSE, LONGEST_PAUSE))
+def test_the_pause_stays_within_its_bounds(lived, last):
+    assert FIRST_PAUSE <= next_pause(lived, last) <= LONGEST_PAUSE
