@@ -16,11 +16,15 @@ from toolgate_bus.events import AskUser, ToolSelecting
 from toolgate_orchestrator.consult import Hooks
 from toolgate_orchestrator.gate import Answer
 
-__all__ = ["Approvals", "question_text"]
+__all__ = ["Approvals", "NoApprover", "question_text"]
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_ARGUMENTS = 2_000
+
+
+class NoApprover(Exception):  # noqa: N818 - it is a state of the world, not a fault
+    """Raised by an approval system that finds nobody to ask."""
 
 
 class Approvals:
@@ -53,6 +57,8 @@ class Approvals:
         )
         try:
             result = await coordinator.process_hook_result(request, "tool:selecting", call.tool_name)
+        except NoApprover:
+            return "no_approver"
         except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything
             logger.warning("the approval system failed: %s", error)
             return "refuse"
