@@ -7,6 +7,7 @@ SIGINT finish what is in hand and end with 0; a second one ends at once.
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ from toolgate_schedulers.supervise import die_with_parent, supervise
 from toolgate_schedulers.worker import CONCURRENCY, Worker
 
 __all__ = ["app"]
+
+THREAD_SECONDS = 1.0
 
 app = typer.Typer(name="scheduler", help="Run schedulers, list the living ones.", no_args_is_help=True)
 
@@ -91,13 +94,12 @@ def run(
     scheduler = load(spec, name=name, priority=priority, tools=tools, shadow=shadow or None, config=config)
     job = _Job(scheduler, _keyring(bus_settings(redis, namespace, keys), scheduler), concurrency, json_)
     with started_bus(redis, namespace, keys) as settings:
-        if replicas == 1:
-            run_async(lambda: _serve(job, settings))
-            return
-        command = _replica_command(spec, job, config)
-        env = _replica_env(settings, ctx.find_root().params.get("log_level"))
-        code = run_async(lambda: supervise(command, replicas, env, _notice))
-    raise typer.Exit(code)
+        if replicas > 1:
+            command = _replica_command(spec, job, config)
+            env = _replica_env(settings, ctx.find_root().params.get("log_level"))
+            raise typer.Exit(run_async(lambda: supervise(command, replicas, env, _notice)))
+        run_async(lambda: _serve(job, settings))
+    _abandon_threads()
 
 
 @app.command("list")
@@ -120,6 +122,17 @@ def list_(
             f"No scheduler is alive in namespace {namespace}. "
             "Start one: toolgate scheduler run policy --config rules.yaml"
         )
+
+
+def _abandon_threads() -> None:
+    """End now, with 0, if a plain function of the author's still hangs: Python would wait for its thread."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(THREAD_SECONDS)
+            if thread.is_alive():
+                _notice(f"left {thread.name} behind: it did not return")
+                sys.stdout.flush()
+                os._exit(0)
 
 
 def _keyring(settings: BusSettings, scheduler: Scheduler) -> Keyring | None:

@@ -113,6 +113,23 @@ async def test_the_seeds_sample_rules_as_a_process_of_its_own(run, wait_until, s
     assert hook.wait() == 0
 
 
+async def test_a_plain_function_that_never_returns_does_not_keep_the_process(
+    run, wait_until, server_url, namespace, tmp_path
+):
+    (tmp_path / "hangs.py").write_text(
+        "import time, pathlib\ndef rule(call):\n    pathlib.Path('asked').touch()\n    time.sleep(3600)\n"
+    )
+    hangs = run("hangs:rule")
+    await wait_until(lambda: "rule (replica" in hangs.stderr, timeout=20)
+    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=500) as gate:
+        decision = await gate.decide("bash", {}, TOOLS)
+    assert (decision.outcome, decision.silent) == ("continue", ("rule",))
+    assert (tmp_path / "asked").exists()
+    hangs.signal(signal.SIGTERM)
+    assert hangs.wait() == 0
+    assert "it did not return" in hangs.stderr
+
+
 async def test_a_shadow_is_heard_and_not_obeyed(run, wait_until, server_url, namespace):
     shadow = run("policy", "--config", "policy.yaml", "--shadow")
     await wait_until(lambda: "watches (shadow)" in shadow.stderr, timeout=20)
