@@ -34,17 +34,8 @@ _DEFAULT_CONTEXT = "context-simple"
 _KINDS = ("orchestrator", "context")
 _LISTS = ("providers", "tools", "hooks")
 _KEYS = frozenset(
-    {
-        "session",
-        "orchestrator",
-        "orchestrators",
-        "context",
-        "contexts",
-        "agents",
-        "name",
-        "description",
-        *_LISTS,
-    }
+    {"name", "description", "session", "agents", "orchestrator", "orchestrators", "context", "contexts"}
+    | set(_LISTS)
 )
 _SPEC_KEYS = frozenset({"module", "source", "config", "instance_id"})
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -137,9 +128,7 @@ class _Expander:
     def _copy(self, value: Any, depth: int) -> Any:
         self._nodes += 1
         if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
-            raise ConfigError(
-                f"{self._where}: more than {_MAX_NODES} values, or nested over {_MAX_DEPTH} deep"
-            )
+            raise ConfigError(f"{self._where}: over {_MAX_NODES} values, or nested over {_MAX_DEPTH} deep")
         if isinstance(value, dict):
             return {str(key): self._copy(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
@@ -200,9 +189,7 @@ def _unnamed(kind: str, listed: list[Spec], where: str) -> str:
         return str(listed[0]["module"])
     if kind == "context" and not listed:
         return _DEFAULT_CONTEXT
-    raise ConfigError(
-        f"{where}: session.{kind}: missing; name the {kind}'s module, as in `{kind}: loop-events`"
-    )
+    raise ConfigError(f"{where}: session.{kind}: missing; name its module, as in `orchestrator: loop-events`")
 
 
 def _specs(value: Any, where: str) -> list[Spec]:

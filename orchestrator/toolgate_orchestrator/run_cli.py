@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from amplifier_core import AmplifierSession
-from click.core import ParameterSource
 from rich.text import Text
 from toolgate_bus.cli_options import (
     JsonOption,
@@ -62,7 +61,8 @@ def run(
     mount = read_plan(plan)
     if provider is not None:
         mount = with_provider(mount, provider)
-    named = ctx.get_parameter_source("namespace") is not ParameterSource.DEFAULT
+    source = ctx.get_parameter_source("namespace")
+    named = source is not None and source.name != "DEFAULT"
     ended = _on_bus(mount, prompt, redis, namespace if named else None, keys)
     _print(ended, as_json)
     if ended.error is not None or ended.report.status == "error":
@@ -73,11 +73,11 @@ def _on_bus(plan: Plan, prompt: str, redis: str | None, namespace: str | None, k
     """Run with the options laid over the plan's own `toolgate:` section; starts or joins a server."""
     own = plan.orchestrator["config"].get("toolgate") or {}
     own = own if isinstance(own, dict) else {}
-    wanted = (redis or own.get("redis"), namespace or own.get("namespace"), keys or own.get("keys"))
-    with started_bus(*wanted) as bus:
+    keys = keys or (Path(own["keys"]) if own.get("keys") else None)
+    with started_bus(redis or own.get("redis"), namespace or own.get("namespace", "default"), keys) as bus:
         laid = with_bus(plan, redis=bus.redis, namespace=bus.namespace, keys=bus.keys and str(bus.keys))
         for notice in laid.notices:
-            err_console.print(Text(f"notice: {notice}", style="dim"))
+            err_console.print(Text(f"notice: {notice}", style="dim"), soft_wrap=True)
         return run_async(lambda: _session(laid, prompt))
 
 

@@ -36,7 +36,11 @@ class NoTerminal:
         self._say = say
 
     async def request_approval(
-        self, prompt: str, options: Sequence[str], timeout: float, default: Literal["allow", "deny"]
+        self,
+        prompt: str,
+        options: Sequence[str],
+        timeout: float,  # noqa: ASYNC109 - the kernel's protocol
+        default: Literal["allow", "deny"],
     ) -> str:
         """Refuse; raises NoApprover."""
         self._say(f"denied, as there is no terminal to ask on: {printable(prompt)}")
@@ -52,7 +56,11 @@ class TerminalApprovals:
         self._console = Console(file=os.fdopen(os.dup(terminal), "w"), highlight=False)
 
     async def request_approval(
-        self, prompt: str, options: Sequence[str], timeout: float, default: Literal["allow", "deny"]
+        self,
+        prompt: str,
+        options: Sequence[str],
+        timeout: float,  # noqa: ASYNC109 - the kernel's protocol
+        default: Literal["allow", "deny"],
     ) -> str:
         """The option that was chosen; raises ApprovalTimeoutError after `timeout` seconds."""
         async with self._lock:
