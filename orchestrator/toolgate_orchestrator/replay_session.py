@@ -5,8 +5,10 @@ The session is made of entry points, as any other: the loop under test with its 
 and whatever should not have happened.
 """
 
+import os
 import secrets
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 
 from amplifier_core import AmplifierSession
@@ -19,7 +21,7 @@ from toolgate_orchestrator.recording import Recording, Run
 from toolgate_orchestrator.replay_calls import ReplayedCall, call_faults, replayed_calls
 from toolgate_orchestrator.rulings import Rulings
 
-__all__ = ["ReplayOptions", "ReplayedRun", "replay_run"]
+__all__ = ["ReplayOptions", "ReplayedRun", "check_loop", "replay_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,14 @@ class ReplayedRun:
     calls: tuple[ReplayedCall, ...]
     turns: int
     faults: tuple[str, ...]
+
+
+def check_loop(name: str) -> None:
+    """Raise ConfigError, with what there is instead, unless this loop is installed."""
+    installed = {point.name for point in entry_points(group="amplifier.modules")}
+    if name not in installed and "AMPLIFIER_MODULES" not in os.environ:
+        loops = sorted(one for one in installed if "loop" in one or "orchestrat" in one)
+        raise ConfigError(f"--loop {name}: no such loop is installed; there are: {', '.join(loops)}")
 
 
 async def replay_run(recording: Recording, run: Run, options: ReplayOptions) -> ReplayedRun:

@@ -1,0 +1,187 @@
+"""`toolgate replay FILE.jsonl`: recorded agent runs through the real loop, before real schedulers.
+
+Says what schedulers would have done to calls that agents really made, and checks the loop itself:
+each recorded call gets exactly one tool result, in order.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from toolgate_bus.cli_options import (
+    KeysOption,
+    NamespaceOption,
+    RedisOption,
+    bus_settings,
+    console,
+    err_console,
+    run_async,
+    started_bus,
+)
+from toolgate_bus.settings import BusSettings
+
+from toolgate_orchestrator.recording import Recording
+from toolgate_orchestrator.recording_file import load
+from toolgate_orchestrator.replay_report import Report, report_on
+from toolgate_orchestrator.replay_view import view
+from toolgate_orchestrator.replay_with import specs_of, targets_of
+from toolgate_orchestrator.scheduler_processes import SchedulerSpec, scheduler_processes
+
+__all__ = ["replay"]
+
+PATIENCE_MS = 2000
+"""Longer than an agent's 500: a rehearsal should not take a busy machine for a silent scheduler."""
+
+
+def replay(
+    ctx: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            help="Recorded runs, one JSON object a line, with OpenAI chat messages under `traj`.",
+        ),
+    ],
+    loop: Annotated[
+        str, typer.Option(metavar="NAME", help="The loop that the runs go through.")
+    ] = "loop-events",
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=config.yaml",
+            help="Start this scheduler for the replay, in a namespace of its own; may be repeated. "
+            "It is required: its silence denies. Without --with, the living schedulers rule.",
+        ),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A further tool that calls may be sent to, beside those in the file and what the "
+            "configs of --with name under `to`, `target` or `targets`; may be repeated.",
+        ),
+    ] = None,
+    patience_ms: Annotated[
+        int, typer.Option(min=1, max=600_000, help="How long verdicts are waited for, in milliseconds.")
+    ] = PATIENCE_MS,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N runs.")] = None,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: all figures, and every call.")
+    ] = False,
+) -> None:
+    """Put recorded agent runs before schedulers, and see what would have come of them.
+
+    The recorded assistant messages are the LLM, the recorded tool results the tools. A rerouted call
+    returns what was recorded for that tool and those arguments, in its run or else in the file; where
+    nothing was, the original's result, marked `unrecorded`.
+
+    Exit codes: 0 all is well, 1 a call did not get exactly one result in order (or ran otherwise than
+    decided), 2 the file, a config or an option is wrong.
+    """
+    recording = load(file, limit)
+    specs = specs_of(with_ or ())
+    also = tuple(dict.fromkeys((*targets_of(specs), *(tool or ()))))
+    # Where the schedulers of --with rule, the living ones must not, and these must not rule the living.
+    source = ctx.get_parameter_source("namespace")
+    if specs and not (source and source.name == "COMMANDLINE"):
+        namespace = f"replay-{secrets.token_hex(6)}"
+    bus_settings(redis, namespace, keys)
+    with started_bus(redis, namespace, keys) as bus:
+        job = _Job(recording, loop, specs, also, patience_ms, bus)
+        report = run_async(job.run)
+    if json_:
+        typer.echo(json.dumps(report.as_json(), ensure_ascii=False))
+    else:
+        # In a file nothing has to fit a screen.
+        console.print(
+            view(report), width=None if console.is_terminal else max(console.width, 120), crop=False
+        )
+    if report.violations:
+        raise typer.Exit(1)
+
+
+class _Job:
+    """One replay: its schedulers started, its runs played one after another."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        loop: str,
+        specs: Sequence[SchedulerSpec],
+        also: tuple[str, ...],
+        patience_ms: int,
+        bus: BusSettings,
+    ) -> None:
+        self.recording = recording
+        self.loop = loop
+        self.specs = specs
+        self.also = also
+        self.patience_ms = patience_ms
+        self.bus = bus
+
+    async def run(self) -> Report:
+        """Play all runs; raises ConfigError where a scheduler or the loop cannot be started."""
+        # Late: amplifier_core takes a while to load, and --help should not.
+        from toolgate_orchestrator.gate import Gate
+        from toolgate_orchestrator.replay_session import ReplayOptions, check_loop, replay_run
+
+        check_loop(self.loop)
+        async with AsyncExitStack() as stack:
+            running = await stack.enter_async_context(scheduler_processes(self.specs, self.bus))
+            toolgate = self._toolgate([one.name for one in running])
+            # Held open over all runs, so that their sessions share one connection.
+            await stack.enter_async_context(Gate.open(**toolgate))
+            options = ReplayOptions(self.loop, toolgate, self.also, self.patience_ms / 1000)
+            began, runs = time.monotonic(), []
+            with _progress(len(self.recording.runs)) as advance:
+                for run in self.recording.runs:
+                    runs.append(await replay_run(self.recording, run, options))
+                    advance()
+            return report_on(self.recording.source, self.loop, time.monotonic() - began, runs)
+
+    def _toolgate(self, required: list[str]) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "redis": self.bus.redis,
+            "namespace": self.bus.namespace,
+            "agent": "replay",
+            "labels": {"replay": Path(self.recording.source).name[:200]},
+            "required": required,
+            "patience_ms": self.patience_ms,
+        }
+        return config | ({"keys": str(self.bus.keys)} if self.bus.keys else {})
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on a terminal, a line at each quarter elsewhere; on stderr, so that results stay clean."""
+    if err_console.is_terminal and not err_console.is_dumb_terminal:
+        columns = (
+            TextColumn("Replaying"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("runs"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=err_console, transient=True) as bar:
+            task = bar.add_task("", total=total)
+            yield lambda: bar.advance(task)
+        return
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if done * 4 // total > (done - 1) * 4 // total:
+            err_console.print(f"Replayed {done} of {total} runs")
+
+    yield advance
