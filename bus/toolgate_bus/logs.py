@@ -5,6 +5,7 @@ since stdout belongs to results.
 """
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -48,9 +49,13 @@ def _formatter(shared: list[Any], *, as_json: bool) -> logging.Formatter:
     render: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         if as_json
-        else [structlog.dev.ConsoleRenderer()]
+        else [structlog.dev.ConsoleRenderer(colors=_colours())]
     )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
     )
+
+
+def _colours() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")

@@ -285,5 +285,5 @@ def test_logs_are_json_lines_on_stderr_where_nobody_watches(process):
 def test_logs_are_words_for_a_person(process):
     command = process("python", "-c", LOGS.format(json=False))
     assert command.wait() == 0
-    assert "scheduler" in command.stderr.splitlines()[0]
-    assert not command.stderr.startswith("{")
+    assert "scheduler=policy" in command.stderr.splitlines()[0]
+    assert "\x1b" not in command.stderr

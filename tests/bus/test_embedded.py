@@ -73,6 +73,7 @@ def test_a_private_server_answers_and_is_gone_afterwards_with_its_directory(runt
             assert client.config_get("port")["port"] == "0"
             assert client.config_get("save")["save"] == ""
         guard = state(server.pid)[1]
+        (server.directory / "of-a-user").write_text("is removed as well")
         assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
     assert gone(server.pid)
     assert gone(guard)
@@ -333,6 +334,7 @@ def test_without_a_server_program_the_error_says_what_to_install(tmp_path, monke
         private_server().__enter__()
 
 
+@pytest.mark.acceptance
 def test_a_server_program_on_the_path_comes_first_unless_it_is_too_old(tmp_path, monkeypatch):
     program(tmp_path / "valkey-server", "echo 'Redis server v=6.0.16 sha=00000000'")
     program(tmp_path / "redis-server", "echo 'Redis server v=7.2.5 sha=00000000'")
