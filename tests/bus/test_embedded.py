@@ -56,8 +56,8 @@ def hold(process, wait_until, runtime):
     if sys.platform != "linux":
         pytest.skip("who is whose child is read from /proc")
 
-    async def start(which: str = "shared_server"):
-        command = process("python", "-c", HOLD, which, stdin=subprocess.PIPE)
+    async def start(which: str = "shared_server", **popen):
+        command = process("python", "-c", HOLD, which, stdin=subprocess.PIPE, **popen)
         said = await wait_until(lambda: command.stdout.endswith("\n") and command.stdout, timeout=20)
         pid, directory = json.loads(said)
         return command, pid, state(pid)[1], Path(directory)
@@ -163,6 +163,19 @@ async def test_commands_of_one_user_meet_on_one_server_that_ends_with_the_last(h
     assert gone(pid)
     await wait_until(lambda: gone(guard), timeout=2)
     assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.acceptance
+async def test_ctrl_c_in_the_terminal_that_started_the_server_leaves_it_to_the_others(hold, runtime):
+    first, pid, guard, directory = await hold(start_new_session=True)
+    second, _, _, _ = await hold()
+    os.killpg(first.pid, signal.SIGINT)
+    assert first.wait() != 0
+    assert not gone(guard)
+    assert answers_ping(directory / "s.sock")
+    second.popen.stdin.close()
+    assert second.wait() == 0
+    assert gone(pid)
 
 
 @pytest.mark.acceptance
