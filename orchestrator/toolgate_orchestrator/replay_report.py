@@ -15,6 +15,7 @@ from toolgate_bus.events import Heard
 
 from toolgate_orchestrator.replay_calls import ReplayedCall
 from toolgate_orchestrator.replay_session import ReplayedRun
+from toolgate_orchestrator.rulings import verdict_record
 
 __all__ = ["Report", "SchedulerFigures", "ToolFigures", "call_record", "milliseconds", "report_on"]
 
@@ -208,21 +209,9 @@ def call_record(run: int, one: ReplayedCall) -> dict[str, Any]:
         "scheduler": decision.scheduler if decision else None,
         "decision_ms": round(decision.seconds * 1000, 3) if decision else None,
         "silent": list(decision.silent) if decision else [],
-        "verdicts": [_verdict(heard) for heard in (*(decision.verdicts if decision else ()), *one.late)],
-    }
-
-
-def _verdict(heard: Heard) -> dict[str, Any]:
-    return {
-        "scheduler": heard.scheduler,
-        "action": heard.verdict.action,
-        "reason": heard.verdict.reason,
-        "phase": heard.phase,
-        "priority": heard.priority,
-        "ms": round(heard.seconds * 1000, 3),
-        "late": heard.late,
-        "shadow": heard.shadow,
-        "problem": heard.problem,
+        "verdicts": [
+            verdict_record(heard) for heard in (*(decision.verdicts if decision else ()), *one.late)
+        ],
     }
 
 

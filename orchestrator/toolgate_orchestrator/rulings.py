@@ -5,13 +5,14 @@ which tool call a decision was about. A loop without a gate is listened to in va
 """
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_core import HookResult
 from toolgate_bus.events import Decision, Heard
 
-__all__ = ["Rulings"]
+__all__ = ["Rulings", "verdict_record"]
 
 NAME = "toolgate-rulings"
 
@@ -45,6 +46,22 @@ class Rulings:
         ids = [one for one in self._of_call.get(call_id, ()) if one in self.decisions]
         return self.decisions[ids[-1]] if ids else None
 
+    async def hear_out(self, decision_id: str, names: Iterable[str], seconds: float) -> None:
+        """Wait up to this long until all of these were heard on a decision, be it afterwards."""
+        expected = set(names)
+        try:
+            async with asyncio.timeout(seconds):
+                while not expected <= {heard.scheduler for heard in self.heard(decision_id)}:
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError:
+            return
+
+    def heard(self, decision_id: str) -> tuple[Heard, ...]:
+        """Every verdict on a decision, those that came after it last."""
+        decision = self.decisions.get(decision_id)
+        return (*(decision.verdicts if decision else ()), *self.late.get(decision_id, ()))
+
     async def settle(self, seconds: float) -> None:
         """Wait up to this long for verdicts that were missed and may still come."""
         try:
@@ -74,3 +91,18 @@ class Rulings:
         if isinstance(call_id, str) and isinstance(decision_id, str):
             self._of_call.setdefault(call_id, []).append(decision_id)
         return HookResult(action="continue")
+
+
+def verdict_record(heard: Heard) -> dict[str, Any]:
+    """One verdict for scripts; `ms` from the question to it."""
+    return {
+        "scheduler": heard.scheduler,
+        "action": heard.verdict.action,
+        "reason": heard.verdict.reason,
+        "phase": heard.phase,
+        "priority": heard.priority,
+        "ms": round(heard.seconds * 1000, 3),
+        "late": heard.late,
+        "shadow": heard.shadow,
+        "problem": heard.problem,
+    }

@@ -41,6 +41,8 @@ class SchedulerSpec:
     """Another name than its author's."""
     directory: Path | None = None
     """Where it runs; a module there can be named in `spec`."""
+    tools: tuple[str, ...] = ()
+    """Other tools to look at than its author said."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,7 @@ def _command(spec: SchedulerSpec) -> list[str]:
     options = ["--json"]
     options += [f"--config={spec.config.resolve()}"] if spec.config else []
     options += [f"--name={spec.name}"] if spec.name else []
+    options += [f"--tools={glob}" for glob in spec.tools]
     return [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", *options, "--", spec.spec]
 
 
