@@ -26,6 +26,7 @@ __all__ = [
     "MAX_QUESTION",
     "MAX_STRING",
     "MAX_VERDICT",
+    "PLAIN_CONTINUE",
     "VERSION",
     "Item",
     "fits",
@@ -54,13 +55,15 @@ MAX_FRAME: Final = MAX_ITEMS * MAX_VERDICT
 """No frame may be longer; a sender closes a frame at 64 items or 64 KiB, whichever comes first."""
 
 ID_BYTES: Final = 16
+_CONTAINERS: Final = frozenset((dict, list))
 _PHASES: Final = ("select", "verify")
 
 _VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = TypeAdapter(
     Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
 )
 _CONTINUE: Final = {"action": "continue"}
-_PLAIN_CONTINUE: Final = Continue()
+PLAIN_CONTINUE: Final = Continue()
+"""The one object that a `continue` without words is decoded to."""
 _CONTINUE_BODY: Final[bytes] = msgpack.packb(_CONTINUE)
 
 
@@ -101,7 +104,7 @@ def question_body(fields: Mapping[str, Any]) -> bytes:
 
 def verdict_body(answer: Verdict | Failed) -> bytes:
     """The body of a verdict: its fields, without those that are None."""
-    if answer == _PLAIN_CONTINUE:
+    if type(answer) is Continue and answer.reason is None and answer.priority is None:
         return _CONTINUE_BODY
     return pack(answer.model_dump(exclude_none=True))
 
@@ -155,12 +158,13 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
         depth -= 1
         deeper: list[Any] = []
         for node in level:
-            if isinstance(node, dict):
+            kind = type(node)
+            if kind is dict:
                 seen += len(node)
-                deeper.extend(child for child in node.values() if isinstance(child, (dict, list)))
-            elif isinstance(node, list):
+                deeper += [child for child in node.values() if type(child) in _CONTAINERS]
+            elif kind is list:
                 seen += len(node)
-                deeper.extend(child for child in node if isinstance(child, (dict, list)))
+                deeper += [child for child in node if type(child) in _CONTAINERS]
         if seen > nodes:
             return False
         level = deeper
@@ -201,7 +205,7 @@ def _item(value: Any) -> Item | CodecError:
 def verdict(body: bytes) -> Continue | Deny | Modify | AskUser | Hold | Failed:
     """A verdict from its body; raises CodecError."""
     if body == _CONTINUE_BODY:
-        return _PLAIN_CONTINUE
+        return PLAIN_CONTINUE
     fields = unpack(body, MAX_VERDICT)
     if not isinstance(fields, dict) or not within_bounds(fields):
         raise CodecError("malformed", "a verdict is a map within the bounds")

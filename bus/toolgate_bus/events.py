@@ -5,8 +5,7 @@ a `Verdict`. `Decision` is what came of all verdicts, and why. DESIGN's vocabula
 how the values look as bytes is `codec`'s affair, how verdicts become a decision is `merge`'s.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -147,8 +146,7 @@ Why = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """One verdict as the gate heard it."""
 
     scheduler: str
@@ -167,8 +165,7 @@ class Heard:
     """SHA-256 of the verdict's body: tells duplicates, and breaks ties (DESIGN §4.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What came of one question, and why."""
 
     id: str
@@ -189,7 +186,7 @@ class Decision:
     passed_over: tuple[str, ...] = ()
     seconds: float = 0.0
     """From the question to the decision, on the orchestrator's monotonic clock."""
-    asked_user: bool = field(default=False)
+    asked_user: bool = False
 
     @property
     def allowed(self) -> bool:

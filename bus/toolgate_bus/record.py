@@ -19,11 +19,13 @@ def verdict_fields(heard: Heard) -> dict[str, Any]:
     """One verdict as plain values."""
     fields: dict[str, Any] = {
         "scheduler": heard.scheduler,
+        "action": heard.verdict.action,
         "phase": heard.phase,
         "priority": heard.priority,
-        "seconds": round(heard.seconds, 6),
-        **heard.verdict.model_dump(exclude_none=True, exclude={"priority"}),
+        "seconds": heard.seconds,
     }
+    if heard.verdict is not codec.PLAIN_CONTINUE:
+        fields |= heard.verdict.model_dump(exclude_none=True, exclude={"priority"})
     for flag in ("late", "shadow", "capped"):
         if getattr(heard, flag):
             fields[flag] = True
@@ -53,7 +55,7 @@ def decision_fact(
         "verdicts": [verdict_fields(heard) for heard in decision.verdicts],
         "silent": list(decision.silent),
         "passed_over": list(decision.passed_over),
-        "seconds": round(decision.seconds, 6),
+        "seconds": decision.seconds,
     }
 
 

@@ -93,10 +93,9 @@ class Link(asyncio.Protocol):
 
     def drop(self, reason: str = "closed") -> None:
         """Close at once; nothing more is read."""
-        transport = self._transport
+        if self._transport is not None:
+            self._transport.abort()
         self._end(reason)
-        if transport is not None:
-            transport.abort()
 
     def _end(self, reason: str) -> None:
         self._transport = None

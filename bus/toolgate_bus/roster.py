@@ -56,7 +56,7 @@ def decode_member(name: str, replica: str, raw: bytes) -> Member | None:
         fields = unpack(raw, MAX_MEMBER)
     except CodecError:
         return None
-    if not isinstance(fields, dict) or not _NAME.match(name) or not _NAME.match(replica):
+    if not isinstance(fields, dict) or not _NAME.fullmatch(name) or not _NAME.fullmatch(replica):
         return None
     tools = fields.get("tools")
     if not isinstance(tools, list) or not all(isinstance(glob, str) for glob in tools):

@@ -15,8 +15,7 @@ Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify val
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from toolgate_bus.events import Heard, Hold
 from toolgate_bus.merge import Merged, merge
@@ -26,8 +25,7 @@ __all__ = ["Closed", "Round"]
 State = Literal["waiting", "held", "answered", "expired", "silent"]
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(NamedTuple):
     """How a round ended."""
 
     merged: Merged
@@ -40,6 +38,8 @@ class Closed:
     heard: tuple[Heard, ...]
     held: tuple[str, ...] = ()
     """Who still holds: they are told that nobody waits any longer."""
+    was_held: bool = False
+    """Whether anybody said `hold` at all."""
 
     @property
     def denied(self) -> bool:
@@ -63,6 +63,7 @@ class Round:
         "_patience_ends",
         "_required",
         "_state",
+        "_troubled",
         "_until",
     )
 
@@ -90,9 +91,12 @@ class Round:
         self._failed: set[str] = set()
         self._denied = False
         self._closed = False
+        self._troubled = False
         for name in patient:
             if name in self._state:
-                self._hold(name, b"", max_hold, now)
+                self._first_hold[name] = now
+                self._until[name] = now + max_hold
+                self._state[name] = "held"
 
     @property
     def over(self) -> bool:
@@ -155,28 +159,34 @@ class Round:
                 if state == "waiting":
                     self._end(name, "silent")
                     self._judge_silence(name)
-        for name, until in list(self._until.items()):
-            if now >= until:
-                self._end(name, "expired")
-                self._denied = True
+        if self._until:
+            for name, until in list(self._until.items()):
+                if now >= until:
+                    self._end(name, "expired")
+                    self._denied = True
 
     def close(self, now: float) -> Closed:
         """End the round and say how; whatever comes later is late."""
         self.tick(now)
         self._closed = True
+        merged = merge(self._heard, modifies=self._modifies)
+        heard = tuple(self._heard)
+        if not self._open and not self._failed and not self._troubled:
+            return Closed(merged, (), (), (), (), heard, (), bool(self._holds))
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)
-        silent = [*by_state.get("silent", ()), *sorted(self._failed)]
+        silent = (*by_state.get("silent", ()), *sorted(self._failed))
         held = tuple(by_state.get("held", ()))
         return Closed(
-            merged=merge(self._heard, modifies=self._modifies),
-            silent=tuple(silent),
+            merged=merged,
+            silent=silent,
             required_silent=tuple(name for name in silent if self._required[name]),
             expired=tuple(by_state.get("expired", ())),
             unfinished=(*by_state.get("waiting", ()), *held),
-            heard=tuple(self._heard),
+            heard=heard,
             held=held,
+            was_held=bool(self._holds),
         )
 
     def _object(self, heard: Heard) -> None:
@@ -197,6 +207,7 @@ class Round:
         self._state[name] = state
         self._until.pop(name, None)
         self._open -= 1
+        self._troubled = self._troubled or state != "answered"
 
     def _judge_silence(self, name: str) -> None:
         if self._required[name]:

@@ -6,7 +6,7 @@ a hook may itself be asking a person. Not here: what comes of the verdicts (`rul
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus import codec, metrics
@@ -20,6 +20,7 @@ from toolgate_orchestrator.modifies import check_modify
 from toolgate_orchestrator.plans import Plan
 from toolgate_orchestrator.question import Question
 from toolgate_orchestrator.ruling import Call
+from toolgate_orchestrator.table import Table
 
 __all__ = ["IN_PROCESS", "Asking", "LocalScheduler", "question_fields"]
 
@@ -56,9 +57,12 @@ class Asking:
         keyring: Keyring | None,
         on_late: Callable[[Call, Heard], None],
     ) -> None:
-        self._config, self._client, self._keyring, self._on_late = config, client, keyring, on_late
+        self._config, self._client, self._on_late = config, client, on_late
+        self._table = client.table if client is not None else Table(asyncio.get_running_loop())
         self._required = frozenset(config.required)
-        self._caps = {
+        self.keyring: Keyring | None = keyring
+        self.orchestrator = client.bus.orchestrator if client is not None else ""
+        self.caps: Mapping[str, int] = {
             name: limits.max_priority
             for name, limits in config.schedulers.items()
             if limits.max_priority is not None
@@ -72,37 +76,33 @@ class Asking:
         awaited, asked = self._whom(call, plan, now)
         if local is not None:
             awaited[IN_PROCESS] = False
-        question = self._question(
-            call,
-            plan,
-            phase,
-            Round(
-                awaited,
-                patience=patience,
-                max_hold=self._config.max_hold_s,
-                now=now,
-                patient=(IN_PROCESS,) if local is not None else (),
-                modifies=phase == "select",
-            ),
-            asked,
-            now,
+        round_ = Round(
+            awaited,
+            patience=patience,
+            max_hold=self._config.max_hold_s,
+            now=now,
+            patient=(IN_PROCESS,) if local is not None else (),
+            modifies=phase == "select",
         )
+        question = Question(self, call, plan, phase, round_, asked, loop.create_future(), now)
         fields = question_fields(call, phase, patience)
-        key = (call.id, int(phase == "verify"))
+        self._table.open[question.key] = question
         if asked:
-            self._publish(key, fields, asked, question)
+            self._publish(fields, question)
         hooks = loop.create_task(self._consult(local, call, fields, question)) if local is not None else None
         question.end_if_over(now)
         try:
             await question.future
         finally:
             closed = question.end(time.monotonic())
+            del self._table.open[question.key]
             if hooks is not None:
                 hooks.cancel()
             if asked:
-                self._settle(key, question, closed, fields)
+                self._settle(question, closed, fields)
             call.heard.extend(closed.heard)
-            call.silent.extend(name for name in closed.silent if name not in call.silent)
+            if closed.silent:
+                call.silent.extend(name for name in closed.silent if name not in call.silent)
         return closed
 
     def _whom(self, call: Call, plan: Plan, now: float) -> tuple[dict[str, bool], list[str]]:
@@ -132,28 +132,10 @@ class Asking:
             asked.append(name)
         return awaited, asked
 
-    def _question(
-        self, call: Call, plan: Plan, phase: Phase, round_: Round, asked: Sequence[str], now: float
-    ) -> Question:
-        client = self._client
-        return Question(
-            round_,
-            phase=phase,
-            asked=frozenset(asked),
-            priorities=plan.priorities,
-            caps=self._caps,
-            shadows=plan.shadows,
-            check=lambda name, modify: self._problem(call, name, modify),
-            labels=call.labels,
-            orchestrator=client.bus.orchestrator if client is not None else "",
-            keyring=self._keyring,
-            outages=client.outages if client is not None else 0,
-            on_late=lambda heard: self._on_late(call, heard),
-            loop=asyncio.get_running_loop(),
-            started=now,
-        )
+    # ------------------------------------------------------------------ what a question asks back
 
-    def _problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify, or None."""
         return check_modify(
             modify,
             tool_name=call.tool_name,
@@ -164,45 +146,52 @@ class Asking:
             agents=call.agents,
         )
 
+    def late(self, call: Call, heard: Heard) -> None:
+        """A genuine verdict came after the end."""
+        self._on_late(call, heard)
+
+    def again_at(self, key: tuple[bytes, int], when: float) -> None:
+        """Call `tick` of this question at or after `when`."""
+        self._table.deadlines.at(when, key)
+
     # ------------------------------------------------------------------ the bus
 
-    def _publish(
-        self, key: tuple[bytes, int], fields: dict[str, Any], asked: Sequence[str], question: Question
-    ) -> None:
-        client = self._client
+    def _publish(self, fields: dict[str, Any], question: Question) -> None:
+        client, key = self._client, question.key
         if client is None:
             return
-        client.open[key] = question
+        question.outages = client.outages
         body = codec.question_body(fields)
-        if self._keyring is not None:
-            question.digest = digest(body)
-        item = codec.item(*key, body)
-        for name in asked:
-            client.bus.ask(name, key[0], item if self._keyring is None else self._signed(name, key, body))
+        if self.keyring is None:
+            item = codec.item(*key, body)
+            for name in question.asked:
+                client.bus.ask(name, key[0], item)
+            return
+        question.digest = digest(body)
+        for name in question.asked:
+            client.bus.ask(name, key[0], self._signed(name, key, body))
 
     def _signed(self, name: str, key: tuple[bytes, int], body: bytes) -> bytes:
-        mac = None
-        if self._keyring is not None and self._client is not None:
-            mac = self._keyring.sign_question(self._client.bus.orchestrator, name, body)
+        mac = self.keyring.sign_question(self.orchestrator, name, body) if self.keyring is not None else None
         return codec.item(*key, body, mac)
 
-    def _settle(
-        self, key: tuple[bytes, int], question: Question, closed: Closed, fields: dict[str, Any]
-    ) -> None:
+    def _settle(self, question: Question, closed: Closed, fields: dict[str, Any]) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
         client = self._client
         if client is None:
             return
-        client.open.pop(key, None)
-        client.remember(key, question)
-        outage = question.outages != client.outages or not client.bus.connected
-        for name in closed.silent:
-            if name not in self._required and name != IN_PROCESS:
-                self._excuse(client, name, closed, outage)
+        client.ended(question, complete=not (closed.silent or closed.unfinished or question.shadowed))
+        if closed.silent:
+            outage = question.outages != client.outages or not client.bus.connected
+            for name in closed.silent:
+                if name not in self._required and name != IN_PROCESS:
+                    self._excuse(client, name, closed, outage)
         for name in closed.held:
             if name != IN_PROCESS:
                 body = codec.question_body({"phase": fields["phase"]})
-                client.bus.ask(name, key[0], self._signed(name, key, body), "tool:withdrawn")
+                client.bus.ask(
+                    name, question.key[0], self._signed(name, question.key, body), "tool:withdrawn"
+                )
 
     def _excuse(self, client: Client, name: str, closed: Closed, outage: bool) -> None:
         """An optional scheduler that said nothing: counted as failed open, and perhaps passed over next."""

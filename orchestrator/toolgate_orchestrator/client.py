@@ -7,11 +7,7 @@ question is and how it ends is `question`'s affair; what is decided, `gate`'s.
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Final
 
 import structlog
 from toolgate_bus import codec, metrics
@@ -19,27 +15,13 @@ from toolgate_bus.breaker import Breaker
 from toolgate_bus.errors import CodecError
 from toolgate_bus.ports import Member, OrchestratorBus
 
+from toolgate_orchestrator.announced import Announced
 from toolgate_orchestrator.question import Question
+from toolgate_orchestrator.table import Table
 
-__all__ = ["Announced", "Client", "acquire", "release"]
+__all__ = ["Client", "acquire", "release"]
 
-REMEMBERED: Final = 4096
-"""Closed questions that a late verdict can still be told apart by."""
 _log = structlog.get_logger("toolgate.gate")
-
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """What a scheduler's replicas say of it; where they disagree, the newest start."""
-
-    name: str
-    priority: int
-    tools: tuple[str, ...]
-    shadow: bool
-
-    def wants(self, tool: str) -> bool:
-        """Whether its selector matches a tool."""
-        return any(glob == "*" or fnmatchcase(tool, glob) for glob in self.tools)
 
 
 class Client:
@@ -51,10 +33,9 @@ class Client:
         self.announced: dict[str, Announced] = {}
         self.version = 0
         """Changes whenever `announced` does, so that plans can be cached."""
-        self.open: dict[tuple[bytes, int], Question] = {}
-        self._recent: OrderedDict[tuple[bytes, int], Question] = OrderedDict()
+        self.table = Table(asyncio.get_running_loop())
         self._back: asyncio.Event = asyncio.Event()
-        self._down_since: float | None = 0.0
+        self._down_since = time.monotonic()
         self._warned: set[str] = set()
         self.outages = 0
         """How often the bus went away; a question that saw this change is excused from the breaker."""
@@ -98,7 +79,7 @@ class Client:
             _log.error("the server refused a question", scheduler=scheduler, error=error)
         for id_ in ids:
             for phase in (0, 1):
-                question = self.open.get((id_, phase))
+                question = self.table.open.get((id_, phase))
                 if question is not None:
                     question.refused(scheduler, now)
 
@@ -124,7 +105,6 @@ class Client:
     def connection(self, up: bool) -> None:
         """The bus came or went."""
         if up:
-            self._down_since = None
             self._back.set()
         else:
             self.outages += 1
@@ -137,7 +117,7 @@ class Client:
         """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
         if self.bus.connected:
             return True
-        left = (self._down_since or 0.0) + patience - time.monotonic()
+        left = self._down_since + patience - time.monotonic()
         if left > 0:
             try:
                 await asyncio.wait_for(self._back.wait(), left)
@@ -145,25 +125,25 @@ class Client:
                 return False
         return self.bus.connected
 
-    def remember(self, key: tuple[bytes, int], question: Question) -> None:
+    def ended(self, question: Question, *, complete: bool) -> None:
         """Keep a closed question for a while, so that its late verdicts are known as such."""
-        self._recent[key] = question
-        if len(self._recent) > REMEMBERED:
-            self._recent.popitem(last=False)
+        self.table.ended(question, complete=complete)
 
     def _hand(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
         key = (item.id, item.phase)
-        question = self.open.get(key)
+        question = self.table.open.get(key)
         if question is not None:
             self.breaker.answered(scheduler)
             question.take(scheduler, item, now)
             return question
-        question = self._recent.get(key)
-        if question is None or scheduler not in question.asked:
+        question = self.table.recent(key)
+        if question is not None and scheduler in question.asked:
+            if question.take_late(scheduler, item, now):
+                self.breaker.answered(scheduler)
+        elif self.table.knew(key):
+            metrics.count(metrics.LATE, scheduler)  # everyone had answered: it says the same twice
+        else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
-            return None
-        if question.take_late(scheduler, item, now):
-            self.breaker.answered(scheduler)
         return None
 
     def _warn_of_disagreement(self, name: str) -> None:
@@ -207,3 +187,4 @@ async def release(client: Client) -> None:
             if other is client:
                 del _shared[key]
         await client.bus.aclose()
+        client.table.close()

@@ -6,7 +6,6 @@ they left the process: redacted.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from toolgate_bus import metrics, record
@@ -49,7 +48,7 @@ class Conclusion:
 
     def late(self, call: Call, heard: Heard) -> None:
         """A verdict that came after its decision: kept beside it."""
-        told = replace(heard, late=not heard.shadow)
+        told = heard._replace(late=not heard.shadow)
         self.fact(lambda: {"event": "verdict", "id": call.id.hex(), **record.verdict_fields(told)})
         for tell in self.late_subscribers:
             tell(call.id.hex(), told)
@@ -81,7 +80,7 @@ class Conclusion:
 def _disagrees(decision: Decision, heard: Heard) -> bool:
     """Whether this shadow verdict, had it counted, would have changed the outcome."""
     without = merge(decision.verdicts)
-    with_it = merge((*decision.verdicts, replace(heard, shadow=False)))
+    with_it = merge((*decision.verdicts, heard._replace(shadow=False)))
     if with_it.action != without.action:
         return True
     return (

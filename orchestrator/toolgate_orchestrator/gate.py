@@ -31,7 +31,7 @@ from toolgate_orchestrator.config import ToolgateConfig, parse
 from toolgate_orchestrator.modifies import Tools
 from toolgate_orchestrator.plans import Plan, Plans
 from toolgate_orchestrator.redact import Redactor
-from toolgate_orchestrator.ruling import Call, Ruling, final_call
+from toolgate_orchestrator.ruling import UNASKED, Call, Ruling, final_call
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
@@ -116,7 +116,7 @@ class Gate:
             or bool(self.config.required)
             or self.config.on_bus_down == "deny"
             or self._conclusion.recording
-            or bool(self._plans.of(tool_name, self._client).names)
+            or bool(self._plan(tool_name).names)
         )
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Gate:
         for what others did; a cancelled caller withdraws the question.
         """
         name = _name(tool_name)
-        who = {
+        who: dict[str, Any] = {
             "root_session": root_session or session,
             "session": session,
             "parent": parent,
@@ -183,7 +183,7 @@ class Gate:
         return self._conclusion.conclude(call, ruling)
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
-        plan = self._plans.of(call.tool_name, self._client)
+        plan = self._plan(call.tool_name)
         if not await self._bus_usable(plan):
             if self._on_bus_down == "deny":
                 return Ruling(
@@ -191,7 +191,7 @@ class Gate:
                 )
             plan = Plan.NOBODY
         if local is None and not plan.required and not plan.names:
-            return Ruling("continue", "unasked")
+            return UNASKED
         first = await self._asking.round(call, plan, local, "select", self._patience)
         ruling = final_call(call, first, self.config)
         if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
@@ -200,10 +200,14 @@ class Gate:
             ruling = await self._ask_person(call, ruling, ask)
         return ruling
 
+    def _plan(self, tool: str) -> Plan:
+        client = self._client
+        return self._plans.of(tool, client.announced, client.version) if client is not None else Plan.NOBODY
+
     async def _verify(self, call: Call, ruling: Ruling, local: LocalScheduler | None) -> Ruling:
         """A winning modify is a new call that nobody has judged: once more to all but its author."""
         changed = call.changed(ruling, self._redactor.outgoing(ruling.tool_input or {}))
-        plan = self._plans.of(changed.tool_name, self._client).without(ruling.scheduler)
+        plan = self._plan(changed.tool_name).without(ruling.scheduler)
         if local is None and not plan.required:
             return ruling
         spent = time.monotonic() - call.started
@@ -235,11 +239,9 @@ class Gate:
         client = self._client
         if client is None:
             return self._on_bus_down == "continue" and not self.config.required
-        if client.bus.connected or not (plan.names or self._on_bus_down == "deny"):
+        if client.bus.connected or await client.reachable(self._patience):
             return True
-        if await client.reachable(self._patience):
-            return True
-        for name in plan.names or self.config.required:
+        for name in plan.names or self.config.required or ("unknown",):
             metrics.count(metrics.FAILED_OPEN, name, "bus_down")
         return False
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 from toolgate_bus import metrics
 from toolgate_bus.signing import Keyring
 
-from toolgate_orchestrator.client import Announced, Client
+from toolgate_orchestrator.announced import Announced
 from toolgate_orchestrator.config import ToolgateConfig
 
 __all__ = ["Plan", "Plans"]
@@ -55,18 +55,16 @@ class Plans:
         self._plans: dict[str, Plan] = {}
         self._version = -1
 
-    def of(self, tool: str, client: Client | None) -> Plan:
-        """The plan for a tool, by what the roster says now."""
-        if client is None:
-            return Plan.NOBODY
-        if self._version != client.version:
+    def of(self, tool: str, announced: Mapping[str, Announced], version: int) -> Plan:
+        """The plan for a tool, by what the roster says now; `version` changes whenever that does."""
+        if self._version != version:
             self._plans.clear()
-            self._version = client.version
+            self._version = version
         plan = self._plans.get(tool)
         if plan is None:
             if len(self._plans) >= MAX_CACHED:  # the names come from an LLM
                 self._plans.clear()
-            plan = self._plans[tool] = self._make(tool, client.announced)
+            plan = self._plans[tool] = self._make(tool, announced)
         return plan
 
     def _make(self, tool: str, announced: Mapping[str, Announced]) -> Plan:

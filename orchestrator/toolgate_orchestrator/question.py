@@ -1,12 +1,13 @@
 """One open question: a `Round`, the future that waits for it, and what verdicts are checked against.
 
-The bus hands in items as they come; a timer hands in time. Everything that may be wrong with a
+The bus hands in items as they come, `deadlines` hands in time. Everything that may be wrong with a
 verdict is found here, before the round hears it: signature, shape, priority cap, validity of a modify.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.errors import CodecError
@@ -14,68 +15,73 @@ from toolgate_bus.events import Failed, Heard, Modify, Phase, Verdict
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
 
-__all__ = ["Question"]
+from toolgate_orchestrator.plans import Plan
+from toolgate_orchestrator.ruling import Call
 
-MAX_REASON = 1024
+__all__ = ["Judge", "Question"]
 
-Check = Callable[[str, Modify], str | None]
-"""Gives what is wrong with a scheduler's modify, or None."""
+MAX_REASON: Final = 1024
+
+
+class Judge(Protocol):
+    """What the questions of one gate have in common."""
+
+    caps: Mapping[str, int]
+    keyring: Keyring | None
+    orchestrator: str
+
+    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify, or None."""
+
+    def late(self, call: Call, heard: Heard) -> None:
+        """A genuine verdict came after the end."""
+
+    def again_at(self, key: tuple[bytes, int], when: float) -> None:
+        """Call `tick` of this question at or after `when`."""
 
 
 class Question:
     """A question that waits for verdicts in one phase."""
 
     __slots__ = (
-        "_caps",
-        "_check",
+        "_call",
         "_deadline",
-        "_keyring",
-        "_labels",
-        "_loop",
-        "_on_late",
-        "_orchestrator",
-        "_priorities",
+        "_judge",
+        "_plan",
         "_round",
-        "_shadows",
         "_started",
-        "_timer",
         "asked",
         "closed",
         "digest",
         "future",
+        "key",
         "outages",
         "phase",
     )
 
     def __init__(
         self,
-        round_: Round,
-        *,
+        judge: Judge,
+        call: Call,
+        plan: Plan,
         phase: Phase,
-        asked: frozenset[str],
-        priorities: Mapping[str, int],
-        caps: Mapping[str, int],
-        shadows: frozenset[str],
-        check: Check,
-        labels: tuple[str, str],
-        orchestrator: str,
-        keyring: Keyring | None,
-        outages: int,
-        on_late: Callable[[Heard], None],
-        loop: asyncio.AbstractEventLoop,
+        round_: Round,
+        asked: list[str],
+        future: asyncio.Future[Closed],
         started: float,
     ) -> None:
-        self._round, self.phase, self.asked = round_, phase, asked
-        self._priorities, self._caps, self._shadows = priorities, caps, shadows
-        self._check, self._labels, self._on_late = check, labels, on_late
-        self._orchestrator, self._keyring, self.digest = orchestrator, keyring, b""
-        self.outages = outages
-        self._loop, self._started = loop, started
-        self.future: asyncio.Future[Closed] = loop.create_future()
+        self._judge, self._call, self._plan, self._round = judge, call, plan, round_
+        self.phase, self.asked, self.future, self._started = phase, asked, future, started
+        self.key = (call.id, 0 if phase == "select" else 1)
+        self.digest = b""
+        self.outages = 0
         self.closed: Closed | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
-        self._arm()
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether shadows were asked: they answer when they like."""
+        return bool(self._plan.shadows)
 
     # ------------------------------------------------------------------ verdicts
 
@@ -97,41 +103,36 @@ class Question:
         """One verdict, checked; False when it came too late to count."""
         counted = self._round.receive(heard, now)
         if counted:
-            tool, agent = self._labels
-            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, tool, agent)
+            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *self._call.labels)
             metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler)
         return counted
 
     def judged(self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float) -> Heard:
         """A verdict with the priority it counts with, and what is wrong with it."""
-        priority = verdict.priority if verdict.priority is not None else self._priorities.get(scheduler, 0)
-        cap = self._caps.get(scheduler)
+        judge, plan = self._judge, self._plan
+        priority = verdict.priority
+        if priority is None:
+            priority = plan.priorities.get(scheduler, 0)
+        cap = judge.caps.get(scheduler)
         capped = cap is not None and priority > cap
         if capped and cap is not None:
             priority = cap
             metrics.count(metrics.PRIORITY_CAPPED, scheduler)
         problem = None
-        if isinstance(verdict, Modify) and self.phase == "select":
-            problem = self._check(scheduler, verdict)
+        if type(verdict) is Modify and self.phase == "select":
+            problem = judge.problem(self._call, scheduler, verdict)
             if problem is not None:
                 metrics.count(metrics.INVALID_MODIFIES, scheduler, problem)
-        return Heard(
-            scheduler,
-            verdict,
-            priority,
-            self.phase,
-            now - self._started,
-            False,
-            scheduler in self._shadows,
-            problem,
-            capped,
-            b"" if verdict.action == "continue" else digest(body),
-        )
+        mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
+        shadow = scheduler in plan.shadows
+        seconds = now - self._started
+        return Heard(scheduler, verdict, priority, self.phase, seconds, False, shadow, problem, capped, mark)
 
     def _read(self, scheduler: str, item: codec.Item, now: float) -> Heard | None:
+        judge = self._judge
         try:
-            if self._keyring is not None and not self._keyring.is_verdict(
-                self._orchestrator, scheduler, self.digest, item.body, item.mac
+            if judge.keyring is not None and not judge.keyring.is_verdict(
+                judge.orchestrator, scheduler, self.digest, item.body, item.mac
             ):
                 raise CodecError("forged")
             verdict = codec.verdict(item.body)
@@ -145,7 +146,7 @@ class Question:
     def _late(self, heard: Heard) -> None:
         if not heard.shadow:
             metrics.count(metrics.LATE, heard.scheduler)
-        self._on_late(heard)
+        self._judge.late(self._call, heard)
 
     # ------------------------------------------------------------------ time and the end
 
@@ -154,40 +155,29 @@ class Question:
         self._round.unreachable(scheduler, now)
         self.end_if_over(now)
 
+    def tick(self) -> None:
+        """Let time pass."""
+        now = time.monotonic()
+        self._deadline = None
+        self._round.tick(now)
+        self.end_if_over(now)
+
     def end_if_over(self, now: float) -> None:
         """Close the round once nothing more is waited for, or look again at the next deadline."""
         if self.closed is not None:
             return
         if self._round.over:
             self.end(now)
-        else:
-            self._arm()
+            return
+        deadline = self._round.deadline
+        if deadline is not None and deadline != self._deadline:
+            self._deadline = deadline
+            self._judge.again_at(self.key, deadline)
 
     def end(self, now: float) -> Closed:
         """Close the round now."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self.closed is None:
             self.closed = self._round.close(now)
             if not self.future.done():
                 self.future.set_result(self.closed)
         return self.closed
-
-    def _arm(self) -> None:
-        deadline = self._round.deadline
-        if self._timer is not None:
-            if deadline == self._deadline:
-                return
-            self._timer.cancel()
-            self._timer = None
-        self._deadline = deadline
-        if deadline is not None:
-            # Not call_at: uvloop's own clock has a resolution of a millisecond.
-            self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        now = time.monotonic()
-        self._round.tick(now)
-        self.end_if_over(now)

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from toolgate_bus import codec
+from toolgate_bus.errors import CodecError
 
 from toolgate_orchestrator.config import RedactConfig
 
 __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
 
 _MARK: Final = "⟦toolgate:"
+_MARK_BYTES: Final = _MARK.encode()
+_DEPTH: Final = codec.MAX_DEPTH - 4
 _LARGEST: Final = 2**63
 _ROOM: Final = codec.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
@@ -50,12 +53,27 @@ class Redactor:
 
     def outgoing(self, tool_input: Mapping[str, Any]) -> Outgoing:
         """The arguments as they may leave; the original is not changed."""
+        if not self._fields and not self._patterns and self._plainly_fits(tool_input):
+            return Outgoing(dict(tool_input))
         out = Outgoing({})
         out.value = {
             key: self._value(key, value, out, 1) for key, value in tool_input.items() if isinstance(key, str)
         }
         self._fit(out)
         return out
+
+    def _plainly_fits(self, tool_input: Mapping[str, Any]) -> bool:
+        """Whether nothing can be wrong: it can be packed, and is too small to break any other bound."""
+        try:
+            packed = codec.pack(tool_input)
+        except CodecError:
+            return False
+        return (
+            len(packed) <= min(self._max_chars, codec.MAX_NODES // 2)
+            and _MARK_BYTES not in packed
+            and codec.within_bounds(tool_input, _DEPTH)
+            and all(type(key) is str for key in tool_input)
+        )
 
     def text(self, text: str | None, out: Outgoing) -> str | None:
         """A free text (a reason) for the record: without patterns and without redacted values."""
@@ -92,7 +110,7 @@ class Redactor:
         return value
 
     def _container(self, value: Any, out: Outgoing, depth: int) -> Any:
-        if depth >= codec.MAX_DEPTH - 4 or len(value) > codec.MAX_ENTRIES:
+        if depth >= _DEPTH or len(value) > codec.MAX_ENTRIES:
             return _hide(value, "truncated", out)
         if isinstance(value, list):
             return [self._value("", child, out, depth + 1) for child in value]

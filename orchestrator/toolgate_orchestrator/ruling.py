@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Why
 from toolgate_bus.round import Closed
@@ -11,7 +11,7 @@ from toolgate_orchestrator.config import ToolgateConfig
 from toolgate_orchestrator.modifies import Tools, final_arguments
 from toolgate_orchestrator.redact import Outgoing
 
-__all__ = ["Call", "Ruling", "denial", "final_call"]
+__all__ = ["UNASKED", "Call", "Ruling", "denial", "final_call"]
 
 
 @dataclass(slots=True)
@@ -90,22 +90,26 @@ class Ruling:
         """The decision, with everything that was heard."""
         modified = self.outcome == "modify"
         return Decision(
-            id=call.id.hex(),
-            outcome=self.outcome,
-            why=self.why,
-            tool_name=(self.tool_name or call.tool_name) if modified else call.tool_name,
-            tool_input=self.tool_input if modified and self.tool_input is not None else call.tool_input,
-            original_tool=call.tool_name,
-            original_input=call.tool_input,
-            reason=self.reason,
-            scheduler=self.scheduler,
-            agent_target=self.agent_target or call.agent_target,
-            verdicts=tuple(call.heard),
-            silent=tuple(call.silent),
-            passed_over=tuple(call.passed_over),
-            seconds=now - call.started,
-            asked_user=self.asked_user,
+            call.id.hex(),
+            self.outcome,
+            self.why,
+            (self.tool_name or call.tool_name) if modified else call.tool_name,
+            self.tool_input if modified and self.tool_input is not None else call.tool_input,
+            call.tool_name,
+            call.tool_input,
+            self.reason,
+            self.scheduler,
+            self.agent_target or call.agent_target,
+            tuple(call.heard),
+            tuple(call.silent),
+            tuple(call.passed_over),
+            now - call.started,
+            self.asked_user,
         )
+
+
+AGREED: Final = Ruling("continue", "agreed")
+UNASKED: Final = Ruling("continue", "unasked")
 
 
 def denial(closed: Closed, config: ToolgateConfig) -> Ruling | None:
@@ -140,11 +144,12 @@ def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
     denied = denial(closed, config)
     if denied is not None:
         return denied
-    held = any(heard.verdict.action == "hold" for heard in closed.heard)
     winner = closed.merged.winner
     if winner is None or not isinstance(winner.verdict, Modify):
+        if not closed.silent and not closed.merged.asks:
+            return AGREED
         why: Why = "failed_open" if closed.silent else "agreed"
-        return Ruling("continue", why, asks=closed.merged.asks, held=held)
+        return Ruling("continue", why, asks=closed.merged.asks, held=closed.was_held)
     modify = winner.verdict
     arguments = final_arguments(
         modify,
@@ -163,5 +168,5 @@ def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
         tool_input=arguments,
         agent_target=modify.agent_target,
         asks=closed.merged.asks,
-        held=held,
+        held=closed.was_held,
     )

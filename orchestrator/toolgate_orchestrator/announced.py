@@ -1,0 +1,20 @@
+"""What a scheduler says of itself on the roster, reduced over its replicas."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+__all__ = ["Announced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a scheduler's replicas say of it; where they disagree, the newest start."""
+
+    name: str
+    priority: int
+    tools: tuple[str, ...]
+    shadow: bool
+
+    def wants(self, tool: str) -> bool:
+        """Whether its selector matches a tool."""
+        return any(glob == "*" or fnmatchcase(tool, glob) for glob in self.tools)
