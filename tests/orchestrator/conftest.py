@@ -1,0 +1,153 @@
+"""What tests of the loops use: a real AmplifierSession with a scripted LLM, and its events."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from amplifier_core import AmplifierSession, HookResult, ToolResult
+from amplifier_core.events import ALL_EVENTS
+
+
+@dataclass
+class FakeTool:
+    """A tool that answers with what its function gives, and remembers its calls."""
+
+    name: str
+    answer: Callable[[dict[str, Any]], Any] = lambda arguments: "done"
+    input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def description(self) -> str:
+        return f"The tool {self.name}"
+
+    async def execute(self, arguments: dict[str, Any]) -> Any:
+        self.calls.append(dict(arguments))
+        result = self.answer(arguments)
+        if isinstance(result, Awaitable):
+            result = await result
+        return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
+
+
+@dataclass
+class Agent:
+    """A session under test: its parts, and every event that its hooks were told."""
+
+    session: Any
+    events: list[tuple[str, dict[str, Any]]]
+    tools: dict[str, FakeTool]
+
+    async def ask(self, prompt: str = "hello") -> str:
+        answer: str = await self.session.execute(prompt)
+        return answer
+
+    @property
+    def hooks(self) -> Any:
+        return self.session.coordinator.hooks
+
+    @property
+    def requests(self) -> list[Any]:
+        """What the LLM was sent, request by request."""
+        provider = next(iter(self.session.coordinator.get("providers").values()))
+        requests: list[Any] = provider.requests
+        return requests
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """The stored conversation."""
+        messages: list[dict[str, Any]] = await self.session.coordinator.get("context").get_messages()
+        return messages
+
+    async def results(self) -> list[Any]:
+        """The contents of the stored tool results, in order."""
+        return [message["content"] for message in await self.messages() if message["role"] == "tool"]
+
+    def names(self, *only: str) -> list[str]:
+        """The names of the events so far, or of those among `only`."""
+        return [name for name, _ in self.events if not only or name in only]
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        """The payloads of one event."""
+        return [data for name, data in self.events if name == event]
+
+    def on(self, event: str, *answers: Any, priority: int = 0, name: str | None = None) -> None:
+        """Register a hook that gives these answers one after the other, then continues.
+
+        An answer is a HookResult, or a function of the payload that gives one.
+        """
+        left = list(answers)
+
+        async def hook(_event: str, data: dict[str, Any]) -> HookResult:
+            answer = left.pop(0) if left else HookResult()
+            result = answer(data) if callable(answer) else answer
+            return await result if isinstance(result, Awaitable) else result
+
+        self.hooks.register(event, hook, priority=priority, name=name or f"hook-{id(hook)}")
+
+
+MakeAgent = Callable[..., AbstractAsyncContextManager[Agent]]
+
+
+@pytest.fixture
+def agent() -> MakeAgent:
+    """`async with agent([turn, …], tools=[FakeTool(…)]) as a:` an initialized session of loop-events."""
+
+    @asynccontextmanager
+    async def make(
+        turns: Sequence[Mapping[str, Any]] = (),
+        *,
+        tools: Iterable[FakeTool] = (),
+        config: Mapping[str, Any] | None = None,
+        approvals: Any = None,
+        plan: Mapping[str, Any] | None = None,
+        deaf: bool = False,
+        **session: Any,
+    ) -> AsyncIterator[Agent]:
+        mount = {
+            "session": {
+                "orchestrator": {"module": "loop-events", "config": dict(config or {})},
+                "context": "context-simple",
+            },
+            "providers": [{"module": "provider-scripted", "config": {"turns": list(turns)}}],
+            **(plan or {}),
+        }
+        opened = AmplifierSession(mount, approval_system=approvals, **{"session_id": "s-1", **session})
+        async with opened:
+            events: list[tuple[str, dict[str, Any]]] = []
+
+            async def note(event: str, data: dict[str, Any]) -> HookResult:
+                events.append((event, data))
+                return HookResult()
+
+            for event in [] if deaf else [*ALL_EVENTS, "tool:selected"]:
+                opened.coordinator.hooks.register(event, note, priority=-1000, name="test-notes")
+            mounted = {tool.name: tool for tool in tools}
+            for tool in mounted.values():
+                await opened.coordinator.mount("tools", tool, name=tool.name)
+            yield Agent(opened, events, mounted)
+
+    return make
+
+
+@pytest.fixture
+def tool() -> type[FakeTool]:
+    """`tool("name", lambda arguments: …)`: a tool for an agent."""
+    return FakeTool
+
+
+@pytest.fixture
+def calls() -> Callable[..., dict[str, Any]]:
+    """`calls(("name", {…}), …)`: a turn of the LLM that calls these tools."""
+
+    def turn(*wanted: tuple[str, dict[str, Any]] | str, text: str = "") -> dict[str, Any]:
+        pairs = [(each, {}) if isinstance(each, str) else each for each in wanted]
+        return {
+            "text": text,
+            "tool_calls": [
+                {"id": f"c{index}", "name": name, "arguments": arguments}
+                for index, (name, arguments) in enumerate(pairs, 1)
+            ],
+        }
+
+    return turn
