@@ -1,0 +1,124 @@
+"""context-simple: the budget, the events, and a history that stays as it was."""
+
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry, HookResult, ProviderInfo
+from toolgate_bus.errors import ConfigError
+from toolgate_orchestrator.compaction import estimate_tokens
+from toolgate_orchestrator.context_simple import ContextSimple, budget_of
+
+pytestmark = pytest.mark.pure
+
+
+class Model:
+    """A provider that says how large its model's window is."""
+
+    def __init__(self, **defaults: Any) -> None:
+        self.defaults = defaults
+
+    def get_info(self) -> ProviderInfo:
+        return ProviderInfo(id="m", display_name="M", defaults=self.defaults)
+
+
+def message(text: str, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+def test_the_budget_is_as_asked_else_what_the_model_has_room_for_else_as_configured() -> None:
+    model = Model(context_window=50_000, max_output_tokens=8_000)
+    assert budget_of(123, model, 999) == 123
+    assert budget_of(None, model, None) == 50_000 - 8_000 - 1_000
+    assert budget_of(None, model, 10_000) == 10_000
+    assert budget_of(None, None, 10_000) == 10_000
+    assert budget_of(None, Model(), None) == budget_of(None, object(), None) == 100_000
+
+
+def test_a_provider_that_fails_to_describe_itself_does_no_harm() -> None:
+    class Broken:
+        def get_info(self) -> Any:
+            raise RuntimeError("no network")
+
+    assert budget_of(None, Broken(), 5_000) == 5_000
+    assert budget_of(None, Model(context_window="big"), 5_000) == 5_000
+
+
+async def test_what_is_sent_is_compacted_and_what_is_stored_is_not() -> None:
+    context = ContextSimple({"max_tokens": 500})
+    given = [message(f"{n}" * 400) for n in range(10)]
+    for each in given:
+        await context.add_message(each)
+    sent = await context.get_messages_for_request()
+    assert len(sent) < 10
+    assert estimate_tokens(sent) <= 500 * 0.92
+    assert await context.get_messages() == given
+
+
+async def test_the_history_can_be_compacted_as_well() -> None:
+    context = ContextSimple({"max_tokens": 500, "keep_history": False})
+    await context.set_messages([message(f"{n}" * 400) for n in range(10)])
+    assert await context.get_messages_for_request() == await context.get_messages()
+
+
+async def test_compaction_can_be_switched_off() -> None:
+    context = ContextSimple({"max_tokens": 500, "auto_compact": False})
+    await context.set_messages([message("x" * 10_000)])
+    assert len(await context.get_messages_for_request()) == 1
+    assert len((await context.get_messages_for_request())[0]["content"]) == 10_000
+
+
+async def test_compaction_tells_the_kernels_events_what_it_did() -> None:
+    heard: list[tuple[str, dict[str, Any]]] = []
+
+    async def listen(event: str, data: dict[str, Any]) -> HookResult:
+        heard.append((event, data))
+        return HookResult()
+
+    hooks = HookRegistry()
+    for event in ("context:pre_compact", "context:post_compact", "context:compaction"):
+        hooks.register(event, listen)
+    context = ContextSimple({"max_tokens": 500}, hooks)
+    await context.set_messages([message("x" * 100)])
+    await context.get_messages_for_request()
+    assert heard == []
+    await context.set_messages([message(f"{n}" * 400) for n in range(10)])
+    sent = await context.get_messages_for_request()
+    assert [event for event, _ in heard] == ["context:pre_compact", "context:post_compact", "context:compaction"]
+    assert heard[0][1]["message_count"] == 10
+    assert heard[1][1]["message_count"] == len(sent)
+    assert heard[1][1]["removed"] == 10 - len(sent)
+    assert heard[1][1]["tokens"] <= heard[1][1]["budget"] < heard[0][1]["tokens"]
+
+
+async def test_callers_get_copies() -> None:
+    context = ContextSimple()
+    await context.add_message(message("kept"))
+    (await context.get_messages())[0]["content"] = "changed"
+    (await context.get_messages_for_request())[0]["content"] = "changed"
+    assert await context.get_messages() == [message("kept")]
+    await context.clear()
+    assert await context.get_messages() == []
+
+
+async def test_a_message_without_a_role_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a role"):
+        await ContextSimple().add_message({"content": "?"})
+
+
+def test_a_wrong_option_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="unknown max_token; allowed: max_tokens, compact_threshold"):
+        ContextSimple({"max_token": 1})
+    with pytest.raises(ConfigError, match="compact_threshold"):
+        ContextSimple({"compact_threshold": 2})
+
+
+async def test_a_long_session_keeps_within_the_models_window(agent: Any, tool: Any, calls: Any) -> None:
+    turns = [*[calls("log")] * 30, {"text": "done"}]
+    provider = {"turns": turns, "context_window": 6_000, "max_output_tokens": 1_000}
+    plan = {"providers": [{"module": "provider-scripted", "config": provider}]}
+    async with agent(tools=[tool("log", lambda _: "line " * 300)], plan=plan) as a:
+        assert await a.ask() == "done"
+        sizes = [sum(len(str(m.content)) for m in request.messages) // 4 for request in a.requests]
+        assert max(sizes) <= 4_000
+        assert len(a.requests[-1].messages) < len(await a.messages())
+        assert a.names("context:pre_compact") != []
