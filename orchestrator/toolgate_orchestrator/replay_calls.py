@@ -34,8 +34,19 @@ class ReplayedCall:
     result: str | None = None
     """What the LLM's next request held for this call."""
     decision: Decision | None = None
-    late: tuple[Heard, ...] = ()
-    """Verdicts that were waited for in vain and came after the decision."""
+    afterwards: tuple[Heard, ...] = ()
+    """Verdicts that came after the decision: too late, or not needed any more since somebody denied."""
+
+    @property
+    def late(self) -> frozenset[str]:
+        """Schedulers that were waited for in vain and answered after the decision."""
+        silent = self.decision.silent if self.decision else ()
+        return frozenset(heard.scheduler for heard in self.afterwards if heard.scheduler in silent)
+
+    @property
+    def heard(self) -> tuple[Heard, ...]:
+        """Every verdict on the call, those after the decision last."""
+        return (*(self.decision.verdicts if self.decision else ()), *self.afterwards)
 
     @property
     def ruled(self) -> bool:
@@ -56,14 +67,11 @@ def _replayed(call: RecordedCall, trace: Trace | None, rulings: Rulings) -> Repl
     if trace is None:
         return ReplayedCall(call, "not_run")
     decision = rulings.of_call(call.id)
-    silent = decision.silent if decision else ()
-    late = tuple(
-        heard for heard in rulings.late.get(decision.id if decision else "", ()) if heard.scheduler in silent
-    )
+    afterwards = tuple(rulings.late.get(decision.id, ())) if decision else ()
     result = trace.answers[0] if trace.answers else None
     if not trace.executions:
         outcome: CallOutcome = "vetoed" if decision is not None and not decision.allowed else "not_run"
-        return ReplayedCall(call, outcome, result=result, decision=decision, late=late)
+        return ReplayedCall(call, outcome, result=result, decision=decision, afterwards=afterwards)
     ran = trace.executions[0]
     same = ran.tool == call.tool and arguments_key(ran.arguments) == arguments_key(call.arguments)
     return ReplayedCall(
@@ -74,7 +82,7 @@ def _replayed(call: RecordedCall, trace: Trace | None, rulings: Rulings) -> Repl
         ran.source,
         result,
         decision,
-        late,
+        afterwards,
     )
 
 

@@ -38,6 +38,9 @@ __all__ = ["replay"]
 PATIENCE_MS = 2000
 """Longer than an agent's 500: a rehearsal should not take a busy machine for a silent scheduler."""
 
+LATE_S = 1.0
+"""How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""
+
 
 def replay(
     ctx: typer.Context,
@@ -128,12 +131,13 @@ class _Job:
         self.also = also
         self.patience_ms = patience_ms
         self.bus = bus
+        self._late_s = max(LATE_S, patience_ms / 1000)
 
     async def run(self) -> Report:
         """Play all runs; raises ConfigError where a scheduler or the loop cannot be started."""
         # Late: amplifier_core takes a while to load, and --help should not.
         from toolgate_orchestrator.gate import Gate
-        from toolgate_orchestrator.replay_session import ReplayOptions, check_loop, replay_run
+        from toolgate_orchestrator.replay_session import ReplayedRun, ReplayOptions, check_loop, replay_run
 
         check_loop(self.loop)
         async with AsyncExitStack() as stack:
@@ -141,11 +145,13 @@ class _Job:
             toolgate = self._toolgate([one.name for one in running])
             # Held open over all runs, so that their sessions share one connection.
             await stack.enter_async_context(Gate.open(**toolgate))
-            options = ReplayOptions(self.loop, toolgate, self.also, self.patience_ms / 1000)
-            began, runs = time.monotonic(), []
+            options = ReplayOptions(self.loop, toolgate, self.also)
+            began, runs = time.monotonic(), list[ReplayedRun]()
             with _progress(len(self.recording.runs)) as advance:
                 for run in self.recording.runs:
-                    runs.append(await replay_run(self.recording, run, options))
+                    # Who did not answer after all in the last run is not waited for again.
+                    late_s = self._late_s if not runs or runs[-1].settled else 0.0
+                    runs.append(await replay_run(self.recording, run, options, late_s))
                     advance()
             return report_on(self.recording.source, self.loop, time.monotonic() - began, runs)
 

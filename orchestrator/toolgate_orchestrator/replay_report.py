@@ -104,7 +104,7 @@ def _totals(
     outcomes, sources = Counter(one.outcome for one in calls), Counter(one.source for one in calls)
     return {
         "runs": len(runs),
-        "turns": sum(run.turns for run in runs),
+        "turns": sum(len(run.run.turns) for run in runs),
         "calls": len(calls),
         "results": sum(one.result is not None for one in calls),
         "ruled": sum(one.ruled for one in calls),
@@ -152,7 +152,7 @@ def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:
         return figures.setdefault(name, SchedulerFigures(name))
 
     for one in calls:
-        for heard in (*(one.decision.verdicts if one.decision else ()), *one.late):
+        for heard in one.heard:
             _count(of(heard.scheduler), heard)
             seconds.setdefault(heard.scheduler, []).append(heard.seconds)
         _attribute(one, of)
@@ -175,10 +175,9 @@ def _attribute(one: ReplayedCall, of: Any) -> None:
     decision = one.decision
     if decision is None:
         return
-    late = {heard.scheduler for heard in one.late}
     for name in decision.silent:
-        of(name).late += name in late
-        of(name).silent += name not in late
+        of(name).late += name in one.late
+        of(name).silent += name not in one.late
     if decision.scheduler is not None and one.outcome in ("vetoed", "rerouted"):
         figures = of(decision.scheduler)
         figures.vetoed += one.outcome == "vetoed"

@@ -33,8 +33,6 @@ class ReplayOptions:
     """The loop's `toolgate:` config."""
     also: tuple[str, ...] = ()
     """Tools to mount beside those of the file."""
-    late_s: float = 0.5
-    """How long verdicts that were missed are waited for, once a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,9 @@ class ReplayedRun:
 
     run: Run
     calls: tuple[ReplayedCall, ...]
-    turns: int
     faults: tuple[str, ...]
+    settled: bool
+    """Whether every verdict that was missed came in the end."""
 
 
 def check_loop(name: str) -> None:
@@ -55,8 +54,13 @@ def check_loop(name: str) -> None:
         raise ConfigError(f"--loop {name}: no such loop is installed; there are: {', '.join(loops)}")
 
 
-async def replay_run(recording: Recording, run: Run, options: ReplayOptions) -> ReplayedRun:
-    """Play one run; raises ConfigError where its session cannot be made."""
+async def replay_run(
+    recording: Recording, run: Run, options: ReplayOptions, late_s: float = 0.5
+) -> ReplayedRun:
+    """Play one run; raises ConfigError where its session cannot be made.
+
+    Verdicts that were missed are waited for, at the end, for up to `late_s` seconds.
+    """
     playback = Playback(recording, run)
     session = AmplifierSession(_plan(options), session_id=f"replay-{run.number}-{secrets.token_hex(4)}")
     session.coordinator.register_capability(CAPABILITY, playback)
@@ -64,12 +68,12 @@ async def replay_run(recording: Recording, run: Run, options: ReplayOptions) -> 
         await _initialize(session, options.loop)
         rulings = Rulings.of(session)
         faults = await _play(session, playback)
-        await rulings.settle(options.late_s)
+        settled = await rulings.settle(late_s)
     finally:
         await session.cleanup()
     calls = replayed_calls(playback, rulings)
     faults += call_faults(playback, calls)
-    return ReplayedRun(run, calls, len(run.turns), tuple(faults))
+    return ReplayedRun(run, calls, tuple(faults), settled)
 
 
 def _plan(options: ReplayOptions) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from toolgate_bus.events import Decision, Heard
 __all__ = ["Rulings", "verdict_record"]
 
 NAME = "toolgate-rulings"
+_MOMENT_S = 0.02
 
 
 @dataclass
@@ -62,15 +63,21 @@ class Rulings:
         decision = self.decisions.get(decision_id)
         return (*(decision.verdicts if decision else ()), *self.late.get(decision_id, ()))
 
-    async def settle(self, seconds: float) -> None:
-        """Wait up to this long for verdicts that were missed and may still come."""
+    async def settle(self, seconds: float) -> bool:
+        """Wait up to this long for verdicts that were missed and may still come; whether all came.
+
+        A denial ends the wait for the others, who may be speaking right then: they get a moment.
+        """
+        if any(decision.why == "denied" for decision in self.decisions.values()):
+            await asyncio.sleep(_MOMENT_S)
         try:
             async with asyncio.timeout(seconds):
                 while self._missing():
                     self._came.clear()
                     await self._came.wait()
         except TimeoutError:
-            return
+            return False
+        return True
 
     def _missing(self) -> bool:
         return any(

@@ -1,0 +1,174 @@
+"""`toolgate demo` shows what it promises and leaves nothing behind, however it ends."""
+
+import json
+import os
+import pty
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+
+MARK = "TOOLGATE_TEST_MARK"
+ESCAPE = "\x1b"
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and parent-death signals")
+
+
+class World:
+    """A temporary directory and a mark, by which what a demo leaves behind is found."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.mark = secrets.token_hex(8)
+        self.env = {"TMPDIR": str(directory), MARK: self.mark, "NO_COLOR": ""}
+
+    def files(self) -> list[Path]:
+        return sorted(self.directory.rglob("*"))
+
+    def processes(self) -> list[int]:
+        """Every process that was started with the mark in its environment."""
+        marked = f"{MARK}={self.mark}".encode()
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if marked in environ.read_bytes().split(b"\0"):
+                    found.append(int(environ.parent.name))
+            except OSError:  # it is gone, or another user's
+                continue
+        return found
+
+
+@pytest.fixture(name="world")
+def _world(short_directory: Path) -> Iterator[World]:
+    world = World(short_directory)
+    yield world
+    assert not world.processes()
+
+
+def test_the_demo_keeps_its_promises(process: Callable[..., Any], world: World) -> None:
+    running = process("toolgate", "demo", "--json", env=world.env)
+    assert running.wait(60) == 0, running.stderr
+    told = json.loads(running.stdout)
+    assert told["ok"] is True
+    pids = {one["pid"] for one in told["schedulers"]}
+    assert len(pids) == 3
+    assert running.pid not in pids
+    outcomes = [call["outcome"] for call in told["calls"]]
+    assert {"continue", "modify", "deny"} <= set(outcomes)
+    denied = next(call for call in told["calls"] if call["outcome"] == "deny")
+    assert denied["reason"] in denied["result"]
+    assert denied["ran_tool"] is None
+    assert any(
+        call["ran_tool"] not in (None, call["tool"]) and call["ran_arguments"] != call["arguments"]
+        for call in told["calls"]
+    )
+    assert all(len({heard["scheduler"] for heard in call["verdicts"]}) == 3 for call in told["calls"])
+    assert "450.40 EUR" in told["answer"]
+    assert not world.files()
+
+
+def test_the_demo_tells_a_person_what_happened_in_plain_words(
+    process: Callable[..., Any], world: World
+) -> None:
+    running = process("toolgate", "demo", env=world.env)
+    assert running.wait(60) == 0, running.stderr
+    shown = running.stdout
+    for word in (
+        "continue",
+        "deny",
+        "modify",
+        "quick_search",
+        "The LLM's answer",
+        "What to try next",
+        "Summary",
+    ):
+        assert word in shown
+    assert len(set(re.findall(r"(?:policy|router|archivist) +pid (\d+)", shown))) == 3
+    assert ESCAPE not in shown
+    assert not world.files()
+
+
+@pytest.mark.parametrize(("terminal", "coloured"), [("xterm-256color", True), ("dumb", False)])
+def test_colours_are_for_terminals_that_have_them(world: World, terminal: str, coloured: bool) -> None:
+    shown = _on_a_terminal(world, terminal)
+    assert "The LLM's answer" in shown
+    assert (ESCAPE in shown) is coloured
+
+
+def _on_a_terminal(world: World, terminal: str) -> str:
+    """Run the demo on a pseudo-terminal; what it wrote there."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, **world.env, "TERM": terminal}
+    del env["NO_COLOR"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "toolgate_bus.cli", "demo"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=env,
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            part = os.read(ours, 65_536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        written += part
+    os.close(ours)
+    assert child.wait(60) == 0
+    return written.decode()
+
+
+# From before the server is there to the middle of the job.
+MOMENTS = [None, "archivist  pid", "The LLM chose list_files", "The LLM chose write_file"]
+
+
+@linux_only
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_demo_that_is_interrupted_leaves_nothing(
+    process: Callable[..., Any],
+    wait_until: Callable[..., Any],
+    world: World,
+    moment: str | None,
+    number: signal.Signals,
+    code: int,
+) -> None:
+    running = process("toolgate", "demo", env=world.env | {"PYTHONUNBUFFERED": "1"}, start_new_session=True)
+    if moment is None:
+        await wait_until(lambda: world.files(), timeout=30)
+    else:
+        await wait_until(lambda: moment in running.stdout or not running.alive, timeout=30)
+    # As a terminal does it: to the whole foreground group.
+    os.killpg(running.pid, number)
+    ended = running.wait(30)
+    if ended == -number:  # it had not come to handle signals yet: its guard cleans up behind it
+        await wait_until(lambda: not world.processes(), timeout=15)
+    else:
+        assert ended in (code, 0)  # 0 where the job was over by then
+    assert not world.files()
+    assert not world.processes()
+    assert "Traceback" not in running.stderr
+
+
+@linux_only
+async def test_a_demo_that_is_killed_leaves_no_server_and_no_scheduler(
+    process: Callable[..., Any], wait_until: Callable[..., Any], world: World
+) -> None:
+    running = process("toolgate", "demo", env=world.env | {"PYTHONUNBUFFERED": "1"})
+    await wait_until(lambda: "The LLM chose list_files" in running.stdout or not running.alive, timeout=30)
+    assert running.alive, "it was over before it could be killed"
+    running.signal(signal.SIGKILL)
+    running.wait(10)
+    await wait_until(lambda: not world.processes(), timeout=15)
+    await wait_until(lambda: not world.files(), timeout=5)
