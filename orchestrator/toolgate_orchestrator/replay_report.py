@@ -208,9 +208,7 @@ def call_record(run: int, one: ReplayedCall) -> dict[str, Any]:
         "scheduler": decision.scheduler if decision else None,
         "decision_ms": round(decision.seconds * 1000, 3) if decision else None,
         "silent": list(decision.silent) if decision else [],
-        "verdicts": [
-            verdict_record(heard) for heard in (*(decision.verdicts if decision else ()), *one.late)
-        ],
+        "verdicts": [verdict_record(heard) for heard in one.heard],
     }
 
 

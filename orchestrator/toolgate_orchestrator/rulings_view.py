@@ -48,7 +48,7 @@ def verdict_lines(verdicts: Sequence[Heard], width: int = 10) -> list[Text]:
     for heard in verdicts:
         action = heard.verdict.action
         line = Text.assemble(
-            f"{INDENT}{printable(heard.scheduler):<{width}} ", (f"{action:<8}", STYLES[action])
+            f"{INDENT}{printable(heard.scheduler):<{width}} ", (f"{action:<8}", STYLES.get(action, "red"))
         )
         line.append(f" {heard.seconds * 1000:6.1f} ms", style="dim")
         for note in _notes(heard):
