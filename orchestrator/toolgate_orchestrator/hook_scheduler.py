@@ -17,7 +17,7 @@ from amplifier_core import HookResult
 from toolgate_bus.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
 
 from toolgate_orchestrator.consult import Hooks
-from toolgate_orchestrator.jsonable import jsonable
+from toolgate_orchestrator.jsonable import jsonable, same_json
 
 __all__ = ["TOOL_SELECTING", "HookScheduler", "modify_in"]
 
@@ -35,7 +35,7 @@ class HookScheduler:
         self._timeout_s = timeout_s
 
     async def __call__(self, question: ToolSelecting) -> Sequence[Verdict]:
-        """The verdicts of all handlers; the reducer takes the most restrictive valid one."""
+        """The most restrictive of all handlers' answers: deny, ask_user, modify, continue (DESIGN §4)."""
         payload = selecting_payload(question)
         result = await self._hooks.emit(TOOL_SELECTING, payload)
         if result is None:
@@ -43,13 +43,13 @@ class HookScheduler:
         await self._hooks.show(result, TOOL_SELECTING, question.tool_name)
         if result.action == "deny":
             return [_deny(result)]
-        verdicts: list[Verdict] = [_ask(result, question)] if result.action == "ask_user" else []
-        if question.phase == "select":
-            if result.action == "inject_context":
-                self._hooks.injections.take(result, TOOL_SELECTING)
-            if modify := await self._modify(question, payload, result):
-                verdicts.append(modify)
-        return verdicts or [Continue()]
+        if result.action == "ask_user":
+            return [_ask(result, question)]
+        if question.phase == "verify":
+            return [Continue()]
+        if result.action == "inject_context":
+            self._hooks.injections.take(result, TOOL_SELECTING)
+        return [await self._modify(question, payload, result) or Continue()]
 
     async def _modify(
         self, question: ToolSelecting, payload: dict[str, Any], result: HookResult
@@ -93,7 +93,7 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify
 
 def _differing(data: Mapping[str, Any], keys: Sequence[str], kind: type, sent: Any) -> Any | None:
     given = (data[key] for key in keys if isinstance(data.get(key), kind))
-    return next((value for value in given if value != sent), None)
+    return next((value for value in given if not same_json(value, sent)), None)
 
 
 def _highest(modifies: Sequence[Modify], available: Sequence[str]) -> Modify | None:

@@ -1,8 +1,8 @@
 """Exact JSON out of whatever a tool or an LLM produced, for hooks and facts.
 
 The kernel's registry hands hooks a JSON copy: objects would arrive as repr strings, and NaN or a
-lone surrogate makes `emit` raise. What goes through here comes back equal, so that a change by a
-hook can be told by comparing. It shortens nothing and redacts nothing.
+lone surrogate makes `emit` raise. What goes through here comes back the same, so that a change by a
+hook can be told by comparing (`same_json`). It shortens nothing and redacts nothing.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-__all__ = ["jsonable"]
+__all__ = ["jsonable", "same_json"]
 
 _DEEPEST = 64
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
@@ -54,3 +54,20 @@ def _text(text: str) -> str:
     if text.isascii():
         return str(text)
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same, a number's last digit aside.
+
+    The kernel's copies may be off by one in the last binary digit of a number (its JSON reader
+    rounds), which must not pass for a change by a hook.
+    """
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other or math.isclose(one, other, rel_tol=1e-14)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return bool(one == other)

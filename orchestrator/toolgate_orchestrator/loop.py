@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from toolgate_bus.settings import check_url
+
 from toolgate_orchestrator.gate import Gate
 from toolgate_orchestrator.lineage import enter_lineage
 from toolgate_orchestrator.loop_config import LoopConfig, read_config
@@ -52,7 +54,7 @@ class LoopBase(Generic[Config]):
         names the mounted provider to use.
         """
         task = asyncio.current_task()
-        gate = self._gate or await Gate.start(self.settings.toolgate)
+        gate = self._gate or await _start_gate(self.settings)
         self._turns.add(task)
         try:
             turn = Turn(
@@ -87,12 +89,19 @@ class LoopBase(Generic[Config]):
             await self._gate.aclose()
 
 
+async def _start_gate(settings: LoopConfig) -> Gate:
+    """A gate for these settings; raises ConfigError for an address that can never work."""
+    if settings.toolgate.redis:
+        check_url(settings.toolgate.redis)
+    return await Gate.start(settings.toolgate)
+
+
 async def mount_loop(
     loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
 ) -> Callable[[], Awaitable[None]]:
     """Mount a loop into a session; gives the cleanup that ends its turns and its gate."""
     settings = read_config(loop_class.config_model, config, loop_class.name)
-    loop = loop_class(settings, await Gate.start(settings.toolgate))
+    loop = loop_class(settings, await _start_gate(settings))
     leave = enter_lineage(coordinator)
 
     async def cleanup() -> None:

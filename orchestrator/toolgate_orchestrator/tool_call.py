@@ -19,7 +19,7 @@ from amplifier_core import ToolResult
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 
 from toolgate_orchestrator.consult import Hooks
-from toolgate_orchestrator.jsonable import jsonable
+from toolgate_orchestrator.jsonable import jsonable, same_json
 from toolgate_orchestrator.messages import Call
 from toolgate_orchestrator.tool_output import (
     as_tool_result,
@@ -146,7 +146,7 @@ def _changed(call: Call, data: Mapping[str, Any]) -> Call:
     """The call with a hook's changes, under any of the spellings; what is missing is unchanged."""
     sent = jsonable(call.arguments)
     given = [data[key] for key in ("arguments", "tool_input", "input") if isinstance(data.get(key), dict)]
-    arguments = next((each for each in given if each != sent), call.arguments)
+    arguments = next((each for each in given if not same_json(each, sent)), call.arguments)
     names = [data[key] for key in ("tool", "tool_name") if isinstance(data.get(key), str)]
     name = next((name for name in names if name != call.name), call.name)
     if name == call.name and arguments is call.arguments:

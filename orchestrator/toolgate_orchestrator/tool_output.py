@@ -10,7 +10,7 @@ from typing import Any
 
 from amplifier_core import ToolResult
 
-from toolgate_orchestrator.jsonable import jsonable
+from toolgate_orchestrator.jsonable import jsonable, same_json
 
 __all__ = ["as_tool_result", "changed_by_hook", "content_for_llm", "result_for_hooks"]
 
@@ -44,7 +44,7 @@ def content_for_llm(result: ToolResult) -> Any:
 def changed_by_hook(sent: Any, data: Mapping[str, Any]) -> Any | None:
     """The content for the LLM if a hook on tool:post changed the result, else None."""
     for key in ("result", "tool_result"):
-        if key in data and data[key] != sent:
+        if key in data and not same_json(data[key], sent):
             return _replacement(data[key])
     return None
 

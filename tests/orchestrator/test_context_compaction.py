@@ -60,7 +60,9 @@ def test_what_is_sent_fits_or_cannot_be_made_smaller(messages: list[dict[str, An
 
 
 @given(conversations(), budgets)
-def test_system_messages_and_the_latest_prompt_always_stay(messages: list[dict[str, Any]], budget: int) -> None:
+def test_system_messages_and_the_latest_prompt_always_stay(
+    messages: list[dict[str, Any]], budget: int
+) -> None:
     sent = compact(messages, budget)
     assert [m for m in sent if m["role"] == "system"] == [m for m in messages if m["role"] == "system"]
     prompts = [message for message in messages if message["role"] == "user"]

@@ -83,7 +83,11 @@ async def test_compaction_tells_the_kernels_events_what_it_did() -> None:
     assert heard == []
     await context.set_messages([message(f"{n}" * 400) for n in range(10)])
     sent = await context.get_messages_for_request()
-    assert [event for event, _ in heard] == ["context:pre_compact", "context:post_compact", "context:compaction"]
+    assert [event for event, _ in heard] == [
+        "context:pre_compact",
+        "context:post_compact",
+        "context:compaction",
+    ]
     assert heard[0][1]["message_count"] == 10
     assert heard[1][1]["message_count"] == len(sent)
     assert heard[1][1]["removed"] == 10 - len(sent)

@@ -129,7 +129,9 @@ async def test_a_cancelled_task_waits_for_no_verdict(agent: Any, tool: Any, call
         assert {each for each in asyncio.all_tasks() - before if not each.done()} == set()
 
 
-async def test_closing_a_session_ends_the_turn_whose_caller_was_cancelled(agent: Any, tool: Any, calls: Any) -> None:
+async def test_closing_a_session_ends_the_turn_whose_caller_was_cancelled(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     started = asyncio.Event()
     ended: list[str] = []
 
@@ -182,7 +184,9 @@ async def test_a_hook_that_hangs_at_the_end_is_abandoned_by_a_second_cancellatio
             await asyncio.wait_for(task, 1)
 
 
-async def test_cancellation_inside_an_anyio_scope_still_reports_the_end(agent: Any, tool: Any, calls: Any) -> None:
+async def test_cancellation_inside_an_anyio_scope_still_reports_the_end(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     import anyio
 
     started = asyncio.Event()
@@ -194,11 +198,15 @@ async def test_cancellation_inside_an_anyio_scope_still_reports_the_end(agent: A
 
     async with agent([calls("a")], tools=[tool("a", hang)]) as a:
         coordinator = a.session.coordinator
-        context, providers, tools, loop = map(coordinator.get, ("context", "providers", "tools", "orchestrator"))
+        context, providers, tools, loop = map(
+            coordinator.get, ("context", "providers", "tools", "orchestrator")
+        )
         async with anyio.create_task_group() as group:
 
             async def turn() -> None:
-                await loop.execute("hi", context, providers, tools, coordinator.hooks, coordinator=coordinator)
+                await loop.execute(
+                    "hi", context, providers, tools, coordinator.hooks, coordinator=coordinator
+                )
 
             group.start_soon(turn)
             await started.wait()

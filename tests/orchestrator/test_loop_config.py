@@ -58,7 +58,11 @@ def test_everything_documented_is_accepted() -> None:
 
 def test_none_of_the_settings_is_needed() -> None:
     settings = LoopEvents().settings
-    assert (settings.max_iterations, settings.default_provider, settings.extended_thinking) == (-1, None, False)
+    assert (settings.max_iterations, settings.default_provider, settings.extended_thinking) == (
+        -1,
+        None,
+        False,
+    )
 
 
 async def test_the_mounted_loop_is_closed_by_the_cleanup_that_mount_gives() -> None:

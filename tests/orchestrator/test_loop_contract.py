@@ -14,7 +14,9 @@ pytestmark = pytest.mark.pure
 USAGE = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
 
 
-async def test_a_turn_with_a_tool_call_emits_the_standard_events_in_order(agent: Any, tool: Any, calls: Any) -> None:
+async def test_a_turn_with_a_tool_call_emits_the_standard_events_in_order(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     turn = {**calls(("add", {"a": 1})), "usage": USAGE}
     async with agent([turn, {"text": "two"}], tools=[tool("add", lambda _: {"sum": 2})]) as a:
         assert await a.ask("one and one?") == "two"
@@ -39,7 +41,7 @@ async def test_each_event_carries_what_any_of_the_contracts_names(agent: Any, to
     turn = {**calls(("add", {"a": 1})), "usage": USAGE}
     async with agent([turn, {"text": "two"}], tools=[tool("add", lambda _: {"sum": 2})]) as a:
         await a.ask("one and one?")
-        only = {name: data for name, data in a.events}
+        only = dict(a.events)
         assert only["execution:start"]["prompt"] == only["prompt:submit"]["prompt"] == "one and one?"
         request = a.told("provider:request")[0]
         assert (request["provider"], request["iteration"], request["model"]) == ("scripted", 1, "scripted-1")
@@ -96,7 +98,9 @@ async def test_an_error_of_the_context_ends_the_execution_once_and_is_raised(age
         assert a.told("orchestrator:complete")[0]["status"] == "incomplete"
 
 
-async def test_the_last_request_at_the_limit_has_the_reminder_and_no_tools(agent: Any, tool: Any, calls: Any) -> None:
+async def test_the_last_request_at_the_limit_has_the_reminder_and_no_tools(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     turns = [calls("step"), calls("step"), {"text": "so far, two steps"}]
     async with agent(turns, tools=[tool("step")], config={"max_iterations": 2}) as a:
         assert await a.ask() == "so far, two steps"
@@ -122,7 +126,9 @@ async def test_calls_that_the_llm_makes_past_the_limit_are_neither_run_nor_store
         assert "tool_calls" not in (await a.messages())[-1]
 
 
-async def test_without_a_limit_a_turn_goes_on_until_the_llm_is_done(agent: Any, tool: Any, calls: Any) -> None:
+async def test_without_a_limit_a_turn_goes_on_until_the_llm_is_done(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     async with agent([*[calls("step")] * 30, {"text": "done"}], tools=[tool("step")]) as a:
         assert await a.ask() == "done"
         assert a.told("orchestrator:complete")[0]["turn_count"] == 31
@@ -211,7 +217,8 @@ async def test_nothing_is_emitted_that_nobody_listens_to(agent: Any, tool: Any, 
         registry = a.hooks
 
         class Counting:
-            emitted: list[str] = []
+            def __init__(self) -> None:
+                self.emitted: list[str] = []
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(registry, name)
@@ -233,7 +240,7 @@ async def test_a_hook_that_registers_in_mid_turn_hears_the_rest(agent: Any, tool
         heard: list[str] = []
 
         def register(_: dict[str, Any]) -> str:
-            a.on("execution:end", lambda data: heard.append(data["status"]) or HookResult())
+            a.on("execution:end", lambda data: (heard.append(data["status"]), HookResult())[1])
             return "done"
 
         a.tools["step"].answer = register

@@ -43,10 +43,15 @@ async def test_a_note_for_the_last_result_becomes_a_message_where_there_is_no_re
     async with agent([{"text": "ok"}]) as a:
         a.on("prompt:submit", ephemeral("note", append_to_last_tool_result=True))
         await a.ask()
-        assert [(m.role, m.content) for m in a.requests[0].messages] == [("user", "hello"), ("system", "note")]
+        assert [(m.role, m.content) for m in a.requests[0].messages] == [
+            ("user", "hello"),
+            ("system", "note"),
+        ]
 
 
-async def test_an_injection_on_provider_request_is_in_that_very_request(agent: Any, tool: Any, calls: Any) -> None:
+async def test_an_injection_on_provider_request_is_in_that_very_request(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")]) as a:
         a.on("provider:request", ephemeral("todo: 3 left"), inject("stored note"))
         await a.ask()
@@ -55,7 +60,9 @@ async def test_an_injection_on_provider_request_is_in_that_very_request(agent: A
         assert "todo" not in str(a.requests[1].messages)
 
 
-async def test_a_stored_injection_waits_until_all_calls_have_their_results(agent: Any, tool: Any, calls: Any) -> None:
+async def test_a_stored_injection_waits_until_all_calls_have_their_results(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     async with agent([calls("a", "a", "a"), {"text": "ok"}], tools=[tool("a")]) as a:
         a.on("tool:pre", inject("from pre"))
         a.on("tool:post", inject("from post"))

@@ -8,7 +8,7 @@ from amplifier_core import HookRegistry, HookResult
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.jsonable import jsonable
+from toolgate_orchestrator.jsonable import jsonable, same_json
 from toolgate_orchestrator.provider_choice import choose_provider, model_of
 
 pytestmark = pytest.mark.pure
@@ -46,7 +46,9 @@ def test_the_default_goes_before_priority_and_the_request_before_the_default() -
 
 
 def test_one_that_is_not_mounted_is_an_error_that_lists_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=r"the request names provider 'x', which is not mounted; mounted: a, b"):
+    with pytest.raises(
+        ConfigError, match=r"the request names provider 'x', which is not mounted; mounted: a, b"
+    ):
         choose_provider({"a": P(), "b": P()}, None, "x")
     with pytest.raises(ConfigError, match="no provider is mounted"):
         choose_provider({})
@@ -58,12 +60,12 @@ def test_the_model_is_told_where_the_provider_tells_it() -> None:
     assert model_of(P(model=3)) is None
 
 
+numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    st.none() | st.booleans() | numbers | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(json_values)
@@ -80,14 +82,30 @@ awkward = st.sampled_from([math.nan, math.inf, 2**70, "\ud800", {1: (2, 3)}, {3}
 
 
 @given(st.lists(awkward | json_values, max_size=3))
-async def test_whatever_a_tool_returns_comes_back_from_the_kernel_equal_to_what_was_sent(values: list[Any]) -> None:
+async def test_whatever_a_tool_returns_comes_back_from_the_kernel_equal_to_what_was_sent(
+    values: list[Any],
+) -> None:
     async def listen(event: str, data: dict[str, Any]) -> HookResult:
         return HookResult()
 
     hooks = HookRegistry()
     hooks.register("tool:post", listen)
     sent = jsonable({"result": values})
-    assert (await hooks.emit("tool:post", sent)).data["result"] == sent["result"]
+    assert same_json((await hooks.emit("tool:post", sent)).data["result"], sent["result"])
+
+
+@given(json_values, json_values)
+def test_only_the_same_json_is_the_same(one: Any, other: Any) -> None:
+    assert same_json(one, one)
+    if same_json(one, other) and "." not in repr((one, other)) and "e" not in repr((one, other)):
+        assert repr(one) == repr(other) or one == other
+
+
+def test_a_truth_value_is_no_number() -> None:
+    assert not same_json(True, 1)
+    assert not same_json({"a": 0}, {"a": False})
+    assert same_json({"a": [1.0]}, {"a": [1]})
+    assert not same_json([1, 2], [1])
 
 
 def test_what_contains_itself_ends() -> None:

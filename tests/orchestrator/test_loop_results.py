@@ -36,7 +36,9 @@ async def test_an_unknown_tool_is_told_which_tools_there_are(agent: Any, tool: A
         assert a.told("tool:error")[0]["error"]["type"] == "UnknownTool"
 
 
-async def test_a_tool_that_says_it_failed_is_a_result_like_any_other(agent: Any, tool: Any, calls: Any) -> None:
+async def test_a_tool_that_says_it_failed_is_a_result_like_any_other(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     failed = ToolResult(success=False, error={"message": "quota"})
     async with agent([calls("a"), {"text": "ok"}], tools=[tool("a", lambda _: failed)]) as a:
         await a.ask()
@@ -66,14 +68,18 @@ async def test_the_llm_gets_the_tools_own_serialization_with_or_without_hooks(
 ) -> None:
     for deaf in (True, False):
         result = ToolResult(success=True, output=output)
-        async with agent([calls("a"), {"text": "ok"}], tools=[tool("a", lambda _, r=result: r)], deaf=deaf) as a:
+        async with agent(
+            [calls("a"), {"text": "ok"}], tools=[tool("a", lambda _, r=result: r)], deaf=deaf
+        ) as a:
             assert await a.ask() == "ok"
             (stored,) = await a.results()
             assert stored == (result.get_serialized_output() if text is not None else stored)
             assert stored == text or text is None
 
 
-async def test_a_hook_that_changes_the_result_changes_what_the_llm_is_told(agent: Any, tool: Any, calls: Any) -> None:
+async def test_a_hook_that_changes_the_result_changes_what_the_llm_is_told(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     changes: list[Any] = [
         {"result": {"modified": True}},
         {"result": "short"},
@@ -89,7 +95,9 @@ async def test_a_hook_that_changes_the_result_changes_what_the_llm_is_told(agent
 async def test_a_hook_on_tool_pre_can_deny_and_change(agent: Any, tool: Any, calls: Any) -> None:
     async with agent([calls("a", ("a", {"n": 1})), {"text": "ok"}], tools=[tool("a")]) as a:
         deny = HookResult(action="deny", reason="read only")
-        a.on("tool:pre", deny, lambda data: HookResult(action="modify", data={**data, "tool_input": {"n": 2}}))
+        a.on(
+            "tool:pre", deny, lambda data: HookResult(action="modify", data={**data, "tool_input": {"n": 2}})
+        )
         await a.ask()
         assert a.tools["a"].calls == [{"n": 2}]
         assert ["read only" in result for result in await a.results()] == [True, False]

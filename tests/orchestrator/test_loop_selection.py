@@ -28,7 +28,9 @@ async def seed_scheduler(event: str, data: dict[str, Any]) -> HookResult:
 
 
 async def test_the_seeds_sample_denies_an_expensive_tool(agent: Any, tool: Any, calls: Any) -> None:
-    async with agent([calls("expensive_operation"), {"text": "ok"}], tools=[tool("expensive_operation")]) as a:
+    async with agent(
+        [calls("expensive_operation"), {"text": "ok"}], tools=[tool("expensive_operation")]
+    ) as a:
         a.hooks.register("tool:selecting", seed_scheduler)
         await a.ask()
         assert a.tools["expensive_operation"].calls == []
@@ -40,7 +42,9 @@ async def test_the_seeds_sample_denies_an_expensive_tool(agent: Any, tool: Any, 
         assert violation["decision"]["verdicts"][0]["scheduler"] == "in-process"
 
 
-async def test_the_seeds_sample_replaces_a_slow_tool_and_its_arguments(agent: Any, tool: Any, calls: Any) -> None:
+async def test_the_seeds_sample_replaces_a_slow_tool_and_its_arguments(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     tools = [tool("slow_tool"), tool("fast_tool", lambda arguments: arguments)]
     async with agent([calls(("slow_tool", {"n": 9})), {"text": "ok"}], tools=tools) as a:
         a.hooks.register("tool:selecting", seed_scheduler)
@@ -73,7 +77,9 @@ async def test_the_seeds_cost_scheduler_denies_past_the_budget(agent: Any, tool:
         assert ["Budget exceeded" in result for result in await a.results()] == [False, False, True]
 
 
-async def test_the_seeds_router_sends_a_search_to_the_specialised_tool(agent: Any, tool: Any, calls: Any) -> None:
+async def test_the_seeds_router_sends_a_search_to_the_specialised_tool(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     async def router_scheduler(event: str, data: dict[str, Any]) -> HookResult:
         if data["tool_name"] == "web_search":
             return HookResult(
@@ -128,7 +134,11 @@ async def test_the_highest_priority_in_the_data_wins_among_modifies(
 
         def to(name: str, rank: int) -> Any:
             def answer(data: dict[str, Any]) -> HookResult:
-                return modify(tool=name, arguments={}, priority=rank) if data["phase"] == "select" else HookResult()
+                return (
+                    modify(tool=name, arguments={}, priority=rank)
+                    if data["phase"] == "select"
+                    else HookResult()
+                )
 
             return answer
 
@@ -154,7 +164,9 @@ async def test_without_priorities_the_hook_registered_first_wins(agent: Any, too
         {"tool_name": "b", "arguments": {"n": 2}},
     ],
 )
-async def test_both_spellings_of_a_modify_are_read(agent: Any, tool: Any, calls: Any, data: dict[str, Any]) -> None:
+async def test_both_spellings_of_a_modify_are_read(
+    agent: Any, tool: Any, calls: Any, data: dict[str, Any]
+) -> None:
     async with agent([calls(("a", {"n": 1})), {"text": "ok"}], tools=map(tool, "ab")) as a:
         a.on("tool:selecting", HookResult(action="modify", data=data))
         await a.ask()
@@ -227,7 +239,9 @@ async def test_a_veto_behind_a_replacing_hook_that_the_kernel_loses_is_heard_in_
         assert "never b" in (await a.results())[0]
 
 
-async def test_a_hook_that_raises_is_passed_over_and_the_others_count(agent: Any, tool: Any, calls: Any) -> None:
+async def test_a_hook_that_raises_is_passed_over_and_the_others_count(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     def fail(_: dict[str, Any]) -> HookResult:
         raise RuntimeError("scheduler broke")
 
@@ -239,7 +253,9 @@ async def test_a_hook_that_raises_is_passed_over_and_the_others_count(agent: Any
         assert len(a.tools["a"].calls) == 1
 
 
-async def test_an_injection_while_selecting_reaches_the_next_request(agent: Any, tool: Any, calls: Any) -> None:
+async def test_an_injection_while_selecting_reaches_the_next_request(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")]) as a:
         inject = HookResult(action="inject_context", context_injection="mind the cost", ephemeral=True)
         a.on("tool:selecting", inject)
@@ -258,7 +274,9 @@ async def test_a_modify_beside_an_injection_is_not_lost(agent: Any, tool: Any, c
         assert len(a.tools["b"].calls) == 1
 
 
-async def test_what_tool_pre_changes_is_put_before_the_schedulers_again(agent: Any, tool: Any, calls: Any) -> None:
+async def test_what_tool_pre_changes_is_put_before_the_schedulers_again(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     def limit(data: dict[str, Any]) -> HookResult:
         return deny("too many") if data["tool_input"].get("n", 0) > 5 else HookResult()
 
@@ -312,10 +330,16 @@ async def test_the_person_is_asked_about_the_call_that_would_run(agent: Any, too
         assert a.names("approval:required", "approval:granted") == ["approval:required", "approval:granted"]
 
 
-async def test_a_refusal_a_silence_and_nobody_to_ask_are_told_apart(agent: Any, tool: Any, calls: Any) -> None:
+async def test_a_refusal_a_silence_and_nobody_to_ask_are_told_apart(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     from amplifier_core.approval import ApprovalTimeoutError
 
-    expected = {"refused": Person("Deny"), "expired": Person(ApprovalTimeoutError("late")), "no_approver": None}
+    expected = {
+        "refused": Person("Deny"),
+        "expired": Person(ApprovalTimeoutError("late")),
+        "no_approver": None,
+    }
     for why, person in expected.items():
         async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")], approvals=person) as a:
             a.on("tool:selecting", ask_user())
@@ -352,7 +376,9 @@ async def test_calls_run_one_after_another_in_the_order_of_the_llm(agent: Any, t
         assert len({data["parallel_group_id"] for data in a.told("tool:pre")}) == 1
 
 
-async def test_a_delegation_names_its_agent_and_can_be_sent_to_another(agent: Any, tool: Any, calls: Any) -> None:
+async def test_a_delegation_names_its_agent_and_can_be_sent_to_another(
+    agent: Any, tool: Any, calls: Any
+) -> None:
     seen: list[dict[str, Any]] = []
 
     def redirect(data: dict[str, Any]) -> HookResult:

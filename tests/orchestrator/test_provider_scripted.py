@@ -27,7 +27,9 @@ async def test_turns_are_said_in_order_and_then_an_empty_final_text() -> None:
 async def test_calls_have_ids_of_their_own() -> None:
     turn = {"tool_calls": [{"name": "t"}, {"name": "t"}]}
     provider = ProviderScripted({"turns": [turn, turn]})
-    ids = [call.id for _ in range(2) for call in provider.parse_tool_calls(await provider.complete(request()))]
+    ids = [
+        call.id for _ in range(2) for call in provider.parse_tool_calls(await provider.complete(request()))
+    ]
     assert len(set(ids)) == 4
 
 
@@ -75,7 +77,11 @@ def test_a_wrong_script_is_refused_by_name(config: dict[str, Any], named: str) -
 
 def test_a_file_that_is_no_list_of_turns_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "s.yaml"
-    for content, named in (("text: x", "must hold a list of turns"), ("[", "cannot read"), ("- tex: x", "0.tex")):
+    for content, named in (
+        ("text: x", "must hold a list of turns"),
+        ("[", "cannot read"),
+        ("- tex: x", "0.tex"),
+    ):
         script.write_text(content)
         with pytest.raises(ConfigError, match=named):
             ProviderScripted({"script": script})

@@ -1,0 +1,237 @@
+"""Mount plans in YAML: both forms, variables, sources, and everything wrong named."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.errors import ConfigError
+from toolgate_orchestrator.installed_modules import Offers, offers_of
+from toolgate_orchestrator.plan import Plan, read_plan, with_bus, with_provider
+
+pytestmark = pytest.mark.pure
+
+SEED_PLAN = """
+session:
+  orchestrator: loop-events
+
+orchestrators:
+  - module: loop-events
+    source: git+https://github.com/microsoft/amplifier-module-loop-events@main
+    config:
+      max_iterations: -1              # Maximum iterations (-1 = unlimited)
+      default_provider: "anthropic"   # Default provider name (optional)
+      extended_thinking: false        # Enable extended thinking mode (default: false)
+"""
+SEED_HOOKS = """
+session:
+  orchestrator: loop-events
+
+hooks:
+  - module: hooks-scheduler-heuristic
+  - module: hooks-scheduler-cost-aware
+    config:
+      cost_weight: 0.6
+      latency_weight: 0.4
+"""
+PROVIDERS = "\nproviders: [provider-scripted]\n"
+
+
+class Dist:
+    """A distribution, as far as its name goes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def point(module: str, dist: str, value: str = "somewhere:mount") -> EntryPoint:
+    made = EntryPoint(module, value, "amplifier.modules")
+    vars(made)["dist"] = Dist(dist)
+    return made
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Any:
+    """`plan(text)`: what reading this text gives."""
+
+    def read(text: str, offers: Offers | None = None, **environ: str) -> Plan:
+        path = tmp_path / "plan.yaml"
+        path.write_text(text)
+        return read_plan(path, environ, offers)
+
+    return read
+
+
+def test_the_seeds_block_becomes_the_kernels_form(plan: Any) -> None:
+    read = plan(SEED_PLAN + PROVIDERS)
+    assert read.mount["session"] == {
+        "orchestrator": {
+            "module": "loop-events",
+            "config": {"max_iterations": -1, "default_provider": "anthropic", "extended_thinking": False},
+        },
+        "context": {"module": "context-simple", "config": {}},
+    }
+    assert read.mount["providers"] == [{"module": "provider-scripted", "config": {}}]
+    assert (read.mount["tools"], read.mount["hooks"]) == ([], [])
+    assert read.notices == (
+        "loop-events: the installed module is used, not "
+        "git+https://github.com/microsoft/amplifier-module-loop-events@main",
+    )
+
+
+def test_modules_that_are_not_installed_are_all_named_at_once(plan: Any) -> None:
+    with pytest.raises(
+        ConfigError, match="not installed: hooks-scheduler-heuristic, hooks-scheduler-cost-aware"
+    ):
+        plan(SEED_HOOKS + PROVIDERS)
+
+
+def test_a_source_does_not_help_a_module_that_is_not_installed(plan: Any) -> None:
+    with pytest.raises(ConfigError, match="not installed: tool-x"):
+        plan(
+            "session: {orchestrator: loop-events}\ntools: [{module: tool-x, source: 'git+https://x'}]"
+            + PROVIDERS
+        )
+
+
+def test_the_kernels_own_form_is_read_too(plan: Any) -> None:
+    read = plan(
+        "session:\n  orchestrator: {module: loop-events, config: {max_iterations: 3}}\n"
+        "  context: {module: context-simple, config: {max_tokens: 900}}\n" + PROVIDERS
+    )
+    assert read.orchestrator == {"module": "loop-events", "config": {"max_iterations": 3}}
+    assert read.mount["session"]["context"]["config"] == {"max_tokens": 900}
+    read = plan(
+        "session: {orchestrator: loop-events}\norchestrator: {config: {max_iterations: 3}}" + PROVIDERS
+    )
+    assert read.orchestrator["config"] == {"max_iterations": 3}
+
+
+def test_the_config_nearest_to_the_session_counts(plan: Any) -> None:
+    read = plan(
+        "session:\n  orchestrator: {module: loop-events, config: {max_iterations: 1}}\n"
+        "orchestrators: [{module: loop-events, config: {max_iterations: 2, extended_thinking: true}}]\n"
+        + PROVIDERS
+    )
+    assert read.orchestrator["config"] == {"max_iterations": 1, "extended_thinking": True}
+
+
+def test_an_orchestrator_that_is_listed_alone_needs_no_naming(plan: Any) -> None:
+    assert plan("orchestrators: [{module: loop-events}]" + PROVIDERS).orchestrator["module"] == "loop-events"
+    with pytest.raises(ConfigError, match=r"session\.orchestrator: missing"):
+        plan("session: {}" + PROVIDERS)
+
+
+def test_listed_orchestrators_that_are_not_used_need_not_be_installed(plan: Any) -> None:
+    read = plan("session: {orchestrator: loop-events}\norchestrators: [{module: loop-other}]" + PROVIDERS)
+    assert read.notices == ("orchestrators: loop-other not used: session.orchestrator names loop-events",)
+
+
+def test_variables_are_expanded_everywhere_and_missing_ones_named(plan: Any) -> None:
+    text = (
+        "session: {orchestrator: loop-events}\nproviders:\n"
+        "  - {module: provider-scripted, config: {model: '${MODEL}-x', turns: [{text: '${last_result}'}]}}"
+    )
+    config = plan(text, MODEL="m").mount["providers"][0]["config"]
+    assert config == {"model": "m-x", "turns": [{"text": "${last_result}"}]}
+    with pytest.raises(ConfigError, match="not set in the environment: A_KEY, B_KEY"):
+        plan("session: {orchestrator: '${A_KEY}', context: '${B_KEY}${A_KEY}'}" + PROVIDERS)
+
+
+def test_two_distributions_that_offer_a_module_are_both_named(plan: Any) -> None:
+    offers = offers_of(
+        [
+            point("loop-events", "toolgate"),
+            point("loop-events", "amplifier-module-loop-events"),
+            point("context-simple", "toolgate"),
+            point("context-simple", "toolgate"),
+            point("provider-scripted", "toolgate"),
+        ]
+    )
+    expected = (
+        "module 'loop-events' is offered by amplifier-module-loop-events and by toolgate: uninstall one"
+    )
+    with pytest.raises(ConfigError, match=expected):
+        plan("session: {orchestrator: loop-events}" + PROVIDERS, offers)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("sesion: {}", "unknown sesion; allowed: agents, context"),
+        ("session: [1]", "session: must be a mapping"),
+        ("session: {orchestrator: loop-events}\ntools: {a: b}", "tools: must be a list"),
+        ("session: {orchestrator: loop-events}\ntools: [{name: x}]", r"tools\[0\]: must name a module"),
+        ("session: {orchestrator: loop-events}\ntools: [{module: x, cfg: {}}]", r"tools\[0\]: unknown cfg"),
+        (
+            "session: {orchestrator: loop-events}\ntools: [{module: x, config: 3}]",
+            "config: must be a mapping",
+        ),
+        ("session: {orchestrator: loop-events}", "providers: the plan mounts none"),
+        ("- a list", "a mount plan is a mapping"),
+        ("{", "is not YAML"),
+        ("a: !!python/object:os.system x", "is not YAML"),
+        ("x: " + "[" * 40 + "]" * 40, "unknown x"),
+        ("session: {orchestrator: loop-events, deep: " + "[" * 40 + "]" * 40 + "}", "deep"),
+    ],
+)
+def test_what_is_wrong_is_named(plan: Any, text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        plan(text)
+
+
+def test_aliases_cannot_make_a_plan_explode(plan: Any) -> None:
+    bomb = "\n".join(["agents:", "  a: &a [x, x, x, x, x, x, x, x, x]"]) + "".join(
+        f"\n  {name}: &{name} [{', '.join([f'*{before}'] * 9)}]"
+        for before, name in zip("abcdefg", "bcdefgh", strict=True)
+    )
+    with pytest.raises(ConfigError, match="over 20000 values"):
+        plan(f"session: {{orchestrator: loop-events}}\n{bomb}\n" + PROVIDERS)
+
+
+def test_a_file_that_is_missing_or_too_large_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        read_plan(tmp_path / "nowhere.yaml")
+    large = tmp_path / "large.yaml"
+    large.write_text("x" * ((1 << 20) + 1))
+    with pytest.raises(ConfigError, match="at most 1048576 bytes"):
+        read_plan(large)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_plan_or_a_config_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError):
+        read_plan(path, {})
+
+
+def test_options_lie_over_the_plans_own_toolgate_section(plan: Any) -> None:
+    read = plan(
+        "session: {orchestrator: {module: loop-events, config: {toolgate: {namespace: a, patience_ms: 9}}}}"
+        + PROVIDERS
+    )
+    laid = with_bus(read, redis="redis://x", namespace="b", keys=None)
+    assert laid.orchestrator["config"]["toolgate"] == {
+        "namespace": "b",
+        "patience_ms": 9,
+        "redis": "redis://x",
+    }
+    assert read.orchestrator["config"]["toolgate"] == {"namespace": "a", "patience_ms": 9}
+    assert with_provider(read, "p").orchestrator["config"]["default_provider"] == "p"
+
+
+def test_a_foreign_loop_gets_no_toolgate_section_but_a_notice(plan: Any) -> None:
+    offers = offers_of([point(name, "d") for name in ("loop-other", "context-simple", "provider-scripted")])
+    laid = with_bus(
+        plan("session: {orchestrator: loop-other}" + PROVIDERS, offers), offers, redis="redis://x"
+    )
+    assert laid.orchestrator["config"] == {}
+    assert "nothing rules on its calls" in laid.notices[-1]
+
+
+def test_agents_are_passed_on(plan: Any) -> None:
+    read = plan("session: {orchestrator: loop-events}\nagents: {coder: {tools: []}}" + PROVIDERS)
+    assert read.mount["agents"] == {"coder": {"tools": []}}
