@@ -8,8 +8,8 @@ Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else i
 while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
@@ -18,6 +18,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
 
 __all__ = [
+    "ID_BYTES",
     "MAX_DEPTH",
     "MAX_ENTRIES",
     "MAX_FRAME",
@@ -62,9 +63,11 @@ _VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = Type
     Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
 )
 _CONTINUE: Final = {"action": "continue"}
+# One packer for all: it keeps its buffer. (It runs to the end under the interpreter's lock.)
+_pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack
 PLAIN_CONTINUE: Final = Continue()
 """The one object that a `continue` without words is decoded to."""
-_CONTINUE_BODY: Final[bytes] = msgpack.packb(_CONTINUE)
+_CONTINUE_BODY: Final = _pack(_CONTINUE)
 
 
 class Item(NamedTuple):
@@ -82,7 +85,7 @@ class Item(NamedTuple):
 def pack(value: Any) -> bytes:
     """Any plain value as msgpack; raises CodecError for what msgpack cannot carry."""
     try:
-        return cast("bytes", msgpack.packb(value))
+        return _pack(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CodecError("malformed", type(error).__name__) from None
 
@@ -111,7 +114,7 @@ def verdict_body(answer: Verdict | Failed) -> bytes:
 
 def item(id: bytes, phase: int, body: bytes, mac: bytes | None = None) -> bytes:  # noqa: A002 - the wire's word
     """One message, ready for a frame."""
-    return cast("bytes", msgpack.packb((VERSION, id, phase, body, mac)))
+    return _pack((VERSION, id, phase, body, mac))
 
 
 def frame(packed: Sequence[bytes]) -> bytes:

@@ -2,13 +2,18 @@
 
 Names follow the Prometheus guidelines and the vocabulary of Kubernetes admission (DESIGN §11).
 Labels are bounded: tools are the mounted ones plus `other`, never ids of sessions or decisions.
-Edges call the functions of `Count`-ed names here; nobody else imports prometheus_client.
+
+On the decision's path counting is one addition; the real counters are told when they are read (a
+scrape, `value`). prometheus_client's own lock and checks would cost a tenth of a decision.
 """
 
-from functools import lru_cache
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Iterable
+from threading import Lock
+from typing import Any, Final
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import REGISTRY, Counter, Gauge, start_http_server
+from prometheus_client.core import HistogramMetricFamily, Metric
 
 __all__ = [
     "BAD_MESSAGES",
@@ -33,6 +38,7 @@ __all__ = [
     "VERDICT_SECONDS",
     "WITHDRAWN",
     "WORKER_ANSWERS",
+    "Durations",
     "count",
     "observe",
     "serve",
@@ -41,23 +47,88 @@ __all__ = [
 
 _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
+
+class _Series:
+    """Hits of one series that the real counter has not been told of yet."""
+
+    __slots__ = ("child", "hits", "told")
+
+    def __init__(self, child: Counter) -> None:
+        self.child, self.hits, self.told = child, 0, 0
+
+
+_series: Final[dict[tuple[Counter, tuple[str, ...]], _Series]] = {}
+_folding: Final = Lock()
+
+
+def _fold() -> None:
+    """Bring the counters up to date. `hits` belongs to the counting thread, `told` to this one."""
+    with _folding:
+        for series in list(_series.values()):
+            hits = series.hits
+            if hits != series.told:
+                series.child.inc(hits - series.told)
+                series.told = hits
+
+
+class Durations:
+    """A histogram with a cheap `observe`; prometheus_client exposes it."""
+
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...] = ()) -> None:
+        self._name, self._documentation, self._labels = name, documentation, labels
+        self._series: dict[tuple[str, ...], list[float]] = {}
+        REGISTRY.register(self)
+
+    def observe(self, seconds: float, labels: tuple[str, ...]) -> None:
+        """Add to one bucket, and to the sum."""
+        series = self._series.get(labels)
+        if series is None:
+            series = self._series[labels] = [0.0] * (len(_BUCKETS) + 2)
+        series[bisect_left(_BUCKETS, seconds)] += 1
+        series[-1] += seconds
+
+    def describe(self) -> Iterable[Metric]:
+        """The metric without samples, so that registering it reads nothing."""
+        return [HistogramMetricFamily(self._name, self._documentation, labels=self._labels)]
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric as Prometheus reads it."""
+        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        for labels, series in list(self._series.items()):
+            total, buckets = 0.0, []
+            for bound, seen in zip((*map(str, _BUCKETS), "+Inf"), series, strict=False):
+                total += seen
+                buckets.append((bound, total))
+            family.add_metric(labels, buckets, series[-1])
+        return [family]
+
+
+class _FoldFirst:
+    """Registered before every counter: a scrape reads collectors in order of registration."""
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        _fold()
+        return []
+
+
+_first: Any = _FoldFirst()
+REGISTRY.register(_first)
+
 # The orchestrator's side.
 DECISIONS: Final = Counter(
     "toolgate_decisions",
     "Decisions by outcome: continue, modify, deny, cancelled.",
     ("outcome", "tool", "agent"),
 )
-DECISION_SECONDS: Final = Histogram(
-    "toolgate_decision_seconds", "From the question to the decision.", (), buckets=_BUCKETS
-)
+DECISION_SECONDS: Final = Durations("toolgate_decision_seconds", "From the question to the decision.")
 VERDICTS: Final = Counter(
     "toolgate_verdicts", "Verdicts received in time.", ("scheduler", "action", "tool", "agent")
 )
-VERDICT_SECONDS: Final = Histogram(
-    "toolgate_verdict_seconds",
-    "From the question to one scheduler's verdict.",
-    ("scheduler",),
-    buckets=_BUCKETS,
+VERDICT_SECONDS: Final = Durations(
+    "toolgate_verdict_seconds", "From the question to one scheduler's verdict.", ("scheduler",)
 )
 FAILED_OPEN: Final = Counter(
     "toolgate_failed_open",
@@ -115,24 +186,18 @@ RECREATED: Final = Counter(
 FACTS_DROPPED: Final = Counter("toolgate_facts_dropped", "Facts that could not be written.", ())
 
 
-@lru_cache(maxsize=4096)
-def _counter(metric: Counter, labels: tuple[str, ...]) -> Counter:
-    return metric.labels(*labels) if labels else metric
+def count(metric: Counter, *labels: str) -> None:
+    """Add one to a counter; the labels in the order of its definition above."""
+    key = (metric, labels)
+    series = _series.get(key)
+    if series is None:
+        series = _series[key] = _Series(metric.labels(*labels) if labels else metric)
+    series.hits += 1
 
 
-@lru_cache(maxsize=1024)
-def _histogram(metric: Histogram, labels: tuple[str, ...]) -> Histogram:
-    return metric.labels(*labels) if labels else metric
-
-
-def count(metric: Counter, *labels: str, by: float = 1) -> None:
-    """Add to a counter; the labels in the order of its definition above."""
-    _counter(metric, labels).inc(by)
-
-
-def observe(metric: Histogram, seconds: float, *labels: str) -> None:
+def observe(metric: Durations, seconds: float, *labels: str) -> None:
     """Record one duration, in seconds."""
-    _histogram(metric, labels).observe(seconds)
+    metric.observe(seconds, labels)
 
 
 def value(name: str, **labels: str) -> float:

@@ -6,13 +6,15 @@ the process: redacted. `bus/README.md` lists the facts.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import Decision, Heard
 
 __all__ = ["decision_fact", "read_fact", "verdict_fields", "write_fact"]
+
+_NO_ID: Final = bytes(codec.ID_BYTES)
 
 
 def verdict_fields(heard: Heard) -> dict[str, Any]:
@@ -35,26 +37,24 @@ def verdict_fields(heard: Heard) -> dict[str, Any]:
 
 
 def decision_fact(
-    decision: Decision, call: Mapping[str, Any], tool_input: Any, final_input: Any, reason: str | None
+    decision: Decision, question: bytes, final_input: Any, reason: str | None
 ) -> dict[str, Any]:
-    """A decision with every verdict; `call` is who asked (session, agent, labels …), the rest redacted."""
+    """A decision with every verdict. `question` is the body that was asked, byte for byte."""
     return {
         "event": "decision",
         "id": decision.id,
-        **call,
-        "tool_name": decision.original_tool,
-        "tool_input": tool_input,
+        "question": question,
         "outcome": decision.outcome,
         "why": decision.why,
         "reason": reason,
         "scheduler": decision.scheduler,
         "final_tool": decision.tool_name if decision.allowed else None,
-        "final_input": final_input if decision.allowed else None,
+        "final_input": final_input,
         "agent_target": decision.agent_target,
         "asked_user": decision.asked_user,
         "verdicts": [verdict_fields(heard) for heard in decision.verdicts],
-        "silent": list(decision.silent),
-        "passed_over": list(decision.passed_over),
+        "silent": decision.silent,
+        "passed_over": decision.passed_over,
         "seconds": decision.seconds,
     }
 
@@ -65,12 +65,24 @@ def write_fact(fields: Mapping[str, Any]) -> bytes:
         body = codec.pack(fields)
     except CodecError as error:
         body = codec.pack({"event": "unwritable", "seq": fields.get("seq"), "why": str(error)})
-    return codec.item(bytes(16), 0, body)
+    return codec.item(_NO_ID, 0, body)
 
 
 def read_fact(item: codec.Item) -> dict[str, Any]:
-    """A fact from its item; raises CodecError."""
+    """A fact from its item, the question of a decision opened; raises CodecError.
+
+    `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's;
+    `final_input` None means the arguments were left as they were.
+    """
     fields = codec.unpack(item.body, codec.MAX_FRAME)
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
+    question = fields.pop("question", None)
+    if isinstance(question, bytes):
+        asked = codec.unpack(question)
+        if not isinstance(asked, dict):
+            raise CodecError("malformed", "the question of a decision is a map")
+        fields = {**asked, **fields}
+        if fields.get("final_tool") is not None and fields.get("final_input") is None:
+            fields["final_input"] = fields.get("tool_input")
     return fields

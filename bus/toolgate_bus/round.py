@@ -47,6 +47,14 @@ class Closed(NamedTuple):
         return self.merged.action == "deny" or bool(self.required_silent) or bool(self.expired)
 
 
+class _Holding:
+    __slots__ = ("seen", "since", "until")
+
+    def __init__(self, since: float, until: float) -> None:
+        self.since, self.until = since, until
+        self.seen: set[bytes] = set()
+
+
 class Round:
     """One question's wait. `required` maps each expected scheduler to whether its silence denies."""
 
@@ -54,7 +62,6 @@ class Round:
         "_closed",
         "_denied",
         "_failed",
-        "_first_hold",
         "_heard",
         "_holds",
         "_max_hold",
@@ -64,7 +71,7 @@ class Round:
         "_required",
         "_state",
         "_troubled",
-        "_until",
+        "_was_held",
     )
 
     def __init__(
@@ -85,17 +92,15 @@ class Round:
         self._state: dict[str, State] = dict.fromkeys(required, "waiting")
         self._open = len(self._state)
         self._heard: list[Heard] = []
-        self._holds: dict[str, set[bytes]] = {}
-        self._first_hold: dict[str, float] = {}
-        self._until: dict[str, float] = {}
+        self._holds: dict[str, _Holding] = {}
         self._failed: set[str] = set()
         self._denied = False
         self._closed = False
         self._troubled = False
+        self._was_held = False
         for name in patient:
             if name in self._state:
-                self._first_hold[name] = now
-                self._until[name] = now + max_hold
+                self._holds[name] = _Holding(now, now + max_hold)
                 self._state[name] = "held"
 
     @property
@@ -108,9 +113,10 @@ class Round:
         """When `tick` must be called if nothing comes; None when the round is over."""
         if self.over:
             return None
-        waiting = "waiting" in self._state.values()
-        times = list(self._until.values())
-        if waiting:
+        if not self._holds:
+            return self._patience_ends
+        times = [holding.until for holding in self._holds.values()]
+        if "waiting" in self._state.values():
             times.append(self._patience_ends)
         return min(times)
 
@@ -159,9 +165,9 @@ class Round:
                 if state == "waiting":
                     self._end(name, "silent")
                     self._judge_silence(name)
-        if self._until:
-            for name, until in list(self._until.items()):
-                if now >= until:
+        if self._holds:
+            for name, holding in list(self._holds.items()):
+                if now >= holding.until:
                     self._end(name, "expired")
                     self._denied = True
 
@@ -172,7 +178,7 @@ class Round:
         merged = merge(self._heard, modifies=self._modifies)
         heard = tuple(self._heard)
         if not self._open and not self._failed and not self._troubled:
-            return Closed(merged, (), (), (), (), heard, (), bool(self._holds))
+            return Closed(merged, (), (), (), (), heard, (), self._was_held)
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)
@@ -186,7 +192,7 @@ class Round:
             unfinished=(*by_state.get("waiting", ()), *held),
             heard=heard,
             held=held,
-            was_held=bool(self._holds),
+            was_held=self._was_held,
         )
 
     def _object(self, heard: Heard) -> None:
@@ -194,18 +200,17 @@ class Round:
             self._denied = True
 
     def _hold(self, name: str, digest: bytes, seconds: float, now: float) -> None:
-        seen = self._holds.setdefault(name, set())
-        if digest in seen:  # the same hold, delivered twice, does not move the wait
-            return
-        seen.add(digest)
-        first = self._first_hold.setdefault(name, now)
-        limit = first + self._max_hold
-        self._until[name] = min(max(self._until.get(name, now), now + seconds), limit)
+        holding = self._holds.setdefault(name, _Holding(now, now))
+        if digest not in holding.seen:  # the same hold, delivered twice, does not move the wait
+            holding.seen.add(digest)
+            holding.until = min(max(holding.until, now + seconds), holding.since + self._max_hold)
         self._state[name] = "held"
+        self._was_held = True
 
     def _end(self, name: str, state: State) -> None:
         self._state[name] = state
-        self._until.pop(name, None)
+        if self._holds:
+            self._holds.pop(name, None)
         self._open -= 1
         self._troubled = self._troubled or state != "answered"
 

@@ -19,32 +19,16 @@ from toolgate_orchestrator.config import ToolgateConfig
 from toolgate_orchestrator.modifies import check_modify
 from toolgate_orchestrator.plans import Plan
 from toolgate_orchestrator.question import Question
-from toolgate_orchestrator.ruling import Call
+from toolgate_orchestrator.ruling import Call, question_fields
 from toolgate_orchestrator.table import Table
 
-__all__ = ["IN_PROCESS", "Asking", "LocalScheduler", "question_fields"]
+__all__ = ["IN_PROCESS", "Asking", "LocalScheduler"]
 
 IN_PROCESS: Final = "in-process"
 """The scheduler made of the hooks of this process."""
 
 LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
 """Decides in this process; it sees the call unredacted."""
-
-
-def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
-    """The fields of `tool:selecting` (all but the id) as they travel."""
-    return {
-        **call.who,
-        "phase": phase,
-        "tool_name": call.tool_name,
-        "tool_input": call.outgoing.value,
-        "available_tools": call.tool_names,
-        "available_agents": None if call.agents is None else list(call.agents),
-        "agent_target": call.agent_target,
-        "ttl_ms": max(1, round(patience * 1000)),
-        "trace": call.trace,
-        "truncated": call.outgoing.truncated,
-    }
 
 
 class Asking:
@@ -162,6 +146,8 @@ class Asking:
             return
         question.outages = client.outages
         body = codec.question_body(fields)
+        if question.phase == "select":
+            question.call.body = body
         if self.keyring is None:
             item = codec.item(*key, body)
             for name in question.asked:

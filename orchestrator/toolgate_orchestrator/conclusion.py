@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolgate_bus import metrics, record
+from toolgate_bus import codec, metrics, record
 from toolgate_bus.events import Decision, Heard
 from toolgate_bus.merge import merge
 
 from toolgate_orchestrator.client import Client
 from toolgate_orchestrator.redact import Redactor
-from toolgate_orchestrator.ruling import Call, Ruling
+from toolgate_orchestrator.ruling import Call, Ruling, question_fields
 
 __all__ = ["Conclusion"]
 
@@ -68,13 +68,12 @@ class Conclusion:
             client.bus.fact(lambda: record.write_fact({**make(), "seq": seq, "at": at}))
 
     def _decision(self, call: Call, decision: Decision) -> dict[str, Any]:
-        out = call.outgoing
-        final = out.value
+        final = None
         if decision.outcome == "modify":
             final = self._redactor.outgoing(decision.tool_input).value
-        return record.decision_fact(
-            decision, call.who, out.value, final, self._redactor.text(decision.reason, out)
-        )
+        question = call.body or codec.pack(question_fields(call, "select", 0))
+        reason = decision.reason and self._redactor.text(decision.reason, call.outgoing)
+        return record.decision_fact(decision, question, final, reason)
 
 
 def _disagrees(decision: Decision, heard: Heard) -> bool:

@@ -24,14 +24,14 @@ from toolgate_bus.merge import rank
 from toolgate_bus.settings import BusSettings, read_keys
 from toolgate_bus.signing import Keyring
 
-from toolgate_orchestrator.asking import IN_PROCESS, Asking, LocalScheduler, question_fields
+from toolgate_orchestrator.asking import IN_PROCESS, Asking, LocalScheduler
 from toolgate_orchestrator.client import Client, acquire, release
 from toolgate_orchestrator.conclusion import Conclusion
 from toolgate_orchestrator.config import ToolgateConfig, parse
 from toolgate_orchestrator.modifies import Tools
 from toolgate_orchestrator.plans import Plan, Plans
 from toolgate_orchestrator.redact import Redactor
-from toolgate_orchestrator.ruling import UNASKED, Call, Ruling, final_call
+from toolgate_orchestrator.ruling import UNASKED, Call, Ruling, final_call, question_fields
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 

@@ -44,13 +44,13 @@ class Question:
     """A question that waits for verdicts in one phase."""
 
     __slots__ = (
-        "_call",
         "_deadline",
         "_judge",
         "_plan",
         "_round",
         "_started",
         "asked",
+        "call",
         "closed",
         "digest",
         "future",
@@ -70,7 +70,7 @@ class Question:
         future: asyncio.Future[Closed],
         started: float,
     ) -> None:
-        self._judge, self._call, self._plan, self._round = judge, call, plan, round_
+        self._judge, self.call, self._plan, self._round = judge, call, plan, round_
         self.phase, self.asked, self.future, self._started = phase, asked, future, started
         self.key = (call.id, 0 if phase == "select" else 1)
         self.digest = b""
@@ -103,7 +103,7 @@ class Question:
         """One verdict, checked; False when it came too late to count."""
         counted = self._round.receive(heard, now)
         if counted:
-            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *self._call.labels)
+            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *self.call.labels)
             metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler)
         return counted
 
@@ -120,7 +120,7 @@ class Question:
             metrics.count(metrics.PRIORITY_CAPPED, scheduler)
         problem = None
         if type(verdict) is Modify and self.phase == "select":
-            problem = judge.problem(self._call, scheduler, verdict)
+            problem = judge.problem(self.call, scheduler, verdict)
             if problem is not None:
                 metrics.count(metrics.INVALID_MODIFIES, scheduler, problem)
         mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
@@ -146,7 +146,7 @@ class Question:
     def _late(self, heard: Heard) -> None:
         if not heard.shadow:
             metrics.count(metrics.LATE, heard.scheduler)
-        self._judge.late(self._call, heard)
+        self._judge.late(self.call, heard)
 
     # ------------------------------------------------------------------ time and the end
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Why
+from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
 from toolgate_bus.round import Closed
 
 from toolgate_orchestrator.config import ToolgateConfig
 from toolgate_orchestrator.modifies import Tools, final_arguments
 from toolgate_orchestrator.redact import Outgoing
 
-__all__ = ["UNASKED", "Call", "Ruling", "denial", "final_call"]
+__all__ = ["UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
 
 
 @dataclass(slots=True)
@@ -30,6 +30,8 @@ class Call:
     trace: dict[str, str]
     started: float
     outgoing: Outgoing = field(default_factory=lambda: Outgoing({}))
+    body: bytes = b""
+    """The question as it was asked in the select phase, if anybody was asked."""
     heard: list[Heard] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
@@ -106,6 +108,22 @@ class Ruling:
             now - call.started,
             self.asked_user,
         )
+
+
+def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
+    """The fields of `tool:selecting` (all but the id) as they travel."""
+    return {
+        **call.who,
+        "phase": phase,
+        "tool_name": call.tool_name,
+        "tool_input": call.outgoing.value,
+        "available_tools": call.tool_names,
+        "available_agents": None if call.agents is None else list(call.agents),
+        "agent_target": call.agent_target,
+        "ttl_ms": max(1, round(patience * 1000)),
+        "trace": call.trace,
+        "truncated": call.outgoing.truncated,
+    }
 
 
 AGREED: Final = Ruling("continue", "agreed")

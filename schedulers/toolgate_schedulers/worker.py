@@ -1,6 +1,6 @@
 """Read, decide, answer, acknowledge: one replica of a scheduler at work.
 
-Questions come in frames; each is decided in a task of its own, at most `concurrency` at once, and
+Questions come in frames; each is decided in a lane (`lanes`), at most `concurrency` at once, and
 answered in order of completion. An entry is acknowledged with its last answer. What is being
 decided is renewed (the bus does it), what has expired is acknowledged and counted, what killed
 several replicas is dropped. A scheduler that raises or answers nonsense is counted; the asker is
@@ -14,7 +14,8 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing
 from typing import Any, Final, cast
 
 import anyio
@@ -27,6 +28,7 @@ from toolgate_bus.signing import Keyring, digest
 
 from toolgate_schedulers.api import Scheduler, SchedulerContext
 from toolgate_schedulers.held import Asked, StoredHolds
+from toolgate_schedulers.lanes import Lanes
 
 __all__ = ["CONCURRENCY", "Worker"]
 
@@ -48,6 +50,24 @@ class _Entry:
         self.id, self.open = id, open
 
 
+class _Job:
+    """One question on its way through a lane."""
+
+    __slots__ = ("asked", "call", "entry", "written")
+
+    def __init__(self, entry: _Entry, asked: Asked, call: ToolSelecting, written: float) -> None:
+        self.entry: _Entry | None = entry
+        self.asked, self.call, self.written = asked, call, written
+
+    def settle(self, bus: SchedulerBus) -> None:
+        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry.open -= 1
+            if entry.open == 0:
+                bus.done(entry.id)
+
+
 class Worker:
     """Runs one replica of `scheduler` on `bus` until cancelled."""
 
@@ -66,8 +86,10 @@ class Worker:
         self._store, self._namespace, self._concurrency = store, namespace, concurrency
         self.replica = replica or f"{_safe_host()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._holds = StoredHolds(store, scheduler.name, self._send)
-        self._queue: deque[tuple[_Entry, Asked, ToolSelecting, float]] = deque()
-        self._tasks: dict[tuple[bytes, int], asyncio.Task[None]] = {}
+        self._queue: deque[_Job] = deque()
+        self._lanes = Lanes(concurrency, self._take)
+        self._working: dict[tuple[bytes, int], asyncio.Task[None]] = {}
+        self._errands: set[asyncio.Task[bool]] = set()
         self._deciding = 0
         self._answered = 0
         self._late = 0
@@ -109,12 +131,9 @@ class Worker:
         await anyio.sleep(LEAVE_SECONDS)  # what was asked before the orchestrators knew still comes in
         self._draining = True
         self._bus.want(0)
-        deciding = set(self._tasks.values())
-        if deciding:
-            await asyncio.wait(deciding, timeout=DRAIN_SECONDS)
-        for task in list(self._tasks.values()):
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._lanes.close(DRAIN_SECONDS)
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=1.0)
         await self._scheduler.stop()
         await self._bus.aclose()
 
@@ -131,7 +150,7 @@ class Worker:
                 self._withdraw(delivery)
             else:
                 self._accept(delivery)
-        self._next()
+        self._lanes.wake(len(self._queue))
         self._want()
 
     def _accept(self, delivery: Delivery) -> None:
@@ -140,7 +159,7 @@ class Worker:
         questions = [(item, call) for item, call in read if call is not None]
         entry = _Entry(delivery.entry, len(questions))
         for item, call in questions:
-            self._queue.append((entry, Asked(delivery.orchestrator, item), call, received))
+            self._queue.append(_Job(entry, Asked(delivery.orchestrator, item), call, received))
         if not questions:
             self._bus.done(delivery.entry)
         else:
@@ -174,14 +193,13 @@ class Worker:
     def _withdraw(self, delivery: Delivery) -> None:
         for item in self._items(delivery):
             metrics.count(metrics.WITHDRAWN, self._scheduler.name)
-            task = self._tasks.get((item.id, item.phase))
-            if task is not None:
-                task.cancel()
-            self._spawn((item.id, item.phase + 2), self._forget(Asked(delivery.orchestrator, item)))
+            lane = self._working.get((item.id, item.phase))
+            if lane is not None:
+                lane.cancel()
+            errand = self._loop.create_task(self._holds.take(Asked(delivery.orchestrator, item)))
+            self._errands.add(errand)
+            errand.add_done_callback(self._errands.discard)
         self._bus.done(delivery.entry)
-
-    async def _forget(self, asked: Asked) -> None:
-        await self._holds.take(asked)
 
     # ------------------------------------------------------------------ deciding
 
@@ -189,55 +207,88 @@ class Worker:
         room = 0 if self._draining or self._queue else self._concurrency - self._deciding
         self._bus.want(max(0, room))
 
-    def _next(self) -> None:
-        while self._queue and self._deciding < self._concurrency:
-            entry, asked, call, written = self._queue.popleft()
-            if (time.monotonic() - written) * 1000 > call.ttl_ms:
+    async def _take(self) -> bool:
+        """Decide the next question in a lane; False when there is none."""
+        if not self._queue:
+            return False
+        job = self._queue.popleft()
+        if self._queue:
+            self._lanes.wake(1)
+        self._deciding += 1
+        try:
+            if (time.monotonic() - job.written) * 1000 > job.call.ttl_ms:
                 metrics.count(metrics.EXPIRED, self._scheduler.name)
-                self._settle(entry)
-                continue
-            self._deciding += 1
-            self._spawn((asked.item.id, asked.item.phase), self._decide(entry, asked, call, written))
-
-    def _spawn(self, key: tuple[bytes, int], work: Any) -> None:
-        task = self._loop.create_task(work)
-        self._tasks[key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(key, None))
-
-    async def _decide(self, entry: _Entry, asked: Asked, call: ToolSelecting, written: float) -> None:
-        held = False
-        try:
-            async for verdict in self._verdicts(call):
-                if isinstance(verdict, Hold):
-                    await self._holds.keep(asked, verdict)
-                    self._send(asked, verdict)
-                    metrics.count(metrics.HOLDS, self._scheduler.name)
-                    if not held:
-                        held = True
-                        self._finish(entry)
-                elif not held or await self._holds.take(asked):
-                    self._send(asked, verdict)
-                    break
-                else:
-                    break  # withdrawn, or a peer was told the outcome first
-            self._note(call, written)
-        finally:
-            if not held:
-                self._finish(entry)
-
-    async def _verdicts(self, call: ToolSelecting) -> AsyncIterator[Verdict | Failed]:
-        """What the author answers, the last of it never a hold unless it is all there is."""
-        try:
-            answer = self._scheduler.decide(call)
-            if self._scheduler.streams:
-                async for verdict in cast("AsyncIterator[Any]", answer):
-                    yield self._checked(verdict)
+            elif self._scheduler.streams:
+                await self._decide_streaming(job)
             else:
-                yield self._checked(await cast("Awaitable[Any]", answer))
+                await self._decide(job)
+        finally:
+            self._deciding -= 1
+            job.settle(self._bus)
+        if not self._queue:
+            self._want()
+        return True
+
+    async def _decide(self, job: _Job) -> None:
+        """One question, one verdict; a Hold is stored first, and answered some other time."""
+        verdict: Verdict | Failed
+        try:
+            verdict = self._checked(await cast("Awaitable[Any]", self._scheduler.decide(job.call)))
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
-            metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "raised")
-            _log.exception("the scheduler raised", scheduler=self._scheduler.name, decision=call.id)
-            yield Failed(reason=f"it raised {type(error).__name__}")
+            verdict = self._raised(job, error)
+        if isinstance(verdict, Hold):
+            await self._hold(job, verdict)
+        self._send(job.asked, verdict)
+        self._note(job)
+
+    async def _decide_streaming(self, job: _Job) -> None:
+        """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
+        key = (job.asked.item.id, job.asked.item.phase)
+        lane = self._working[key] = cast("asyncio.Task[None]", asyncio.current_task())
+        held = False
+        answers = cast("AsyncGenerator[Any, None]", self._scheduler.decide(job.call))
+        try:
+            async with aclosing(answers):
+                async for answer in answers:
+                    verdict = self._checked(answer)
+                    if isinstance(verdict, Hold):
+                        await self._hold(job, verdict)
+                        job.settle(self._bus)
+                        if not held:
+                            held = True
+                            self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
+                            self._lanes.lend()
+                            self._want()
+                    elif held and not await self._holds.take(job.asked):
+                        break  # withdrawn, or a peer was told the outcome first
+                    self._send(job.asked, verdict)
+                    if not isinstance(verdict, Hold):
+                        break
+        except asyncio.CancelledError:
+            if self._draining:
+                raise
+            lane.uncancel()  # the question was withdrawn; the lane goes on with the next
+        except Exception as error:  # noqa: BLE001 - the author's code, as above
+            failed = self._raised(job, error)
+            if not held or await self._holds.take(job.asked):
+                self._send(job.asked, failed)
+        finally:
+            del self._working[key]
+            if held:
+                self._deciding += 1
+                self._lanes.give_back()
+        self._note(job)
+
+    async def _hold(self, job: _Job, verdict: Hold) -> None:
+        await self._holds.keep(job.asked, verdict)
+        metrics.count(metrics.HOLDS, self._scheduler.name)
+
+    def _raised(self, job: _Job, error: Exception) -> Failed:
+        metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "raised")
+        _log.error(
+            "the scheduler raised", scheduler=self._scheduler.name, decision=job.call.id, exc_info=error
+        )
+        return Failed(reason=f"it raised {type(error).__name__}")
 
     def _checked(self, verdict: Any) -> Verdict | Failed:
         if isinstance(verdict, _VERDICTS):
@@ -248,21 +299,9 @@ class Worker:
         )
         return Failed(reason=f"it answered {type(verdict).__name__}, which is no verdict")
 
-    def _finish(self, entry: _Entry) -> None:
-        self._deciding -= 1
-        self._settle(entry)
-        if self._queue:
-            self._next()
-        self._want()
-
-    def _settle(self, entry: _Entry) -> None:
-        entry.open -= 1
-        if entry.open == 0:
-            self._bus.done(entry.id)
-
-    def _note(self, call: ToolSelecting, written: float) -> None:
+    def _note(self, job: _Job) -> None:
         self._answered += 1
-        if (time.monotonic() - written) * 1000 > call.ttl_ms:
+        if (time.monotonic() - job.written) * 1000 > job.call.ttl_ms:
             self._late += 1
 
     def _send(self, asked: Asked, verdict: Verdict | Failed) -> None:

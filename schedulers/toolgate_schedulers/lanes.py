@@ -1,0 +1,67 @@
+"""Tasks that take work from a queue: as many as the work needs, no more than allowed.
+
+A task for every question would cost more than most questions. A lane takes one after the other; as
+long as deciding does not wait for anything, one lane does them all in one go. A lane that takes work
+while more is queued wakes the next first, so that work which waits is done side by side.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+__all__ = ["Lanes"]
+
+
+class Lanes:
+    """Runs `take` (which gives False when there is nothing to do) in up to `limit` tasks."""
+
+    def __init__(self, limit: int, take: Callable[[], Awaitable[bool]]) -> None:
+        self._limit, self._take = limit, take
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: list[asyncio.Future[None]] = []
+        self._lent = 0
+
+    def wake(self, pieces: int) -> None:
+        """There is work: see that a lane comes for it."""
+        if pieces <= 0:
+            return
+        if self._idle:
+            self._idle.pop().set_result(None)
+        elif len(self._tasks) - self._lent < self._limit:
+            task = asyncio.get_running_loop().create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def lend(self) -> None:
+        """This lane will wait for somebody, perhaps for long: another may work in its place."""
+        self._lent += 1
+
+    def give_back(self) -> None:
+        """It does not wait any longer."""
+        self._lent -= 1
+
+    async def close(self, seconds: float) -> None:
+        """Let what is in hand finish for so long, then cancel the rest."""
+        idle, self._idle = self._idle, []
+        for future in idle:
+            future.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while await self._take():
+                pass
+            idle = loop.create_future()
+            self._idle.append(idle)
+            await idle
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a lane failed", "exception": error, "task": task}
+            )
