@@ -1,0 +1,165 @@
+"""What tests of the bus use: both kinds of bus behind one door, and listeners that keep what they hear."""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toolgate_bus import codec
+from toolgate_bus.memory import MemoryHub
+from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
+from toolgate_bus.ports import Delivery, Member, OrchestratorBus, SchedulerBus
+from toolgate_bus.scheduler_bus import RedisSchedulerBus
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `bus_strategies`: importlib mode adds no folder
+
+
+@dataclass
+class Ears:
+    """An orchestrator's listener: keeps everything, raises nothing."""
+
+    frames: list[tuple[str, bytes]] = field(default_factory=list)
+    refusals: list[tuple[str, tuple[bytes, ...], str]] = field(default_factory=list)
+    members: tuple[Member, ...] = ()
+    connections: list[bool] = field(default_factory=list)
+
+    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+        self.frames += frames
+
+    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+        self.refusals.append((scheduler, tuple(ids), error))
+
+    def roster_changed(self, members: Sequence[Member]) -> None:
+        self.members = tuple(members)
+
+    def connection(self, up: bool) -> None:
+        self.connections.append(up)
+
+    def verdicts(self) -> list[tuple[str, str, str | None]]:
+        """Every readable verdict, in the order heard: scheduler, decision id, reason."""
+        found = []
+        for scheduler, raw in self.frames:
+            try:
+                items = codec.items(raw)
+            except codec.CodecError:
+                continue
+            for item in items:
+                if isinstance(item, codec.Item):
+                    found.append((scheduler, item.id.hex(), codec.verdict(item.body).reason))
+        return found
+
+
+@dataclass
+class Inbox:
+    """A scheduler's listener: keeps deliveries until told what to do."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    on_deliver: Callable[[Sequence[Delivery]], None] | None = None
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        self.deliveries += deliveries
+        if self.on_deliver is not None:
+            self.on_deliver(deliveries)
+
+    def ids(self) -> list[str]:
+        """Decision ids in order of delivery."""
+        return [one.id.hex() for got in self.deliveries for one in codec.items(got.frame)]
+
+
+@dataclass
+class Asker:
+    """One orchestrator under test."""
+
+    bus: Any
+    ears: Ears
+
+    def ask(self, scheduler: str, id_: bytes, event: str = "tool:selecting") -> None:
+        """One small question."""
+        body = codec.question_body({"phase": "select", "tool_name": "t", "tool_input": {}})
+        self.bus.ask(scheduler, id_, codec.item(id_, 0, body), event)
+
+
+@dataclass
+class Replica:
+    """One scheduler replica under test."""
+
+    bus: Any
+    inbox: Inbox
+    member: Member
+
+    def answer(self, delivery: Delivery, reason: str | None = None) -> None:
+        """Continue to every question of a delivery, and acknowledge it."""
+        for item in codec.items(delivery.frame):
+            assert isinstance(item, codec.Item)
+            body = codec.verdict_body(codec.Continue(reason=reason))
+            self.bus.answer(delivery.orchestrator, codec.item(item.id, item.phase, body))
+        self.bus.done(delivery.entry)
+
+    def answers_everything(self, reason: str | None = None) -> None:
+        """From now on answer at once, whatever comes."""
+
+        def answer_all(deliveries: Sequence[Delivery]) -> None:
+            for delivery in deliveries:
+                self.answer(delivery, reason)
+            self.bus.want(64)
+
+        self.inbox.on_deliver = answer_all
+        self.bus.want(64)
+
+
+class Buses:
+    """Makes both sides of one bus, and closes what is left at the end."""
+
+    def __init__(self, kind: str, url: str, namespace: str, cleanup: AsyncExitStack) -> None:
+        self.kind, self.url, self.namespace, self._cleanup = kind, url, namespace, cleanup
+        self.hub = MemoryHub()
+        self.closed: set[int] = set()
+
+    async def orchestrator(self, watch: Sequence[str] = ()) -> Asker:
+        """A started orchestrator's side."""
+        bus: OrchestratorBus = (
+            self.hub.orchestrator()
+            if self.kind == "memory"
+            else RedisOrchestratorBus(self.url, self.namespace)
+        )
+        ears = Ears()
+        bus.listen(ears)
+        bus.watch(watch) if self.kind == "memory" else None
+        await bus.start()
+        self._cleanup.push_async_callback(bus.aclose)
+        bus.watch(watch)
+        return Asker(bus, ears)
+
+    async def scheduler(self, name: str, replica: str = "r1", *, want: int = 64, **fields: Any) -> Replica:
+        """A started replica that asks for entries."""
+        bus: SchedulerBus = (
+            self.hub.scheduler() if self.kind == "memory" else RedisSchedulerBus(self.url, self.namespace)
+        )
+        inbox = Inbox()
+        bus.listen(inbox)
+        member = await bus.start(Member(name=name, replica=replica, **fields))
+        self._cleanup.push_async_callback(bus.aclose)
+        if want:
+            bus.want(want)
+        return Replica(bus, inbox, member)
+
+
+@pytest.fixture
+async def redis_buses(server_url: str, namespace: str) -> AsyncIterator[Buses]:
+    """Buses on the shared server, in a namespace of their own."""
+    async with AsyncExitStack() as cleanup:
+        yield Buses("redis", server_url, namespace, cleanup)
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def buses(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator[Buses]:
+    """Each kind of bus in turn; the server is only started for the one that needs it."""
+    url = request.getfixturevalue("server_url") if request.param == "redis" else ""
+    async with AsyncExitStack() as cleanup:
+        yield Buses(request.param, url, namespace, cleanup)
+
+
+WaitUntil = Callable[..., Awaitable[Any]]
