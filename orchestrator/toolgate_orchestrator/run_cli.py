@@ -78,18 +78,15 @@ def _on_bus(plan: Plan, prompt: str, redis: str | None, namespace: str | None, k
         laid = with_bus(plan, redis=bus.redis, namespace=bus.namespace, keys=bus.keys and str(bus.keys))
         for notice in laid.notices:
             err_console.print(Text(f"notice: {notice}", style="dim"), soft_wrap=True)
-        return run_async(lambda: _session(laid, prompt))
+        with terminal_approvals(lambda text: err_console.print(Text(text, style="yellow"))) as approvals:
+            return run_async(lambda: _session(laid, prompt, approvals))
 
 
-async def _session(plan: Plan, prompt: str) -> _Ended:
+async def _session(plan: Plan, prompt: str, approvals: object) -> _Ended:
     report = RunReport(lambda line: err_console.print(line, soft_wrap=True))
     session_id = str(uuid.uuid4())
     logging.getLogger("amplifier_core").setLevel(logging.CRITICAL)  # what fails is named below
-    session = AmplifierSession(
-        plan.mount,
-        session_id=session_id,
-        approval_system=terminal_approvals(lambda text: err_console.print(Text(text, style="yellow"))),
-    )
+    session = AmplifierSession(plan.mount, session_id=session_id, approval_system=approvals)
     report.listen(session.coordinator.hooks)
     try:
         await _initialize(session, report)

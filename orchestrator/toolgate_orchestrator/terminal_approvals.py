@@ -10,10 +10,10 @@ import os
 import re
 import sys
 import termios
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from amplifier_core.approval import ApprovalTimeoutError
 from rich.console import Console
@@ -50,10 +50,10 @@ class NoTerminal:
 class TerminalApprovals:
     """One question at a time on an open terminal."""
 
-    def __init__(self, terminal: int) -> None:
+    def __init__(self, terminal: int, screen: TextIO) -> None:
         self._terminal = terminal
         self._lock = asyncio.Lock()
-        self._console = Console(file=os.fdopen(os.dup(terminal), "w"), highlight=False)
+        self._console = Console(file=screen, highlight=False)
 
     async def request_approval(
         self,
@@ -89,14 +89,23 @@ class TerminalApprovals:
         self._console.print(f"Your choice within {timeout:g} s, else {default}: ", end="")
 
 
-def terminal_approvals(say: Callable[[str], None]) -> TerminalApprovals | NoTerminal:
+@contextmanager
+def terminal_approvals(say: Callable[[str], None]) -> Iterator[TerminalApprovals | NoTerminal]:
     """How approvals are asked for here; `say` is told of those that nobody can be asked for."""
+    terminal = _terminal()
+    if terminal is None:
+        yield NoTerminal(say)
+        return
+    with os.fdopen(terminal, "w") as screen:
+        yield TerminalApprovals(terminal, screen)
+
+
+def _terminal() -> int | None:
+    """The controlling terminal, else the one that stdin is; None where there is neither."""
     try:
-        return TerminalApprovals(os.open(_TTY, os.O_RDWR | os.O_NOCTTY))
+        return os.open(_TTY, os.O_RDWR | os.O_NOCTTY)
     except OSError:
-        if sys.stdin.isatty():
-            return TerminalApprovals(sys.stdin.fileno())
-    return NoTerminal(say)
+        return os.dup(sys.stdin.fileno()) if sys.stdin is not None and sys.stdin.isatty() else None
 
 
 def choose(line: str, options: Sequence[str], default: str) -> str | None:

@@ -13,13 +13,14 @@ from toolgate_orchestrator.plan import Plan, read_plan, with_bus, with_provider
 
 pytestmark = pytest.mark.pure
 
-SEED_PLAN = """
+SOURCE = "git+https://github.com/microsoft/amplifier-module-loop-events@main"
+SEED_PLAN = f"""
 session:
   orchestrator: loop-events
 
 orchestrators:
   - module: loop-events
-    source: git+https://github.com/microsoft/amplifier-module-loop-events@main
+    source: {SOURCE}
     config:
       max_iterations: -1              # Maximum iterations (-1 = unlimited)
       default_provider: "anthropic"   # Default provider name (optional)
@@ -75,10 +76,7 @@ def test_the_seeds_block_becomes_the_kernels_form(plan: Any) -> None:
     }
     assert read.mount["providers"] == [{"module": "provider-scripted", "config": {}}]
     assert (read.mount["tools"], read.mount["hooks"]) == ([], [])
-    assert read.notices == (
-        "loop-events: the installed module is used, not "
-        "git+https://github.com/microsoft/amplifier-module-loop-events@main",
-    )
+    assert read.notices == (f"loop-events: the installed module is used, not {SOURCE}",)
 
 
 def test_modules_that_are_not_installed_are_all_named_at_once(plan: Any) -> None:

@@ -1,0 +1,151 @@
+"""`toolgate run` as a command: plans, exit codes, what goes where, and rulings by real schedulers."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.acceptance
+
+CALCULATE = '{tool_calls: [{name: calculate, arguments: {expression: "6*7"}}]}'
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Any:
+    """`plan(turns, …)`: path of a plan whose LLM says these turns."""
+
+    def write(*turns: str, more: str = "", tools: str = "[tool-calculator]") -> Path:
+        path = tmp_path / "plan.yaml"
+        lines = "".join(f"\n      - {turn}" for turn in turns)
+        path.write_text(
+            f"session: {{orchestrator: loop-events}}\ntools: {tools}\nproviders:\n"
+            f"  - module: provider-scripted\n    config:\n      turns:{lines}\n{more}"
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture
+def on_bus(server_url: str, namespace: str) -> list[str]:
+    return ["--redis", server_url, "--namespace", namespace]
+
+
+def test_the_answer_goes_to_stdout_alone(process: Any, plan: Any, on_bus: list[str]) -> None:
+    path = plan(CALCULATE, '{text: "It is ${last_result}."}')
+    run = process("toolgate", "run", "What is 6*7?", "--plan", path, *on_bus)
+    assert run.wait() == 0, run.stderr
+    assert run.stdout == "It is 42.\n"
+    assert run.stderr == ""
+
+
+def test_json_tells_the_answer_the_status_and_the_decisions(
+    process: Any, plan: Any, on_bus: list[str]
+) -> None:
+    run = process("toolgate", "run", "hi", "--plan", plan("{text: hello}"), "--json", *on_bus)
+    assert run.wait() == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert (told["answer"], told["status"], told["decisions"]) == ("hello", "success", [])
+    assert told["session_id"]
+
+
+def test_without_a_url_the_users_server_is_started_and_leaves_with_the_last(process: Any, plan: Any) -> None:
+    run = process("toolgate", "run", "hi", "--plan", plan("{text: hello}"))
+    assert run.wait() == 0, run.stderr
+    assert run.stdout == "hello\n"
+
+
+def test_an_error_of_the_provider_is_told_and_the_exit_code_is_1(
+    process: Any, plan: Any, on_bus: list[str]
+) -> None:
+    run = process("toolgate", "run", "hi", "--plan", plan("{error: overloaded}"), *on_bus)
+    assert run.wait() == 1
+    assert "overloaded" in run.stdout + run.stderr
+    run = process("toolgate", "run", "hi", "--plan", plan("{error: overloaded}"), "--json", *on_bus)
+    assert run.wait() == 1
+    assert json.loads(run.stdout)["status"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("tools", "more", "options", "named"),
+    [
+        ("[tool-nowhere, tool-elsewhere]", "", [], "not installed: tool-nowhere, tool-elsewhere"),
+        ("[{module: tool-calculator, config: {wrong: 1}}]", "", [], "tool-calculator"),
+        ("[]", "orchestrator: {config: {max_iteration: 1}}", [], "unknown max_iteration"),
+        ("[]", "", ["--provider", "nix"], "'nix' is not mounted; mounted: scripted"),
+        ("[]", "context: {config: {max_token: 1}}", [], "unknown max_token"),
+        ("[]", "", ["--redis", "http://nowhere"], "redis"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_named_and_the_exit_code_is_2(
+    process: Any, plan: Any, on_bus: list[str], tools: str, more: str, options: list[str], named: str
+) -> None:
+    run = process(
+        "toolgate", "run", "hi", "--plan", plan("{text: x}", tools=tools, more=more), *on_bus, *options
+    )
+    assert run.wait() == 2, run.stdout
+    assert named in " ".join(run.stderr.split())
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""
+
+
+def test_ctrl_c_ends_a_run_with_130(process: Any, plan: Any, on_bus: list[str], tmp_path: Path) -> None:
+    path = plan(
+        CALCULATE, more="orchestrator: {config: {toolgate: {required: [nobody], patience_ms: 60000}}}"
+    )
+    run = process("toolgate", "run", "hi", "--plan", path, *on_bus, env={"PYTHONUNBUFFERED": "1"})
+    assert _waits_for_verdicts(run, on_bus)
+    run.signal(signal.SIGINT)
+    assert run.wait(10) == 130
+    assert "Traceback" not in run.stderr
+
+
+def _waits_for_verdicts(run: Any, on_bus: list[str]) -> bool:
+    """Whether the run's question lies in the inbox of the required scheduler, within ten seconds."""
+    import time
+
+    from redis import Redis
+
+    client = Redis.from_url(on_bus[1])
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if any(client.scan_iter(f"tg:{{{on_bus[3]}:*}}:in:nobody")):
+            client.close()
+            return True
+        time.sleep(0.02)
+    client.close()
+    pytest.fail(f"nothing was asked: {run.stderr}")
+
+
+def test_a_scheduler_process_denies_and_replaces_and_the_person_reads_it_on_stderr(
+    process: Any, plan: Any, on_bus: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "rulers.py").write_text(
+        "from toolgate_schedulers import Continue, Deny, Modify, scheduler\n\n"
+        '@scheduler(name="ruler")\n'
+        "async def rule(call):\n"
+        '    if "0" in call.tool_input["expression"]:\n'
+        '        return Deny(reason="no zeroes")\n'
+        '    if call.tool_input["expression"] == "6*7":\n'
+        '        return Modify(tool="calculate", arguments={"expression": "6*9"}, reason="better")\n'
+        "    return Continue()\n"
+    )
+    ruler = process("toolgate", "scheduler", "run", "rulers:rule", *on_bus, env={"PYTHONPATH": str(tmp_path)})
+    path = plan(
+        CALCULATE,
+        '{tool_calls: [{name: calculate, arguments: {expression: "10"}}]}',
+        '{text: "${last_result}"}',
+        more="orchestrator: {config: {toolgate: {required: [ruler], patience_ms: 10000}}}",
+    )
+    run = process("toolgate", "run", "hi", "--plan", path, "--json", *on_bus)
+    assert run.wait() == 0, run.stderr + ruler.stderr
+    told = json.loads(run.stdout)
+    assert "no zeroes" in told["answer"]
+    assert [(one["outcome"], one["scheduler"]) for one in told["decisions"]] == [
+        ("modify", "ruler"),
+        ("deny", "ruler"),
+    ]
+    assert "modified calculate → calculate  (ruler: better)" in run.stderr
+    assert "denied   calculate  (ruler: no zeroes)" in run.stderr
