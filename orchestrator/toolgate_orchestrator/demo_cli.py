@@ -26,9 +26,12 @@ def demo(
         bool, typer.Option("--color/--no-color", help="Colours, where the terminal has them.")
     ] = True,
 ) -> None:
-    """Watch three schedulers rule on a small agent: what it chose, what they said, what came of it.
+    """Watch three schedulers rule on a small agent's tool calls.
 
-    Needs nothing and leaves nothing. Exit codes: 0 all went as it should, 1 it did not, 130 Ctrl-C.
+    Shows what the LLM chose, what each scheduler said and what came of it.
+    Needs nothing and leaves nothing behind.
+
+    Exit codes: 0 all went as it should, 1 it did not, 130 Ctrl-C.
     """
     with private_server() as server:
         good = run_async(lambda: _show(server, as_json=json_, color=color))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, ToolCall, Usage
-from amplifier_core.message_models import TextBlock
+from amplifier_core.message_models import TextBlock, ToolCallBlock
 
 from toolgate_orchestrator.playback import Playback
 from toolgate_orchestrator.playback_mount import parse_config, playback_of
@@ -45,7 +45,10 @@ class ReplayProvider:
         said = self._playback.say()
         calls = [ToolCall(id=call.id, name=call.tool, arguments=call.arguments) for call in said.calls]
         return ChatResponse(
-            content=[TextBlock(text=said.text)] if said.text else [],
+            content=[
+                *([TextBlock(text=said.text)] if said.text else []),
+                *(ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls),
+            ],
             tool_calls=calls or None,
             usage=Usage(input_tokens=0, output_tokens=0, total_tokens=0),
             finish_reason="tool_calls" if calls else "stop",

@@ -5,7 +5,6 @@ each recorded call gets exactly one tool result, in order.
 """
 
 import json
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -26,6 +25,7 @@ from toolgate_bus.cli_options import (
 )
 from toolgate_bus.settings import BusSettings
 
+from toolgate_orchestrator.own_namespace import new_namespace, removed_afterwards
 from toolgate_orchestrator.recording import Recording
 from toolgate_orchestrator.recording_file import load
 from toolgate_orchestrator.replay_report import Report, report_on
@@ -84,23 +84,29 @@ def replay(
 ) -> None:
     """Put recorded agent runs before schedulers, and see what would have come of them.
 
-    The recorded assistant messages are the LLM, the recorded tool results the tools. A rerouted call
-    returns what was recorded for that tool and those arguments, in its run or else in the file; where
-    nothing was, the original's result, marked `unrecorded`.
+    The recorded assistant messages are the LLM, the recorded results the tools.
+    A rerouted call returns what was recorded for that tool and those arguments,
+    in its run or else in the file; where nothing was, the original's result,
+    marked `unrecorded`.
 
-    Exit codes: 0 all is well, 1 a call did not get exactly one result in order (or ran otherwise than
-    decided), 2 the file, a config or an option is wrong.
+    --json prints `totals`, `by_tool`, `by_scheduler`, `violations`, and `calls`:
+    each recorded call with its outcome (run, vetoed, rerouted), what ran, the
+    result that the LLM was told, the decision and every verdict.
+
+    Exit codes: 0 all is well; 1 a call did not get exactly one result in order,
+    or ran otherwise than decided; 2 the file, a config or an option is wrong.
     """
     recording = load(file, limit)
     specs = specs_of(with_ or ())
     also = tuple(dict.fromkeys((*targets_of(specs), *(tool or ()))))
     # Where the schedulers of --with rule, the living ones must not, and these must not rule the living.
     source = ctx.get_parameter_source("namespace")
-    if specs and not (source and source.name == "COMMANDLINE"):
-        namespace = f"replay-{secrets.token_hex(6)}"
+    own = bool(specs) and not (source and source.name == "COMMANDLINE")
+    if own:
+        namespace = new_namespace()
     bus_settings(redis, namespace, keys)
     with started_bus(redis, namespace, keys) as bus:
-        job = _Job(recording, loop, specs, also, patience_ms, bus)
+        job = _Job(recording, loop, specs, also, patience_ms, bus, own_namespace=own)
         report = run_async(job.run)
     if json_:
         typer.echo(json.dumps(report.as_json(), ensure_ascii=False))
@@ -124,6 +130,8 @@ class _Job:
         also: tuple[str, ...],
         patience_ms: int,
         bus: BusSettings,
+        *,
+        own_namespace: bool,
     ) -> None:
         self.recording = recording
         self.loop = loop
@@ -131,6 +139,7 @@ class _Job:
         self.also = also
         self.patience_ms = patience_ms
         self.bus = bus
+        self.own_namespace = own_namespace
         self._late_s = max(LATE_S, patience_ms / 1000)
 
     async def run(self) -> Report:
@@ -141,6 +150,8 @@ class _Job:
 
         check_loop(self.loop)
         async with AsyncExitStack() as stack:
+            if self.own_namespace:
+                await stack.enter_async_context(removed_afterwards(self.bus))
             running = await stack.enter_async_context(scheduler_processes(self.specs, self.bus))
             toolgate = self._toolgate([one.name for one in running])
             # Held open over all runs, so that their sessions share one connection.
@@ -153,7 +164,8 @@ class _Job:
                     late_s = self._late_s if not runs or runs[-1].settled else 0.0
                     runs.append(await replay_run(self.recording, run, options, late_s))
                     advance()
-            return report_on(self.recording.source, self.loop, time.monotonic() - began, runs)
+            words = {one.name: one.words() for one in running}
+            return report_on(self.recording.source, self.loop, time.monotonic() - began, runs, words)
 
     def _toolgate(self, required: list[str]) -> dict[str, Any]:
         config: dict[str, Any] = {

@@ -7,7 +7,7 @@ for and came after the decision; `silent` those that never came.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class SchedulerFigures:
     """Modifies that could not be used."""
     shadow: int = 0
     verdicts: dict[str, int] = field(default_factory=dict)
-    """How often it said what: continue, deny, modify, ask_user, hold."""
+    """How often it said what: continue, deny, modify, ask_user, hold; `failed` where it raised."""
     median_ms: float | None = None
     p99_ms: float | None = None
 
@@ -72,6 +72,8 @@ class Report:
     by_tool: list[ToolFigures]
     by_scheduler: list[SchedulerFigures]
     violations: list[str]
+    words: dict[str, str]
+    """The end of what each scheduler of --with wrote on stderr, where it wrote anything."""
     calls: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
@@ -79,7 +81,9 @@ class Report:
         return asdict(self)
 
 
-def report_on(file: str, loop: str, seconds: float, runs: Sequence[ReplayedRun]) -> Report:
+def report_on(
+    file: str, loop: str, seconds: float, runs: Sequence[ReplayedRun], words: Mapping[str, str]
+) -> Report:
     """Count everything."""
     calls = [call for run in runs for call in run.calls]
     schedulers = _by_scheduler(calls)
@@ -94,6 +98,7 @@ def report_on(file: str, loop: str, seconds: float, runs: Sequence[ReplayedRun])
         by_tool=_by_tool(calls),
         by_scheduler=schedulers,
         violations=[f"run {run.run.number}: {fault}" for run in runs for fault in run.faults],
+        words={name: said for name, said in words.items() if said},
         calls=[call_record(run.run.number, one) for run in runs for one in run.calls],
     )
 
@@ -113,6 +118,7 @@ def _totals(
         "missing_results": sources["missing"],
         "late": sum(figures.late for figures in schedulers),
         "silent": sum(figures.silent for figures in schedulers),
+        "failed": sum(figures.verdicts.get("failed", 0) for figures in schedulers),
         "skipped_user_turns": sum(bool(run.run.trailing_users) for run in runs),
         "stray_results": sum(run.run.stray_results for run in runs),
         "violations": sum(len(run.faults) for run in runs),

@@ -7,10 +7,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from toolgate_orchestrator.replay_report import Report, SchedulerFigures, ToolFigures
+from toolgate_orchestrator.terminal_approvals import printable
 
 __all__ = ["view"]
 
 MAX_VIOLATIONS = 20
+MAX_WORDS = 1_000
 
 
 def view(report: Report) -> RenderableType:
@@ -42,7 +44,7 @@ def _tools(figures: Iterable[ToolFigures]) -> Table:
     table = _table("By tool (ms to the decision)", columns)
     for one in figures:
         counts = (one.calls, one.run, one.vetoed, one.rerouted, one.unrecorded, one.late)
-        table.add_row(escape(one.tool), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
+        table.add_row(escape(printable(one.tool)), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
     return table
 
 
@@ -53,7 +55,9 @@ def _schedulers(figures: Iterable[SchedulerFigures]) -> Table:
     for one in figures:
         verdicts = (one.verdicts.get(action, 0) for action in said)
         counts = (*verdicts, one.run, one.vetoed, one.rerouted, one.late, one.silent)
-        table.add_row(escape(one.scheduler), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
+        table.add_row(
+            escape(printable(one.scheduler)), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms)
+        )
     return table
 
 
@@ -72,16 +76,21 @@ def _summary(report: Report) -> list[str]:
         "skipped_user_turns": "trailing user turns skipped: nothing in the record answers them",
         "missing_results": "calls have no recorded result; they returned an empty one",
         "stray_results": "recorded results belong to no call",
-        "silent": "times a scheduler was waited for in vain",
+        "silent": "times a scheduler that was asked gave no verdict",
+        "failed": "times a scheduler raised or answered nonsense",
     }
     lines += [f"{totals[key]} {words}." for key, words in notes.items() if totals[key]]
+    if totals["silent"]:
+        lines += [
+            escape(f"{name} says: {printable(said[-MAX_WORDS:])}") for name, said in report.words.items()
+        ]
     return lines + _verdict(report.violations)
 
 
 def _verdict(violations: list[str]) -> list[str]:
     if not violations:
         return ["[green]Every recorded call got exactly one tool result, in order.[/]"]
-    shown = [f"  {escape(violation)}" for violation in violations[:MAX_VIOLATIONS]]
+    shown = [f"  {escape(printable(violation))}" for violation in violations[:MAX_VIOLATIONS]]
     more = [f"  … and {len(violations) - MAX_VIOLATIONS} more"] if len(violations) > MAX_VIOLATIONS else []
     return [f"[bold red]{len(violations)} things went wrong:[/]", *shown, *more]
 

@@ -80,10 +80,10 @@ class Rulings:
         return True
 
     def _missing(self) -> bool:
+        # A scheduler that said it failed counts as silent, but nothing more will come of it.
         return any(
-            name not in {heard.scheduler for heard in self.late.get(decision.id, ())}
+            set(decision.silent) - {heard.scheduler for heard in self.heard(decision.id)}
             for decision in self.decisions.values()
-            for name in decision.silent
         )
 
     def _decided(self, decision: Decision) -> None:
