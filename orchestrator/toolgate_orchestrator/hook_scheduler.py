@@ -84,7 +84,7 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify
     reason = data.get("reason")
     return Modify(
         tool=tool or question.tool_name,
-        arguments=arguments,
+        arguments=dict(question.tool_input) if arguments is None else arguments,
         agent_target=agent,
         reason=reason if isinstance(reason, str) else None,
         priority=_priority(data),

@@ -16,7 +16,7 @@ config is right is the module's own affair, when it is mounted.
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Plan:
 
     mount: dict[str, Any]
     notices: tuple[str, ...] = ()
+    ours: bool = True
+    """Whether the orchestrator is one of Toolgate's, which take a `toolgate:` config."""
 
     @property
     def orchestrator(self) -> Spec:
@@ -68,13 +70,13 @@ def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offe
     return _normal(expanded, str(path), offers_of() if offers is None else offers)
 
 
-def with_bus(plan: Plan, offers: Offers | None = None, **fields: Any) -> Plan:
+def with_bus(plan: Plan, **fields: Any) -> Plan:
     """The plan with these fields of the orchestrator's `toolgate:` config; a foreign loop has none."""
     spec = plan.orchestrator
     given = {name: value for name, value in fields.items() if value is not None}
-    if not is_ours(spec["module"], offers_of() if offers is None else offers):
+    if not plan.ours:
         notice = f"{spec['module']} is not one of Toolgate's loops: nothing rules on its calls"
-        return Plan(plan.mount, (*plan.notices, notice))
+        return replace(plan, notices=(*plan.notices, notice))
     toolgate = spec["config"].get("toolgate") or {}
     if not isinstance(toolgate, dict):
         raise ConfigError(f"{spec['module']}: toolgate: must be a mapping")
@@ -89,7 +91,7 @@ def with_provider(plan: Plan, name: str) -> Plan:
 def _with_config(plan: Plan, fields: Mapping[str, Any]) -> Plan:
     spec = {**plan.orchestrator, "config": {**plan.orchestrator["config"], **fields}}
     session = {**plan.mount["session"], "orchestrator": spec}
-    return Plan({**plan.mount, "session": session}, plan.notices)
+    return replace(plan, mount={**plan.mount, "session": session})
 
 
 # ---------------------------------------------------------------- reading
@@ -161,7 +163,7 @@ def _normal(content: dict[str, Any], where: str, offers: Offers) -> Plan:
     check_installed((spec["module"] for spec in specs), offers)
     if not mount["providers"]:
         raise ConfigError(f"{where}: providers: the plan mounts none; add at least one")
-    return Plan(mount, tuple(notices))
+    return Plan(mount, tuple(notices), is_ours(chosen["orchestrator"]["module"], offers))
 
 
 def _chosen(

@@ -71,21 +71,26 @@ def run(
 
 def _on_bus(plan: Plan, prompt: str, redis: str | None, namespace: str | None, keys: Path | None) -> _Ended:
     """Run with the options laid over the plan's own `toolgate:` section; starts or joins a server."""
+    if not plan.ours:
+        return _run(with_bus(plan), prompt)
     own = plan.orchestrator["config"].get("toolgate") or {}
     own = own if isinstance(own, dict) else {}
     keys = keys or (Path(own["keys"]) if own.get("keys") else None)
     with started_bus(redis or own.get("redis"), namespace or own.get("namespace", "default"), keys) as bus:
         laid = with_bus(plan, redis=bus.redis, namespace=bus.namespace, keys=bus.keys and str(bus.keys))
-        for notice in laid.notices:
-            err_console.print(Text(f"notice: {notice}", style="dim"), soft_wrap=True)
-        with terminal_approvals(lambda text: err_console.print(Text(text, style="yellow"))) as approvals:
-            return run_async(lambda: _session(laid, prompt, approvals))
+        return _run(laid, prompt)
+
+
+def _run(plan: Plan, prompt: str) -> _Ended:
+    for notice in plan.notices:
+        err_console.print(Text(f"notice: {notice}", style="dim"), soft_wrap=True)
+    with terminal_approvals(lambda text: err_console.print(Text(text, style="yellow"))) as approvals:
+        return run_async(lambda: _session(plan, prompt, approvals))
 
 
 async def _session(plan: Plan, prompt: str, approvals: object) -> _Ended:
     report = RunReport(lambda line: err_console.print(line, soft_wrap=True))
     session_id = str(uuid.uuid4())
-    logging.getLogger("amplifier_core").setLevel(logging.CRITICAL)  # what fails is named below
     session = AmplifierSession(plan.mount, session_id=session_id, approval_system=approvals)
     report.listen(session.coordinator.hooks)
     try:
@@ -102,10 +107,15 @@ async def _session(plan: Plan, prompt: str, approvals: object) -> _Ended:
 
 async def _initialize(session: Any, report: RunReport) -> None:
     """Mount everything; raises ConfigError naming each module that did not load."""
+    kernel = logging.getLogger("amplifier_core")
+    level = kernel.level
+    kernel.setLevel(logging.CRITICAL)  # what fails is named here, in one line
     try:
         await session.initialize()
     except Exception as error:
         raise ConfigError(_without_prefixes(str(error))) from error
+    finally:
+        kernel.setLevel(level)
     if report.failures:
         raise ConfigError("\n".join(f"failed to load {failure}" for failure in report.failures))
 

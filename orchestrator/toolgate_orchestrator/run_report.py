@@ -23,8 +23,8 @@ class RunReport:
         self._show = show
         self.decisions: list[dict[str, Any]] = []
         self.failures: list[str] = []
-        self.status = "error"
-        """success, incomplete, cancelled, or error."""
+        self.status = "success"
+        """As the loop reports it: success, incomplete, cancelled; or error."""
 
     def listen(self, hooks: Any) -> None:
         """Register on a session's hooks, before its modules are loaded."""

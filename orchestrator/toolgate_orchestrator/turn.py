@@ -126,6 +126,8 @@ class Turn:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
         interruption = Interruption(self._token)
         ended = _CANCELLED
+        if callable(reset := getattr(self.coordinator, "reset_turn", None)):
+            reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
         try:
             await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
             with interruption:

@@ -255,3 +255,35 @@ async def test_sessions_run_side_by_side(agent: Any, tool: Any, calls: Any) -> N
             return await a.ask()
 
     assert await asyncio.gather(*map(one, range(8))) == [f"r{index}" for index in range(8)]
+
+
+async def test_a_context_that_has_the_protocols_five_methods_and_no_more_will_do(
+    tool: Any, calls: Any
+) -> None:
+    from amplifier_core import HookRegistry
+
+    class Minimal:
+        def __init__(self) -> None:
+            self.kept: list[dict[str, Any]] = []
+
+        async def add_message(self, message: dict[str, Any]) -> None:
+            self.kept.append(message)
+
+        async def get_messages_for_request(
+            self, token_budget: int | None = None, provider: Any | None = None
+        ) -> list[dict[str, Any]]:
+            return list(self.kept)
+
+        async def get_messages(self) -> list[dict[str, Any]]:
+            return list(self.kept)
+
+        async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+            self.kept = list(messages)
+
+        async def clear(self) -> None:
+            self.kept = []
+
+    context, provider = Minimal(), ProviderScripted({"turns": [calls("a"), {"text": "done"}]})
+    loop = LoopEvents({})
+    assert await loop.execute("hi", context, {"p": provider}, {"a": tool("a")}, HookRegistry()) == "done"
+    assert [message["role"] for message in context.kept] == ["user", "assistant", "tool", "assistant"]

@@ -97,6 +97,17 @@ async def test_an_injection_too_large_for_the_session_does_not_end_the_turn(agen
         assert "far too long" not in str(await a.messages())
 
 
+async def test_the_injection_budget_of_a_turn_is_fresh_in_each_turn(agent: Any) -> None:
+    async with agent([{"text": "one"}, {"text": "two"}]) as a:
+        for _ in range(2):
+            a.on("prompt:submit", inject("x" * 40), inject("x" * 40))
+        spent = []
+        for _ in range(2):
+            await a.ask()
+            spent.append(a.session.coordinator._current_turn_injections)
+        assert spent[0] == spent[1] > 0
+
+
 async def test_an_injection_is_not_carried_over_into_the_next_turn(agent: Any, tool: Any, calls: Any) -> None:
     async with agent([{"text": "one"}, {"text": "two"}]) as a:
         a.on("provider:response", ephemeral("too late"))

@@ -223,9 +223,7 @@ def test_options_lie_over_the_plans_own_toolgate_section(plan: Any) -> None:
 
 def test_a_foreign_loop_gets_no_toolgate_section_but_a_notice(plan: Any) -> None:
     offers = offers_of([point(name, "d") for name in ("loop-other", "context-simple", "provider-scripted")])
-    laid = with_bus(
-        plan("session: {orchestrator: loop-other}" + PROVIDERS, offers), offers, redis="redis://x"
-    )
+    laid = with_bus(plan("session: {orchestrator: loop-other}" + PROVIDERS, offers), redis="redis://x")
     assert laid.orchestrator["config"] == {}
     assert "nothing rules on its calls" in laid.notices[-1]
 

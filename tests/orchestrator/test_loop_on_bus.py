@@ -1,0 +1,84 @@
+"""loop-events with schedulers on a real server: cancelled sessions, and a plain loop that costs nothing."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from redis import Redis
+
+pytestmark = pytest.mark.acceptance
+
+
+def connections(url: str) -> int:
+    """How many clients the server has, this one aside."""
+    client = Redis.from_url(url)
+    try:
+        return len(client.client_list()) - 1
+    finally:
+        client.close()
+
+
+def asked(url: str, namespace: str) -> bool:
+    """Whether a question lies in the inbox of the scheduler `silent`."""
+    client = Redis.from_url(url)
+    try:
+        return any(True for _ in client.scan_iter(f"tg:{{{namespace}:*}}:in:silent"))
+    finally:
+        client.close()
+
+
+async def test_sessions_cancelled_while_they_wait_for_verdicts_leave_nothing_behind(
+    agent: Any, tool: Any, calls: Any, server_url: str, namespace: str, wait_until: Any
+) -> None:
+    bus = {"redis": server_url, "required": ["silent"], "patience_ms": 60_000}
+    before, tasks = connections(server_url), asyncio.all_tasks()
+    for number in range(20):
+        own = {**bus, "namespace": f"{namespace}-{number}"}
+        async with agent([calls("a")], tools=[tool("a")], config={"toolgate": own}) as a:
+            turn = asyncio.ensure_future(a.ask())
+            await wait_until(partial(asked, server_url, own["namespace"]))
+            turn.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await turn
+        assert a.tools["a"].calls == []
+        assert a.told("execution:end")[0]["status"] == "cancelled"
+    await wait_until(lambda: connections(server_url) == before)
+    assert {task for task in asyncio.all_tasks() - tasks if not task.done()} == set()
+
+
+async def test_an_immediate_cancellation_ends_the_waiting_for_verdicts(
+    agent: Any, tool: Any, calls: Any, server_url: str, namespace: str, wait_until: Any
+) -> None:
+    bus = {"redis": server_url, "namespace": namespace, "required": ["silent"], "patience_ms": 60_000}
+    async with agent([calls("a")], tools=[tool("a")], config={"toolgate": bus}) as a:
+        turn = asyncio.ensure_future(a.ask())
+        await wait_until(lambda: asked(server_url, namespace))
+        await a.session.coordinator.request_cancel(immediate=True)
+        assert await asyncio.wait_for(turn, 1) == ""
+        assert ["not completed" in result for result in await a.results()] == [True]
+
+
+async def test_a_required_scheduler_that_is_silent_denies_and_the_turn_goes_on(
+    agent: Any, tool: Any, calls: Any, server_url: str, namespace: str
+) -> None:
+    bus = {"redis": server_url, "namespace": namespace, "required": ["silent"], "patience_ms": 50}
+    async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")], config={"toolgate": bus}) as a:
+        assert await a.ask() == "ok"
+        assert a.tools["a"].calls == []
+        assert a.told("policy:violation")[0]["decision"]["why"] == "silent"
+        assert a.told("policy:violation")[0]["decision"]["silent"] == ["silent"]
+
+
+async def test_with_nobody_on_the_bus_a_hundred_calls_send_it_no_question(
+    agent: Any, tool: Any, calls: Any, server_url: str, namespace: str
+) -> None:
+    bus = {"redis": server_url, "namespace": namespace}
+    turns = [*[calls("a", "a", "a", "a")] * 25, {"text": "ok"}]
+    async with agent(turns, tools=[tool("a")], config={"toolgate": bus}) as a:
+        client = Redis.from_url(server_url)
+        wrote = client.info("commandstats").get("cmdstat_xadd", {"calls": 0})["calls"]
+        assert await a.ask() == "ok"
+        assert len(a.tools["a"].calls) == 100
+        assert client.info("commandstats").get("cmdstat_xadd", {"calls": 0})["calls"] == wrote
+        client.close()
