@@ -18,6 +18,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
 
 __all__ = [
+    "CONTINUE_BODY",
     "ID_BYTES",
     "MAX_DEPTH",
     "MAX_ENTRIES",
@@ -67,7 +68,8 @@ _CONTINUE: Final = {"action": "continue"}
 _pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack
 PLAIN_CONTINUE: Final = Continue()
 """The one object that a `continue` without words is decoded to."""
-_CONTINUE_BODY: Final = _pack(_CONTINUE)
+CONTINUE_BODY: Final = _pack(_CONTINUE)
+"""Its bytes."""
 
 
 class Item(NamedTuple):
@@ -108,7 +110,7 @@ def question_body(fields: Mapping[str, Any]) -> bytes:
 def verdict_body(answer: Verdict | Failed) -> bytes:
     """The body of a verdict: its fields, without those that are None."""
     if type(answer) is Continue and answer.reason is None and answer.priority is None:
-        return _CONTINUE_BODY
+        return CONTINUE_BODY
     return pack(answer.model_dump(exclude_none=True))
 
 
@@ -180,34 +182,38 @@ def items(raw: bytes) -> list[Item | CodecError]:
     Raises CodecError when the frame as a whole cannot be read.
     """
     unpacked = unpack(raw, MAX_FRAME)
-    if not isinstance(unpacked, list) or len(unpacked) > MAX_ITEMS:
+    if type(unpacked) is not list or len(unpacked) > MAX_ITEMS:
         raise CodecError("malformed", f"a frame is an array of at most {MAX_ITEMS} items")
-    return [_item(one) for one in unpacked]
+    return [
+        Item(one[1], one[2], one[3], one[4]) if type(one) is list and _is_item(one) else _fault(one)
+        for one in unpacked
+    ]
 
 
-def _item(value: Any) -> Item | CodecError:
-    if not isinstance(value, list) or not value or type(value[0]) is not int:
-        return CodecError("malformed", "an item is an array that begins with its version")
-    if value[0] != VERSION:
-        return CodecError("version", f"version {value[0]}; this side speaks {VERSION}")
-    if len(value) != 5:
-        return CodecError("malformed", f"an item has 5 fields, not {len(value)}")
-    _, id_, phase, body, mac = value
-    well_formed = (
-        isinstance(id_, bytes)
-        and len(id_) == ID_BYTES
-        and phase in (0, 1)
-        and isinstance(body, bytes)
-        and (mac is None or isinstance(mac, bytes))
-    )
+def _is_item(one: list[Any]) -> bool:
     return (
-        Item(id_, phase, body, mac) if well_formed else CodecError("malformed", "a field has the wrong type")
+        len(one) == 5
+        and one[0] == VERSION
+        and type(one[1]) is bytes
+        and len(one[1]) == ID_BYTES
+        and type(one[2]) is int
+        and 0 <= one[2] <= 1
+        and type(one[3]) is bytes
+        and (one[4] is None or type(one[4]) is bytes)
     )
+
+
+def _fault(one: Any) -> CodecError:
+    if not isinstance(one, list) or not one or type(one[0]) is not int:
+        return CodecError("malformed", "an item is an array that begins with its version")
+    if one[0] != VERSION:
+        return CodecError("version", f"version {one[0]}; this side speaks {VERSION}")
+    return CodecError("malformed", "an item is [version, id, phase, body, signature or nil]")
 
 
 def verdict(body: bytes) -> Continue | Deny | Modify | AskUser | Hold | Failed:
     """A verdict from its body; raises CodecError."""
-    if body == _CONTINUE_BODY:
+    if body == CONTINUE_BODY:
         return PLAIN_CONTINUE
     fields = unpack(body, MAX_VERDICT)
     if not isinstance(fields, dict) or not within_bounds(fields):

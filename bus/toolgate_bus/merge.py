@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from toolgate_bus.events import Heard
 
-__all__ = ["Merged", "counts", "merge", "rank"]
+__all__ = ["NOTHING", "Merged", "counts", "merge", "rank"]
 
 _RESTRICTIVE: Final = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
 
@@ -29,7 +29,8 @@ class Merged:
     """Who wants a person asked, the highest priority first."""
 
 
-_NOTHING: Final = Merged("continue")
+NOTHING: Final = Merged("continue")
+"""What verdicts come to when all of them say continue."""
 
 
 def rank(heard: Heard) -> tuple[int, str, bytes]:
@@ -53,7 +54,7 @@ def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
         if other is None or _order(one) < _order(other):
             standing[one.scheduler] = one
     if not standing:
-        return _NOTHING
+        return NOTHING
     ranked = sorted(standing.values(), key=rank)
     denies = tuple(one for one in ranked if one.verdict.action == "deny")
     asks = tuple(one for one in ranked if one.verdict.action == "ask_user")

@@ -30,6 +30,8 @@ from toolgate_bus.verdict_reader import VerdictReader
 
 __all__ = ["RedisOrchestratorBus"]
 
+EARLY: Final = 32
+"""So many questions do not wait for the end of the tick: both sides can work at once."""
 FRAME_BYTES: Final = 64 * 1024
 FACT_DELAY: Final = 0.005
 """Seconds that facts may wait for company: they are off every decision's path."""
@@ -58,7 +60,7 @@ class RedisOrchestratorBus:
         self._replies: deque[Waiting] = deque()
         self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
         self._facts: deque[Callable[[], bytes]] = deque()
-        self._flushing = False
+        self._waiting = 0
         self._fact_timer: asyncio.TimerHandle | None = None
         self._view = RosterView()
         self._view_at = 0.0
@@ -123,9 +125,11 @@ class RedisOrchestratorBus:
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
         self._asks.setdefault((scheduler, event), []).append((decision, item))
-        if not self._flushing:
-            self._flushing = True
+        self._waiting += 1
+        if self._waiting == 1:
             self._loop.call_soon(self._flush)
+        elif self._waiting % EARLY == 0:
+            self._flush()
 
     def fact(self, make: Callable[[], bytes]) -> None:
         """Queue one fact; `make` gives its bytes, and is called off the decision's path."""
@@ -139,7 +143,9 @@ class RedisOrchestratorBus:
     # ------------------------------------------------------------------ writing
 
     def _flush(self) -> None:
-        self._flushing = False
+        self._waiting = 0
+        if not self._asks:
+            return
         asks, self._asks = self._asks, {}
         writer = self._writer
         if writer is None:

@@ -17,8 +17,8 @@ Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify val
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from toolgate_bus.events import Heard, Hold
-from toolgate_bus.merge import Merged, merge
+from toolgate_bus.events import Continue, Heard, Hold
+from toolgate_bus.merge import NOTHING, Merged, merge
 
 __all__ = ["Closed", "Round"]
 
@@ -68,6 +68,7 @@ class Round:
         "_modifies",
         "_open",
         "_patience_ends",
+        "_plain",
         "_required",
         "_state",
         "_troubled",
@@ -98,6 +99,7 @@ class Round:
         self._closed = False
         self._troubled = False
         self._was_held = False
+        self._plain = True
         for name in patient:
             if name in self._state:
                 self._holds[name] = _Holding(now, now + max_hold)
@@ -122,8 +124,16 @@ class Round:
 
     def receive(self, heard: Heard, now: float) -> bool:
         """Take one verdict that came at `now`; False when it is late and changes nothing."""
-        self.tick(now)
         name = heard.scheduler
+        state = self._state.get(name)
+        if type(heard.verdict) is Continue and state == "waiting" and self._undisturbed(now):
+            # Nearly every verdict: nothing below could make of it anything else.
+            self._heard.append(heard)
+            self._state[name] = "answered"
+            self._open -= 1
+            return True
+        self._plain = False
+        self.tick(now)
         state = self._state.get(name)
         if self._closed or state in ("silent", "expired"):
             return False
@@ -175,10 +185,10 @@ class Round:
         """End the round and say how; whatever comes later is late."""
         self.tick(now)
         self._closed = True
-        merged = merge(self._heard, modifies=self._modifies)
         heard = tuple(self._heard)
-        if not self._open and not self._failed and not self._troubled:
-            return Closed(merged, (), (), (), (), heard, (), self._was_held)
+        if self._plain and not self._open and not self._troubled:
+            return Closed(NOTHING, (), (), (), (), heard)
+        merged = merge(heard, modifies=self._modifies)
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)
@@ -194,6 +204,9 @@ class Round:
             held=held,
             was_held=self._was_held,
         )
+
+    def _undisturbed(self, now: float) -> bool:
+        return now < self._patience_ends and not (self._holds or self._failed or self._closed)
 
     def _object(self, heard: Heard) -> None:
         if heard.verdict.action == "deny" and not (heard.shadow or heard.late or heard.problem):

@@ -171,14 +171,15 @@ class VerdictReader:
 
     async def rewind(self) -> None:
         """Find streams that were deleted and made anew with lower ids than those we read."""
-        streams = [stream for stream, last in self._last.items() if last != FIRST_ID]
-        if not streams:
+        # What we had read before we asked: by the time of the reply we may have read on.
+        read = {stream: last for stream, last in self._last.items() if last != FIRST_ID}
+        if not read:
             return
         newest = await self._commands.pipeline(
-            [("XREVRANGE", stream, "+", "-", "COUNT", 1) for stream in streams]
+            [("XREVRANGE", stream, "+", "-", "COUNT", 1) for stream in read]
         )
-        for stream, entries in zip(streams, newest, strict=True):
-            if isinstance(entries, list) and entries and _older(entries[0][0], self._last[stream]):
+        for (stream, last), entries in zip(read.items(), newest, strict=True):
+            if isinstance(entries, list) and entries and _older(entries[0][0], last):
                 self._last[stream] = FIRST_ID
                 metrics.count(metrics.RECREATED, "verdicts")
 

@@ -42,7 +42,7 @@ class Asking:
         on_late: Callable[[Call, Heard], None],
     ) -> None:
         self._config, self._client, self._on_late = config, client, on_late
-        self._table = client.table if client is not None else Table(asyncio.get_running_loop())
+        self.table = client.table if client is not None else Table(asyncio.get_running_loop())
         self._required = frozenset(config.required)
         self.keyring: Keyring | None = keyring
         self.orchestrator = client.bus.orchestrator if client is not None else ""
@@ -70,7 +70,7 @@ class Asking:
         )
         question = Question(self, call, plan, phase, round_, asked, loop.create_future(), now)
         fields = question_fields(call, phase, patience)
-        self._table.open[question.key] = question
+        self.table.open[question.key] = question
         if asked:
             self._publish(fields, question)
         hooks = loop.create_task(self._consult(local, call, fields, question)) if local is not None else None
@@ -78,8 +78,8 @@ class Asking:
         try:
             await question.future
         finally:
-            closed = question.end(time.monotonic())
-            del self._table.open[question.key]
+            closed = question.closed or question.end(time.monotonic())
+            del self.table.open[question.key]
             if hooks is not None:
                 hooks.cancel()
             if asked:
@@ -133,10 +133,6 @@ class Asking:
     def late(self, call: Call, heard: Heard) -> None:
         """A genuine verdict came after the end."""
         self._on_late(call, heard)
-
-    def again_at(self, key: tuple[bytes, int], when: float) -> None:
-        """Call `tick` of this question at or after `when`."""
-        self._table.deadlines.at(when, key)
 
     # ------------------------------------------------------------------ the bus
 

@@ -10,7 +10,6 @@ they never raise. For loops of Amplifier and any other asyncio program: no ampli
 """
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,6 +27,7 @@ from toolgate_orchestrator.asking import IN_PROCESS, Asking, LocalScheduler
 from toolgate_orchestrator.client import Client, acquire, release
 from toolgate_orchestrator.conclusion import Conclusion
 from toolgate_orchestrator.config import ToolgateConfig, parse
+from toolgate_orchestrator.ids import decision_id
 from toolgate_orchestrator.modifies import Tools
 from toolgate_orchestrator.plans import Plan, Plans
 from toolgate_orchestrator.redact import Redactor
@@ -163,7 +163,7 @@ class Gate:
             "parallel_group_id": parallel_group_id,
         }
         call = Call(
-            id=secrets.token_bytes(16),
+            id=decision_id(),
             tool_name=name,
             tool_input=dict(tool_input),
             tools=available_tools,

@@ -27,6 +27,7 @@ class Plan:
     required: Mapping[str, bool]
     """Who is waited for, and whether its silence denies."""
     priorities: Mapping[str, int]
+    """What a verdict without a priority of its own counts with: the announced one, capped."""
     shadows: frozenset[str]
 
     NOBODY: ClassVar["Plan"]
@@ -51,6 +52,7 @@ class Plans:
     def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
         self._required = frozenset(config.required)
         self._shadow = frozenset(config.shadow)
+        self._limits = config.schedulers
         self._keyring = keyring
         self._plans: dict[str, Plan] = {}
         self._version = -1
@@ -78,9 +80,17 @@ class Plans:
             required={
                 name: name in self._required for name in sorted((names - shadows) | (waited & self._required))
             },
-            priorities={name: announced[name].priority for name in names if name in announced},
+            priorities={name: self._capped(announced[name]) for name in names if name in announced},
             shadows=frozenset(shadows),
         )
+
+    def _capped(self, one: Announced) -> int:
+        limits = self._limits.get(one.name)
+        if limits is None or limits.max_priority is None:
+            return one.priority
+        if one.priority > limits.max_priority:
+            metrics.count(metrics.PRIORITY_CAPPED, one.name)
+        return min(one.priority, limits.max_priority)
 
     def _trusted(self, name: str) -> bool:
         """Whether its verdicts could be believed: with keys set, only with a key of its own."""

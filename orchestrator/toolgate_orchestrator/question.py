@@ -7,7 +7,7 @@ verdict is found here, before the round hears it: signature, shape, priority cap
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.errors import CodecError
@@ -17,6 +17,9 @@ from toolgate_bus.signing import Keyring, digest
 
 from toolgate_orchestrator.plans import Plan
 from toolgate_orchestrator.ruling import Call
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.table import Table
 
 __all__ = ["Judge", "Question"]
 
@@ -29,6 +32,7 @@ class Judge(Protocol):
     caps: Mapping[str, int]
     keyring: Keyring | None
     orchestrator: str
+    table: "Table"
 
     def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
         """What is wrong with a scheduler's modify, or None."""
@@ -36,15 +40,11 @@ class Judge(Protocol):
     def late(self, call: Call, heard: Heard) -> None:
         """A genuine verdict came after the end."""
 
-    def again_at(self, key: tuple[bytes, int], when: float) -> None:
-        """Call `tick` of this question at or after `when`."""
-
 
 class Question:
     """A question that waits for verdicts in one phase."""
 
     __slots__ = (
-        "_deadline",
         "_judge",
         "_plan",
         "_round",
@@ -52,6 +52,7 @@ class Question:
         "asked",
         "call",
         "closed",
+        "deadline",
         "digest",
         "future",
         "key",
@@ -76,7 +77,8 @@ class Question:
         self.digest = b""
         self.outages = 0
         self.closed: Closed | None = None
-        self._deadline: float | None = None
+        self.deadline: float | None = None
+        """When `tick` must be called if nothing comes; None when it need not be."""
 
     @property
     def shadowed(self) -> bool:
@@ -87,8 +89,16 @@ class Question:
 
     def take(self, scheduler: str, item: codec.Item, now: float) -> None:
         """One verdict off the bus; anything wrong with it is counted and dropped."""
-        heard = self._read(scheduler, item, now)
-        if heard is not None and not self.receive(heard, now):
+        judge, plan = self._judge, self._plan
+        if item.body == codec.CONTINUE_BODY and judge.keyring is None and scheduler not in plan.shadows:
+            # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
+            priority = plan.priorities.get(scheduler, 0)
+            heard = Heard(scheduler, codec.PLAIN_CONTINUE, priority, self.phase, now - self._started)
+        elif (read := self._read(scheduler, item, now)) is not None:
+            heard = read
+        else:
+            return
+        if not self.receive(heard, now):
             self._late(heard)
 
     def take_late(self, scheduler: str, item: codec.Item, now: float) -> bool:
@@ -110,9 +120,7 @@ class Question:
     def judged(self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float) -> Heard:
         """A verdict with the priority it counts with, and what is wrong with it."""
         judge, plan = self._judge, self._plan
-        priority = verdict.priority
-        if priority is None:
-            priority = plan.priorities.get(scheduler, 0)
+        priority = verdict.priority if verdict.priority is not None else plan.priorities.get(scheduler, 0)
         cap = judge.caps.get(scheduler)
         capped = cap is not None and priority > cap
         if capped and cap is not None:
@@ -158,7 +166,6 @@ class Question:
     def tick(self) -> None:
         """Let time pass."""
         now = time.monotonic()
-        self._deadline = None
         self._round.tick(now)
         self.end_if_over(now)
 
@@ -169,15 +176,15 @@ class Question:
         if self._round.over:
             self.end(now)
             return
-        deadline = self._round.deadline
-        if deadline is not None and deadline != self._deadline:
-            self._deadline = deadline
-            self._judge.again_at(self.key, deadline)
+        self.deadline = self._round.deadline
+        if self.deadline is not None:
+            self._judge.table.look_at(self.deadline)
 
     def end(self, now: float) -> Closed:
         """Close the round now."""
         if self.closed is None:
             self.closed = self._round.close(now)
+            self.deadline = None
             if not self.future.done():
                 self.future.set_result(self.closed)
         return self.closed

@@ -22,6 +22,7 @@ __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
 
 _MARK: Final = "⟦toolgate:"
 _MARK_BYTES: Final = _MARK.encode()
+_STRINGS: Final = frozenset((str,))
 _DEPTH: Final = codec.MAX_DEPTH - 4
 _LARGEST: Final = 2**63
 _ROOM: Final = codec.MAX_QUESTION // 2
@@ -54,7 +55,7 @@ class Redactor:
     def outgoing(self, tool_input: Mapping[str, Any]) -> Outgoing:
         """The arguments as they may leave; the original is not changed."""
         if not self._fields and not self._patterns and self._plainly_fits(tool_input):
-            return Outgoing(dict(tool_input))
+            return Outgoing(tool_input if type(tool_input) is dict else dict(tool_input))
         out = Outgoing({})
         out.value = {
             key: self._value(key, value, out, 1) for key, value in tool_input.items() if isinstance(key, str)
@@ -71,8 +72,8 @@ class Redactor:
         return (
             len(packed) <= min(self._max_chars, codec.MAX_NODES // 2)
             and _MARK_BYTES not in packed
+            and _STRINGS.issuperset(map(type, tool_input))
             and codec.within_bounds(tool_input, _DEPTH)
-            and all(type(key) is str for key in tool_input)
         )
 
     def text(self, text: str | None, out: Outgoing) -> str | None:

@@ -1,34 +1,50 @@
 """The questions of one process: the open ones by id, and those that ended a moment ago.
 
-A verdict finds its question here; a deadline does, too. What ended with somebody unheard is kept for
-its late verdicts; of what ended complete only the id is known, to tell a repeated verdict from one
-that nobody asked for.
+A verdict finds its question here. One timer serves all open questions: it is set for the nearest
+deadline, and looks again when it fires; a question that ends before costs it nothing.
+What ended with somebody unheard is kept for its late verdicts; of what ended complete only the id is
+known, to tell a repeated verdict from one that nobody asked for.
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from typing import Final
 
-from toolgate_orchestrator.deadlines import Deadlines, Key
 from toolgate_orchestrator.question import Question
 
-__all__ = ["Table"]
+__all__ = ["Key", "Table"]
+
+Key = tuple[bytes, int]
+"""Decision id, and 0 for the select or 1 for the verify phase."""
 
 REMEMBERED: Final = 1024
 KNOWN: Final = 8192
+_NEVER: Final = float("inf")
 
 
 class Table:
     """Open and recent questions."""
 
-    __slots__ = ("_ids", "_older_ids", "_unheard", "deadlines", "open")
+    __slots__ = ("_armed", "_ids", "_loop", "_older_ids", "_timer", "_unheard", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: dict[Key, Question] = {}
-        self.deadlines = Deadlines(loop, self._due)
+        self._loop = loop
+        self._armed = _NEVER
+        self._timer: asyncio.TimerHandle | None = None
         self._unheard: OrderedDict[Key, Question] = OrderedDict()
         self._ids: set[Key] = set()
         self._older_ids: set[Key] = set()
+
+    def look_at(self, deadline: float) -> None:
+        """Tick the open questions whose time has come, at this deadline (`time.monotonic`) at the latest."""
+        if deadline < self._armed:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._armed = deadline
+            # Not call_at: uvloop's own clock has a resolution of a millisecond.
+            self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._look)
 
     def ended(self, question: Question, *, complete: bool) -> None:
         """A question was closed; `complete` if everyone asked has answered."""
@@ -50,11 +66,16 @@ class Table:
 
     def close(self) -> None:
         """Forget everything."""
-        self.deadlines.close()
+        if self._timer is not None:
+            self._timer.cancel()
         self.open.clear()
         self._unheard.clear()
 
-    def _due(self, key: Key) -> None:
-        question = self.open.get(key)
-        if question is not None:
-            question.tick()
+    def _look(self) -> None:
+        self._timer, self._armed = None, _NEVER
+        now = time.monotonic()
+        for question in [one for one in self.open.values() if one.deadline is not None]:
+            if question.deadline is not None and question.deadline <= now:
+                question.tick()  # which looks at its next deadline itself
+            elif question.deadline is not None:
+                self.look_at(question.deadline)
