@@ -40,15 +40,17 @@ class Ears:
 
     def verdicts(self) -> list[tuple[str, str, str | None]]:
         """Every readable verdict, in the order heard: scheduler, decision id, reason."""
-        found = []
+        found: list[tuple[str, str, str | None]] = []
         for scheduler, raw in self.frames:
             try:
                 items = codec.items(raw)
             except codec.CodecError:
                 continue
-            for item in items:
-                if isinstance(item, codec.Item):
-                    found.append((scheduler, item.id.hex(), codec.verdict(item.body).reason))
+            found += [
+                (scheduler, item.id.hex(), codec.verdict(item.body).reason)
+                for item in items
+                if isinstance(item, codec.Item)
+            ]
         return found
 
 
