@@ -1,6 +1,6 @@
 """One recorded run being played: which message the LLM says next, what a tool returns. No I/O.
 
-The provider asks `say`, the tools ask `serve`, the loop's `tool:pre` hook tells `starting`; the
+The provider asks `say`, the tools ask `serve`, the loop's `tool:selected` tells `starting`; the
 session says which turn begins. What happened to each call is kept as a `Trace`. A tool knows only
 its input, so a call is recognised by what `starting` told about it, else by tool and arguments,
 else by order: sequential and parallel loops both come out right.

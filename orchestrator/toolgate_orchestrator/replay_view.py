@@ -13,6 +13,7 @@ __all__ = ["view"]
 
 MAX_VIOLATIONS = 20
 MAX_WORDS = 1_000
+MAX_NAME = 48
 
 
 def view(report: Report) -> RenderableType:
@@ -30,12 +31,10 @@ def _table(title: str, columns: Iterable[str]) -> Table:
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
     )
     for at, column in enumerate(columns):
-        table.add_column(
-            column,
-            justify="right" if at else "left",
-            no_wrap=True,
-            min_width=max(len(column), 5) if at else 8,
-        )
+        if at:
+            table.add_column(column, justify="right", no_wrap=True, min_width=max(len(column), 5))
+        else:
+            table.add_column(column, no_wrap=True, min_width=10, max_width=MAX_NAME)
     return table
 
 

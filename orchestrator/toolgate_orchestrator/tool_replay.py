@@ -50,11 +50,12 @@ async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
     playback = playback_of(coordinator, parsed)
 
     async def starting(event: str, data: dict[str, Any]) -> HookResult:
-        tool, arguments = data.get("tool_name") or data.get("tool"), data.get("tool_input")
+        tool, arguments = data.get("tool"), data.get("tool_input")
         if isinstance(tool, str) and isinstance(arguments, dict):
             playback.starting(str(data.get("tool_call_id")), tool, arguments)
         return HookResult(action="continue")
 
-    coordinator.hooks.register("tool:pre", starting, name="tool-replay")
+    # Not tool:pre: a loop may take a hook's copy of the arguments there for a change of them.
+    coordinator.hooks.register("tool:selected", starting, name="tool-replay")
     for name in dict.fromkeys((*playback.recording.tools, *parsed.also)):
         await coordinator.mount("tools", ReplayTool(name, playback), name=name)

@@ -240,11 +240,21 @@ def test_a_scheduler_that_answers_too_late_is_counted_as_late(replay: Replay, tm
     report = replay(OWN, "--with", "slow_rules:slow", "--patience-ms", 100, "--limit", 2, cwd=tmp_path)
     calls = report["totals"]["calls"]
     assert calls == 4
-    assert report["totals"]["late"] == report["totals"]["vetoed"] == calls
+    assert report["totals"]["vetoed"] == calls
     assert {call["why"] for call in report["calls"]} == {"silent"}
     (slow,) = report["by_scheduler"]
-    assert (slow["scheduler"], slow["late"], slow["silent"]) == ("slow", calls, 0)
+    assert slow["scheduler"] == "slow"
+    # A worker that gets to a question after its time may drop it: then it is silent, not late.
+    assert slow["late"] >= 1
+    assert slow["late"] + slow["silent"] == calls
     assert slow["median_ms"] > 100
+
+
+def test_signed_verdicts_rule_too(replay: Replay, tmp_path: Path) -> None:
+    keys = written(tmp_path / "keys.yaml", {"policy": "5ec7e7" * 11})
+    config = written(tmp_path / "policy.yaml", {"default": "deny"})
+    report = replay(OWN, "--with", f"policy={config}", "--keys", keys, "--limit", 1)
+    assert [call["why"] for call in report["calls"]] == ["denied"]
 
 
 def test_one_scheduler_twice_is_two_schedulers(replay: Replay, tmp_path: Path) -> None:

@@ -259,3 +259,18 @@ def test_targets_are_what_configs_name_anywhere(tmp_path: Path) -> None:
 def test_a_with_option_that_names_nothing_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match="--with"):
         specs_of([option])
+
+
+async def test_arguments_too_deep_large_or_odd_for_any_wire_run_exactly_as_recorded(
+    options: ReplayOptions,
+) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(80):
+        deep = {"deeper": deep}
+    odd = [{"n": 2**70}, {"n": -(2**63)}, {"n": 1e308}, deep, {"s": "x" * 300_000}, {"": 1}, {"tool": "y"}]
+    calls = [{"id": "c", "function": {"name": "x", "arguments": arguments}} for arguments in odd]
+    traj = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": calls}]
+    run = read_run(1, "", RecordedRun.model_validate({"traj": traj}).traj)
+    replayed = await replay_run(Recording("", (run,)), run, options)
+    assert replayed.faults == ()
+    assert [one.ran_arguments for one in replayed.calls] == odd
