@@ -111,11 +111,15 @@ def _ask(result: HookResult, question: ToolSelecting) -> AskUser:
     return AskUser(
         prompt=result.approval_prompt or f"Allow the tool {question.tool_name!r}?",
         options=options or ("Allow", "Deny"),
-        timeout_s=min(max(result.approval_timeout, 0.001), _LONGEST_S),
+        timeout_s=_seconds(result.approval_timeout),
         default=result.approval_default,
         reason=result.reason,
         priority=_priority(result.data),
     )
+
+
+def _seconds(timeout: float) -> float:
+    return min(max(timeout, 0.001), _LONGEST_S)
 
 
 def _priority(data: Any) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import anyio
 
-__all__ = ["Interruption", "despite_cancellation"]
+__all__ = ["Interruption", "being_cancelled", "despite_cancellation"]
 
 _LOOK_EVERY_S = 0.02
 _GRACE_S = 5.0
@@ -52,6 +52,12 @@ class Interruption:
             self._task.cancel("the session was cancelled immediately")
             return
         self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+
+
+def being_cancelled() -> bool:
+    """Whether somebody cancelled this task; false where a CancelledError came out of what it called."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def despite_cancellation(work: Coroutine[Any, Any, None]) -> None:

@@ -4,6 +4,7 @@
 what becomes of that is the loop's affair. It stores nothing in the context.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RES
 from pydantic import BaseModel
 
 from toolgate_orchestrator.consult import Hooks
+from toolgate_orchestrator.interruption import being_cancelled
 from toolgate_orchestrator.jsonable import jsonable
 from toolgate_orchestrator.messages import chat_request, text_of, tool_specs
 from toolgate_orchestrator.provider_choice import model_of
@@ -66,13 +68,21 @@ class Llm:
             messages = await self._messages()
         request = chat_request(self._hooks.injections.into(messages), tool_specs(tools))
         try:
-            response = await self.provider.complete(request, **self._options)
+            response = await self._complete(request)
             calls = self._calls_of(response)
         except Exception as error:
             await self._failed(error)
             raise LlmFailed(error) from error
         await self._answered(response, bool(calls))
         return response, calls
+
+    async def _complete(self, request: Any) -> Any:
+        try:
+            return await self.provider.complete(request, **self._options)
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            raise RuntimeError("the provider cancelled its own request") from None
 
     def _calls_of(self, response: Any) -> list[Any]:
         """The raw tool calls of a response: as the provider parses them, else as they lie in it."""

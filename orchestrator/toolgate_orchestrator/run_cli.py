@@ -25,6 +25,7 @@ from toolgate_bus.cli_options import (
 )
 from toolgate_bus.errors import ConfigError
 
+from toolgate_orchestrator.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.plan import Plan, read_plan, with_bus, with_provider
 from toolgate_orchestrator.run_report import RunReport
 from toolgate_orchestrator.terminal_approvals import terminal_approvals
@@ -85,7 +86,10 @@ def _run(plan: Plan, prompt: str) -> _Ended:
     for notice in plan.notices:
         err_console.print(Text(f"notice: {notice}", style="dim"), soft_wrap=True)
     with terminal_approvals(lambda text: err_console.print(Text(text, style="yellow"))) as approvals:
-        return run_async(lambda: _session(plan, prompt, approvals))
+        try:
+            return run_async(lambda: _session(plan, prompt, approvals))
+        finally:
+            let_kernel_threads_go()
 
 
 async def _session(plan: Plan, prompt: str, approvals: object) -> _Ended:

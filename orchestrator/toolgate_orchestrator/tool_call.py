@@ -19,6 +19,7 @@ from amplifier_core import ToolResult
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 
 from toolgate_orchestrator.consult import Hooks
+from toolgate_orchestrator.interruption import being_cancelled
 from toolgate_orchestrator.jsonable import jsonable, same_json
 from toolgate_orchestrator.messages import Call
 from toolgate_orchestrator.tool_output import (
@@ -96,7 +97,7 @@ class ToolCalls:
         try:
             return as_tool_result(await _awaited(tool.execute(call.arguments)))
         except asyncio.CancelledError:
-            if _being_cancelled():
+            if being_cancelled():
                 raise
             raise _ToolFailed("CancelledError", "the tool cancelled itself") from None
         finally:
@@ -156,8 +157,3 @@ def _changed(call: Call, data: Mapping[str, Any]) -> Call:
 
 async def _awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

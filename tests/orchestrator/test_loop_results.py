@@ -220,6 +220,19 @@ async def test_bad_calls_never_crash_and_have_their_results(agent: Any, tool: An
         assert a.tools["a"].calls == [{}]
 
 
+async def test_a_provider_that_cancels_itself_has_failed(agent: Any) -> None:
+    class Suicidal:
+        name = "bad"
+
+        async def complete(self, request: Any, **kwargs: Any) -> ChatResponse:
+            raise asyncio.CancelledError
+
+    async with agent() as a:
+        await a.session.coordinator.mount("providers", Suicidal(), name="scripted")
+        assert "cancelled its own request" in await a.ask()
+        assert a.told("execution:end")[0]["status"] == "error"
+
+
 async def test_a_provider_whose_calls_cannot_be_parsed_has_failed(agent: Any) -> None:
     class Unparsable:
         name = "bad"
