@@ -34,6 +34,11 @@ class Breaker:
         if count == SILENCES:
             self._probed[name] = now
 
+    @property
+    def calm(self) -> bool:
+        """Whether nobody was silent lately: nobody is passed over."""
+        return not self._silences
+
     def passes_over(self, name: str) -> bool:
         """Whether nobody waits for it at present."""
         return bool(self._silences) and self._silences.get(name, 0) >= SILENCES

@@ -57,6 +57,7 @@ MAX_FRAME: Final = MAX_ITEMS * MAX_VERDICT
 """No frame may be longer; a sender closes a frame at 64 items or 64 KiB, whichever comes first."""
 
 ID_BYTES: Final = 16
+_STRINGS: Final = frozenset((str,))
 _CONTAINERS: Final = frozenset((dict, list))
 _PHASES: Final = ("select", "verify")
 
@@ -154,7 +155,7 @@ def unpack(raw: bytes, limit: int = MAX_QUESTION) -> Any:
 
 
 def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
-    """Whether a decoded value is no deeper and no larger than allowed; never recurses."""
+    """Whether a value is no deeper and no larger than allowed, its keys all strings; never recurses."""
     level = [value]
     seen = 0
     while level:
@@ -166,6 +167,8 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
             kind = type(node)
             if kind is dict:
                 seen += len(node)
+                if not _STRINGS.issuperset(map(type, node)):
+                    return False
                 deeper += [child for child in node.values() if type(child) in _CONTAINERS]
             elif kind is list:
                 seen += len(node)
@@ -216,7 +219,8 @@ def verdict(body: bytes) -> Continue | Deny | Modify | AskUser | Hold | Failed:
     if body == CONTINUE_BODY:
         return PLAIN_CONTINUE
     fields = unpack(body, MAX_VERDICT)
-    if not isinstance(fields, dict) or not within_bounds(fields):
+    # All but the arguments is bounded by the model: it has no place for anything nested.
+    if type(fields) is not dict or not within_bounds(fields.get("arguments")):
         raise CodecError("malformed", "a verdict is a map within the bounds")
     try:
         return _VERDICT.validate_python(fields)
@@ -227,7 +231,7 @@ def verdict(body: bytes) -> Continue | Deny | Modify | AskUser | Hold | Failed:
 def question(entry: Item) -> ToolSelecting:
     """A question from its item; raises CodecError."""
     fields = unpack(entry.body, MAX_QUESTION)
-    if not isinstance(fields, dict) or not within_bounds(fields):
+    if type(fields) is not dict or not within_bounds(fields.get("tool_input")):
         raise CodecError("malformed", "a question is a map within the bounds")
     if fields.get("phase") != _PHASES[entry.phase]:
         raise CodecError("malformed", "phase differs between item and body")

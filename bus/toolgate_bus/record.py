@@ -12,58 +12,83 @@ from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import Decision, Heard
 
-__all__ = ["decision_fact", "read_fact", "verdict_fields", "write_fact"]
+__all__ = ["decision_fact", "other_fact", "read_fact", "verdict_fields"]
 
 _NO_ID: Final = bytes(codec.ID_BYTES)
+_AGREED: Final[Mapping[str, Any]] = {
+    "reason": None,
+    "scheduler": None,
+    "final_tool": None,
+    "final_input": None,
+    "agent_target": None,
+    "asked_user": False,
+    "silent": [],
+    "passed_over": [],
+}
+"""What the fact of a decision without anything to remark on leaves out."""
 
 
 def verdict_fields(heard: Heard) -> dict[str, Any]:
-    """One verdict as plain values."""
+    """One verdict as plain values; flags that are not set are left out."""
+    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _ = heard
     fields: dict[str, Any] = {
-        "scheduler": heard.scheduler,
-        "action": heard.verdict.action,
-        "phase": heard.phase,
-        "priority": heard.priority,
-        "seconds": heard.seconds,
+        "scheduler": scheduler,
+        "action": verdict.action,
+        "phase": phase,
+        "priority": priority,
+        "seconds": seconds,
     }
-    if heard.verdict is not codec.PLAIN_CONTINUE:
-        fields |= heard.verdict.model_dump(exclude_none=True, exclude={"priority"})
-    for flag in ("late", "shadow", "capped"):
-        if getattr(heard, flag):
-            fields[flag] = True
-    if heard.problem:
-        fields["problem"] = heard.problem
+    if verdict is codec.PLAIN_CONTINUE and not (late or shadow):
+        return fields
+    fields |= verdict.model_dump(exclude_none=True, exclude={"priority"})
+    fields |= {
+        flag: True for flag, is_set in (("late", late), ("shadow", shadow), ("capped", capped)) if is_set
+    }
+    if problem:
+        fields["problem"] = problem
     return fields
 
 
 def decision_fact(
-    decision: Decision, question: bytes, final_input: Any, reason: str | None
-) -> dict[str, Any]:
+    decision: Decision, question: bytes, final_input: Any, reason: str | None, seq: int, at: float
+) -> bytes:
     """A decision with every verdict. `question` is the body that was asked, byte for byte."""
-    return {
+    fields: dict[str, Any] = {
         "event": "decision",
+        "seq": seq,
+        "at": at,
         "id": decision.id,
         "question": question,
         "outcome": decision.outcome,
         "why": decision.why,
-        "reason": reason,
-        "scheduler": decision.scheduler,
-        "final_tool": decision.tool_name if decision.allowed else None,
-        "final_input": final_input,
-        "agent_target": decision.agent_target,
-        "asked_user": decision.asked_user,
         "verdicts": [verdict_fields(heard) for heard in decision.verdicts],
-        "silent": decision.silent,
-        "passed_over": decision.passed_over,
         "seconds": decision.seconds,
     }
+    if decision.why != "agreed":
+        fields |= {
+            "reason": reason,
+            "scheduler": decision.scheduler,
+            "final_tool": decision.tool_name if decision.allowed else None,
+            "final_input": final_input,
+            "agent_target": decision.agent_target,
+            "asked_user": decision.asked_user,
+            "silent": decision.silent,
+            "passed_over": decision.passed_over,
+        }
+    elif decision.passed_over:
+        fields["passed_over"] = decision.passed_over
+    return _item(fields)
 
 
-def write_fact(fields: Mapping[str, Any]) -> bytes:
-    """A fact as an item of a frame; one that cannot be written becomes a note of that."""
+def other_fact(fields: Mapping[str, Any], seq: int, at: float) -> bytes:
+    """Any other fact; it has an `event`."""
+    return _item({**fields, "seq": seq, "at": at})
+
+
+def _item(fields: Mapping[str, Any]) -> bytes:
     try:
         body = codec.pack(fields)
-    except CodecError as error:
+    except CodecError as error:  # a fact that cannot be written is still told of
         body = codec.pack({"event": "unwritable", "seq": fields.get("seq"), "why": str(error)})
     return codec.item(_NO_ID, 0, body)
 
@@ -78,11 +103,14 @@ def read_fact(item: codec.Item) -> dict[str, Any]:
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
     question = fields.pop("question", None)
-    if isinstance(question, bytes):
-        asked = codec.unpack(question)
-        if not isinstance(asked, dict):
-            raise CodecError("malformed", "the question of a decision is a map")
-        fields = {**asked, **fields}
-        if fields.get("final_tool") is not None and fields.get("final_input") is None:
-            fields["final_input"] = fields.get("tool_input")
+    if not isinstance(question, bytes):
+        return fields
+    asked = codec.unpack(question)
+    if not isinstance(asked, dict):
+        raise CodecError("malformed", "the question of a decision is a map")
+    fields = {**asked, **_AGREED, **fields}
+    if fields["outcome"] == "continue" and fields["final_tool"] is None:
+        fields["final_tool"] = fields["tool_name"]
+    if fields["final_tool"] is not None and fields["final_input"] is None:
+        fields["final_input"] = fields.get("tool_input")
     return fields

@@ -19,6 +19,7 @@ from toolgate_orchestrator.config import ToolgateConfig
 from toolgate_orchestrator.modifies import check_modify
 from toolgate_orchestrator.plans import Plan
 from toolgate_orchestrator.question import Question
+from toolgate_orchestrator.redact import Redactor
 from toolgate_orchestrator.ruling import Call, question_fields
 from toolgate_orchestrator.table import Table
 
@@ -39,9 +40,11 @@ class Asking:
         config: ToolgateConfig,
         client: Client | None,
         keyring: Keyring | None,
+        redactor: Redactor,
         on_late: Callable[[Call, Heard], None],
     ) -> None:
         self._config, self._client, self._on_late = config, client, on_late
+        self._redactor = redactor
         self.table = client.table if client is not None else Table(asyncio.get_running_loop())
         self._required = frozenset(config.required)
         self.keyring: Keyring | None = keyring
@@ -56,10 +59,13 @@ class Asking:
         self, call: Call, plan: Plan, local: LocalScheduler | None, phase: Phase, patience: float
     ) -> Closed:
         """Ask, wait until the round is over, and say how it ended."""
-        loop, now = asyncio.get_running_loop(), time.monotonic()
-        awaited, asked = self._whom(call, plan, now)
+        loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
+        asked: Sequence[str] = plan.names
+        awaited = plan.required
+        if client is None or not client.breaker.calm or not plan.everyone <= client.bus.reading:
+            awaited, asked = self._whom(call, plan, now)
         if local is not None:
-            awaited[IN_PROCESS] = False
+            awaited = {**awaited, IN_PROCESS: False}
         round_ = Round(
             awaited,
             patience=patience,
@@ -70,33 +76,36 @@ class Asking:
         )
         question = Question(self, call, plan, phase, round_, asked, loop.create_future(), now)
         fields = question_fields(call, phase, patience)
+        body, call.outgoing = self._redactor.question(fields, call.tool_input)
+        if phase == "select":
+            call.body = body
         self.table.open[question.key] = question
-        if asked:
-            self._publish(fields, question)
+        if asked and client is not None:
+            self._publish(client, body, question)
         hooks = loop.create_task(self._consult(local, call, fields, question)) if local is not None else None
         question.end_if_over(now)
         try:
-            await question.future
+            closed = await question.future
         finally:
             closed = question.closed or question.end(time.monotonic())
             del self.table.open[question.key]
             if hooks is not None:
                 hooks.cancel()
-            if asked:
-                self._settle(question, closed, fields)
-            call.heard.extend(closed.heard)
+            if asked and client is not None:
+                self._settle(client, question, closed)
+            call.heard += closed.heard
             if closed.silent:
                 call.silent.extend(name for name in closed.silent if name not in call.silent)
         return closed
 
-    def _whom(self, call: Call, plan: Plan, now: float) -> tuple[dict[str, bool], list[str]]:
+    def _whom(self, call: Call, plan: Plan, now: float) -> tuple[Mapping[str, bool], Sequence[str]]:
         """Who is waited for (and whether it is required), and who is asked.
 
         Asked, but not waited for: shadows, and the probes of those who are passed over. Neither: a
         scheduler whose verdicts cannot be read yet.
         """
         client = self._client
-        awaited: dict[str, bool] = dict(plan.required)
+        awaited = dict(plan.required)
         asked: list[str] = []
         if client is None:
             return awaited, asked
@@ -126,7 +135,7 @@ class Asking:
             tool_input=call.tool_input,
             tools=call.tools,
             limits=self._config.schedulers.get(scheduler),
-            placeholders=call.outgoing.placeholders,
+            placeholders=call.placeholders,
             agents=call.agents,
         )
 
@@ -136,16 +145,11 @@ class Asking:
 
     # ------------------------------------------------------------------ the bus
 
-    def _publish(self, fields: dict[str, Any], question: Question) -> None:
-        client, key = self._client, question.key
-        if client is None:
-            return
+    def _publish(self, client: Client, body: bytes, question: Question) -> None:
+        key = question.key
         question.outages = client.outages
-        body = codec.question_body(fields)
-        if question.phase == "select":
-            question.call.body = body
         if self.keyring is None:
-            item = codec.item(*key, body)
+            item = codec.item(key[0], key[1], body)
             for name in question.asked:
                 client.bus.ask(name, key[0], item)
             return
@@ -157,20 +161,17 @@ class Asking:
         mac = self.keyring.sign_question(self.orchestrator, name, body) if self.keyring is not None else None
         return codec.item(*key, body, mac)
 
-    def _settle(self, question: Question, closed: Closed, fields: dict[str, Any]) -> None:
+    def _settle(self, client: Client, question: Question, closed: Closed) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
-        client = self._client
-        if client is None:
-            return
-        client.ended(question, complete=not (closed.silent or closed.unfinished or question.shadowed))
+        client.table.ended(question, complete=not (closed.silent or closed.unfinished or question.shadowed))
         if closed.silent:
-            outage = question.outages != client.outages or not client.bus.connected
+            outage = question.outages != client.outages or not client.up
             for name in closed.silent:
                 if name not in self._required and name != IN_PROCESS:
                     self._excuse(client, name, closed, outage)
         for name in closed.held:
             if name != IN_PROCESS:
-                body = codec.question_body({"phase": fields["phase"]})
+                body = codec.pack({"phase": question.phase})
                 client.bus.ask(
                     name, question.key[0], self._signed(name, question.key, body), "tool:withdrawn"
                 )

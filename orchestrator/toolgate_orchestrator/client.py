@@ -37,6 +37,8 @@ class Client:
         self._back: asyncio.Event = asyncio.Event()
         self._down_since = time.monotonic()
         self._warned: set[str] = set()
+        self.up = False
+        """Whether the bus can be used right now."""
         self.outages = 0
         """How often the bus went away; a question that saw this change is excused from the breaker."""
         self.facts = 0
@@ -104,6 +106,7 @@ class Client:
 
     def connection(self, up: bool) -> None:
         """The bus came or went."""
+        self.up = up
         if up:
             self._back.set()
         else:
@@ -115,7 +118,7 @@ class Client:
 
     async def reachable(self, patience: float) -> bool:
         """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
-        if self.bus.connected:
+        if self.up:
             return True
         left = self._down_since + patience - time.monotonic()
         if left > 0:
@@ -123,17 +126,14 @@ class Client:
                 await asyncio.wait_for(self._back.wait(), left)
             except TimeoutError:
                 return False
-        return self.bus.connected
-
-    def ended(self, question: Question, *, complete: bool) -> None:
-        """Keep a closed question for a while, so that its late verdicts are known as such."""
-        self.table.ended(question, complete=complete)
+        return self.up
 
     def _hand(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
-        key = (item.id, item.phase)
+        key = item[:2]
         question = self.table.open.get(key)
         if question is not None:
-            self.breaker.answered(scheduler)
+            if not self.breaker.calm:
+                self.breaker.answered(scheduler)
             question.take(scheduler, item, now)
             return question
         question = self.table.recent(key)

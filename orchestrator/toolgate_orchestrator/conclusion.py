@@ -6,9 +6,10 @@ they left the process: redacted.
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from toolgate_bus import codec, metrics, record
+from toolgate_bus import metrics, record
 from toolgate_bus.events import Decision, Heard
 from toolgate_bus.merge import merge
 
@@ -40,8 +41,8 @@ class Conclusion:
         for heard in decision.verdicts:
             if heard.shadow and _disagrees(decision, heard):
                 metrics.count(metrics.SHADOW_DISAGREEMENTS, heard.scheduler)
-        if self.recording or decision.verdicts:
-            self.fact(lambda: self._decision(call, decision))
+        if decision.verdicts or self.recording:
+            self._keep(lambda seq, at: self._decision(call, decision, seq, at))
         for tell in self.subscribers:
             tell(decision)
         return decision
@@ -49,31 +50,34 @@ class Conclusion:
     def late(self, call: Call, heard: Heard) -> None:
         """A verdict that came after its decision: kept beside it."""
         told = heard._replace(late=not heard.shadow)
-        self.fact(lambda: {"event": "verdict", "id": call.id.hex(), **record.verdict_fields(told)})
+        fields = {"event": "verdict", "id": call.id.hex(), **record.verdict_fields(told)}
+        self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for tell in self.late_subscribers:
             tell(call.id.hex(), told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """Any other fact; its values are redacted as arguments are."""
         if self.recording:
-            out = self._redactor.outgoing(data)
-            self.fact(lambda: {**out.value, "event": event})
+            fields = {**self._redactor.outgoing(data).value, "event": event}
+            self._keep(lambda seq, at: record.other_fact(fields, seq, at))
 
-    def fact(self, make: Callable[[], dict[str, Any]]) -> None:
+    def _keep(self, make: Callable[[int, float], bytes]) -> None:
         """Queue a fact, with its place in this orchestrator's sequence."""
         client = self._client
         if client is not None:
             client.facts += 1
-            seq, at = client.facts, time.time()
-            client.bus.fact(lambda: record.write_fact({**make(), "seq": seq, "at": at}))
+            client.bus.fact(partial(make, client.facts, time.time()))
 
-    def _decision(self, call: Call, decision: Decision) -> dict[str, Any]:
+    def _decision(self, call: Call, decision: Decision, seq: int, at: float) -> bytes:
+        if call.outgoing is None:
+            call.body, call.outgoing = self._redactor.question(
+                question_fields(call, "select", 0), call.tool_input
+            )
         final = None
         if decision.outcome == "modify":
             final = self._redactor.outgoing(decision.tool_input).value
-        question = call.body or codec.pack(question_fields(call, "select", 0))
         reason = decision.reason and self._redactor.text(decision.reason, call.outgoing)
-        return record.decision_fact(decision, question, final, reason)
+        return record.decision_fact(decision, call.body, final, reason, seq, at)
 
 
 def _disagrees(decision: Decision, heard: Heard) -> bool:

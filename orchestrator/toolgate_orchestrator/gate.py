@@ -56,7 +56,7 @@ class Gate:
         self._redactor = Redactor(config.redact)
         self._conclusion = Conclusion(client, self._redactor)
         self._plans = Plans(config, keyring)
-        self._asking = Asking(config, client, keyring, self._conclusion.late)
+        self._asking = Asking(config, client, keyring, self._redactor, self._conclusion.late)
         self._patience = config.patience_ms / 1000
         if client is not None:
             client.bus.watch(config.required)
@@ -173,7 +173,6 @@ class Gate:
             labels=(name if name in available_tools else OTHER, who["agent"]),
             trace=dict(trace) if trace else {},
             started=time.monotonic(),
-            outgoing=self._redactor.outgoing(tool_input),
         )
         try:
             ruling = await self._rule(call, local, ask or self._ask)
@@ -184,7 +183,7 @@ class Gate:
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
         plan = self._plan(call.tool_name)
-        if not await self._bus_usable(plan):
+        if not (self._client is not None and self._client.up) and not await self._bus_usable(plan):
             if self._on_bus_down == "deny":
                 return Ruling(
                     "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
@@ -206,7 +205,7 @@ class Gate:
 
     async def _verify(self, call: Call, ruling: Ruling, local: LocalScheduler | None) -> Ruling:
         """A winning modify is a new call that nobody has judged: once more to all but its author."""
-        changed = call.changed(ruling, self._redactor.outgoing(ruling.tool_input or {}))
+        changed = call.changed(ruling)
         plan = self._plan(changed.tool_name).without(ruling.scheduler)
         if local is None and not plan.required:
             return ruling
@@ -221,7 +220,7 @@ class Gate:
         asker = min(ruling.asks, key=rank)
         answer: Answer = "no_approver"
         if ask is not None and isinstance(asker.verdict, AskUser):
-            final = call if ruling.winner is None else call.changed(ruling, call.outgoing)
+            final = call if ruling.winner is None else call.changed(ruling)
             fields = question_fields(final, "verify" if ruling.winner else "select", self._patience)
             fields["tool_input"] = final.tool_input
             answer = await ask(asker.verdict, ToolSelecting.model_construct(id=call.id.hex(), **fields))
@@ -239,7 +238,7 @@ class Gate:
         client = self._client
         if client is None:
             return self._on_bus_down == "continue" and not self.config.required
-        if client.bus.connected or await client.reachable(self._patience):
+        if await client.reachable(self._patience):
             return True
         for name in plan.names or self.config.required or ("unknown",):
             metrics.count(metrics.FAILED_OPEN, name, "bus_down")

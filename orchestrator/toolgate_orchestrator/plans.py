@@ -29,6 +29,8 @@ class Plan:
     priorities: Mapping[str, int]
     """What a verdict without a priority of its own counts with: the announced one, capped."""
     shadows: frozenset[str]
+    everyone: frozenset[str]
+    """The names as a set."""
 
     NOBODY: ClassVar["Plan"]
 
@@ -40,10 +42,11 @@ class Plan:
             self,
             names=tuple(one for one in self.names if one != name),
             required={one: required for one, required in self.required.items() if one != name},
+            everyone=self.everyone - {name},
         )
 
 
-Plan.NOBODY = Plan((), {}, {}, frozenset())
+Plan.NOBODY = Plan((), {}, {}, frozenset(), frozenset())
 
 
 class Plans:
@@ -82,6 +85,7 @@ class Plans:
             },
             priorities={name: self._capped(announced[name]) for name in names if name in announced},
             shadows=frozenset(shadows),
+            everyone=frozenset(names),
         )
 
     def _capped(self, one: Announced) -> int:

@@ -6,7 +6,7 @@ verdict is found here, before the round hears it: signature, shape, priority cap
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from toolgate_bus import codec, metrics
@@ -67,7 +67,7 @@ class Question:
         plan: Plan,
         phase: Phase,
         round_: Round,
-        asked: list[str],
+        asked: Sequence[str],
         future: asyncio.Future[Closed],
         started: float,
     ) -> None:

@@ -22,7 +22,6 @@ __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
 
 _MARK: Final = "⟦toolgate:"
 _MARK_BYTES: Final = _MARK.encode()
-_STRINGS: Final = frozenset((str,))
 _DEPTH: Final = codec.MAX_DEPTH - 4
 _LARGEST: Final = 2**63
 _ROOM: Final = codec.MAX_QUESTION // 2
@@ -51,11 +50,12 @@ class Redactor:
         self._fields = frozenset(name.casefold() for name in config.fields)
         self._patterns = [re.compile(pattern) for pattern in config.patterns]
         self._max_chars = config.max_chars
+        self._configured = bool(self._fields or self._patterns)
+        self._harmless = min(config.max_chars, codec.MAX_NODES // 2)
+        """Bytes of a question in which no string can be too long and no node one too many."""
 
     def outgoing(self, tool_input: Mapping[str, Any]) -> Outgoing:
         """The arguments as they may leave; the original is not changed."""
-        if not self._fields and not self._patterns and self._plainly_fits(tool_input):
-            return Outgoing(tool_input if type(tool_input) is dict else dict(tool_input))
         out = Outgoing({})
         out.value = {
             key: self._value(key, value, out, 1) for key, value in tool_input.items() if isinstance(key, str)
@@ -63,18 +63,27 @@ class Redactor:
         self._fit(out)
         return out
 
-    def _plainly_fits(self, tool_input: Mapping[str, Any]) -> bool:
-        """Whether nothing can be wrong: it can be packed, and is too small to break any other bound."""
-        try:
-            packed = codec.pack(tool_input)
-        except CodecError:
-            return False
-        return (
-            len(packed) <= min(self._max_chars, codec.MAX_NODES // 2)
-            and _MARK_BYTES not in packed
-            and _STRINGS.issuperset(map(type, tool_input))
-            and codec.within_bounds(tool_input, _DEPTH)
-        )
+    def question(self, fields: dict[str, Any], tool_input: dict[str, Any]) -> tuple[bytes, Outgoing]:
+        """The body of a question about these arguments; `fields` are completed with what travels.
+
+        Most arguments need no second look: nothing is configured, they can be packed, and the whole
+        is too small for anything in it to be too long or too many.
+        """
+        fields["tool_input"] = tool_input
+        if not self._configured:
+            try:
+                body = codec.pack(fields)
+                if (
+                    len(body) <= self._harmless
+                    and _MARK_BYTES not in body
+                    and codec.within_bounds(tool_input, _DEPTH)
+                ):
+                    return body, Outgoing(tool_input)
+            except CodecError:
+                pass
+        out = self.outgoing(tool_input)
+        fields["tool_input"], fields["truncated"] = out.value, out.truncated
+        return codec.pack(fields), out
 
     def text(self, text: str | None, out: Outgoing) -> str | None:
         """A free text (a reason) for the record: without patterns and without redacted values."""

@@ -1,6 +1,6 @@
 """From closed rounds to a decision: what would run, who decided, what the LLM is told. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -29,26 +29,27 @@ class Call:
     """Tool and agent as metrics labels."""
     trace: dict[str, str]
     started: float
-    outgoing: Outgoing = field(default_factory=lambda: Outgoing({}))
+    outgoing: Outgoing | None = None
+    """The arguments as they travelled; None until the question was written."""
     body: bytes = b""
-    """The question as it was asked in the select phase, if anybody was asked."""
+    """The question of the select phase as it was written."""
     heard: list[Heard] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
 
     @property
-    def tool_names(self) -> list[str]:
-        """Names of the available tools."""
-        return list(self.tools)
+    def placeholders(self) -> Mapping[str, Any]:
+        """What stands for what in the question."""
+        return {} if self.outgoing is None else self.outgoing.placeholders
 
-    def changed(self, ruling: "Ruling", outgoing: Outgoing) -> "Call":
+    def changed(self, ruling: "Ruling") -> "Call":
         """The call that a ruling would have run instead; what is heard of it is kept together."""
         return replace(
             self,
             tool_name=ruling.tool_name or self.tool_name,
             tool_input=self.tool_input if ruling.tool_input is None else ruling.tool_input,
             agent_target=ruling.agent_target or self.agent_target,
-            outgoing=outgoing,
+            outgoing=None,
         )
 
 
@@ -111,18 +112,17 @@ class Ruling:
 
 
 def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
-    """The fields of `tool:selecting` (all but the id) as they travel."""
+    """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those)."""
     return {
         **call.who,
         "phase": phase,
         "tool_name": call.tool_name,
-        "tool_input": call.outgoing.value,
-        "available_tools": call.tool_names,
+        "available_tools": list(call.tools),
         "available_agents": None if call.agents is None else list(call.agents),
         "agent_target": call.agent_target,
-        "ttl_ms": max(1, round(patience * 1000)),
+        "ttl_ms": int(patience * 1000) or 1,
         "trace": call.trace,
-        "truncated": call.outgoing.truncated,
+        "truncated": False,
     }
 
 
@@ -173,7 +173,7 @@ def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
         modify,
         call.tool_name,
         call.tool_input,
-        call.outgoing.placeholders,
+        call.placeholders,
         config.schedulers.get(winner.scheduler),
     )
     return Ruling(
