@@ -59,7 +59,8 @@ def replay(
         typer.Option(
             "--with",
             metavar="NAME=config.yaml",
-            help="Start this scheduler for the replay, in a namespace of its own; may be repeated. "
+            help="Start this scheduler for the replay, in a namespace of its own (unless --namespace says "
+            "otherwise); may be repeated. "
             "It is required: its silence denies. Without --with, the living schedulers rule.",
         ),
     ] = None,
