@@ -15,10 +15,11 @@ texts = st.integers(0, 2_000).map(lambda length: "x" * length)
 @st.composite
 def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Turns with system messages, tool calls and their results, some text very long."""
-    messages: list[dict[str, Any]] = []
     serial = iter(range(10_000))
-    for _ in range(draw(st.integers(0, 2))):
-        messages.append({"role": "system", "content": f"s{next(serial)}"})
+    systems = draw(st.integers(0, 2))
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": f"s{next(serial)}"} for _ in range(systems)
+    ]
     for _ in range(draw(st.integers(0, 5))):
         messages.append({"role": "user", "content": f"u{next(serial)}" + draw(texts)})
         for _ in range(draw(st.integers(0, 4))):

@@ -3,12 +3,17 @@
 from typing import Any
 
 import pytest
-from amplifier_core.testing import MockCoordinator
+from amplifier_core import testing
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.events import LoopEvents, mount
 from toolgate_orchestrator.lineage import enter_lineage, root_of
 
 pytestmark = pytest.mark.pure
+
+
+def coordinator_of_tests() -> Any:
+    make: Any = testing.MockCoordinator
+    return make()
 
 
 @pytest.mark.parametrize(
@@ -25,7 +30,7 @@ pytestmark = pytest.mark.pure
     ],
 )
 async def test_what_is_wrong_is_refused_by_name(config: dict[str, Any], named: str) -> None:
-    coordinator = MockCoordinator()
+    coordinator = coordinator_of_tests()
     with pytest.raises(ConfigError, match=named):
         await mount(coordinator, config)
     assert coordinator.mount_points.get("orchestrator") is None
@@ -33,7 +38,7 @@ async def test_what_is_wrong_is_refused_by_name(config: dict[str, Any], named: s
 
 async def test_a_server_address_that_can_never_work_is_refused_when_mounting() -> None:
     with pytest.raises(ConfigError):
-        await mount(MockCoordinator(), {"toolgate": {"redis": "http://nowhere"}})
+        await mount(coordinator_of_tests(), {"toolgate": {"redis": "http://nowhere"}})
 
 
 async def test_a_session_names_the_wrong_key(agent: Any) -> None:
@@ -66,7 +71,7 @@ def test_none_of_the_settings_is_needed() -> None:
 
 
 async def test_the_mounted_loop_is_closed_by_the_cleanup_that_mount_gives() -> None:
-    coordinator = MockCoordinator()
+    coordinator = coordinator_of_tests()
     cleanup = await mount(coordinator, {})
     assert isinstance(coordinator.mount_points["orchestrator"], LoopEvents)
     await cleanup()

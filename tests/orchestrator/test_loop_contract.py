@@ -160,7 +160,7 @@ async def test_the_own_events_are_contributed_to_observability(agent: Any) -> No
 async def test_a_loop_made_by_hand_runs_without_mount_and_without_a_coordinator() -> None:
     from amplifier_core.testing import EventRecorder, MockContextManager
 
-    recorder, context = EventRecorder(), MockContextManager()
+    recorder, context = EventRecorder(), MockContextManager()  # type: ignore[no-untyped-call]  # the kernel's, untyped
     answer = await LoopEvents({}).execute(
         "hi", context, {"p": ProviderScripted({"turns": [{"text": "hello"}]})}, {}, recorder
     )
@@ -176,7 +176,7 @@ async def test_the_request_can_name_a_provider_that_is_mounted() -> None:
 
     providers = {name: ProviderScripted({"turns": [{"text": name}]}) for name in ("a", "b")}
     run = LoopEvents({"default_provider": "a"}).execute
-    common = (MockContextManager(), providers, {}, HookRegistry())
+    common: Any = (MockContextManager(), providers, {}, HookRegistry())
     assert await run("hi", *common, request_options={"provider": "b"}) == "b"
     assert await run("hi", *common) == "a"
     with pytest.raises(Exception, match="'c', which is not mounted; mounted: a, b"):
@@ -239,8 +239,12 @@ async def test_a_hook_that_registers_in_mid_turn_hears_the_rest(agent: Any, tool
     async with agent([calls("step"), {"text": "done"}], tools=[tool("step")], deaf=True) as a:
         heard: list[str] = []
 
+        def note(data: dict[str, Any]) -> HookResult:
+            heard.append(data["status"])
+            return HookResult()
+
         def register(_: dict[str, Any]) -> str:
-            a.on("execution:end", lambda data: (heard.append(data["status"]), HookResult())[1])
+            a.on("execution:end", note)
             return "done"
 
         a.tools["step"].answer = register
@@ -252,7 +256,7 @@ async def test_sessions_run_side_by_side(agent: Any, tool: Any, calls: Any) -> N
     async def one(index: int) -> str:
         turns = [calls("step"), {"text": "${last_result}"}]
         async with agent(turns, tools=[tool("step", lambda _: f"r{index}")], session_id=f"s{index}") as a:
-            return await a.ask()
+            return str(await a.ask())
 
     assert await asyncio.gather(*map(one, range(8))) == [f"r{index}" for index in range(8)]
 

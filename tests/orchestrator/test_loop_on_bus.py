@@ -34,10 +34,11 @@ async def test_sessions_cancelled_while_they_wait_for_verdicts_leave_nothing_beh
     bus = {"redis": server_url, "required": ["silent"], "patience_ms": 60_000}
     before, tasks = connections(server_url), asyncio.all_tasks()
     for number in range(20):
-        own = {**bus, "namespace": f"{namespace}-{number}"}
+        name = f"{namespace}-{number}"
+        own = {**bus, "namespace": name}
         async with agent([calls("a")], tools=[tool("a")], config={"toolgate": own}) as a:
             turn = asyncio.ensure_future(a.ask())
-            await wait_until(partial(asked, server_url, own["namespace"]))
+            await wait_until(partial(asked, server_url, name))
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await turn

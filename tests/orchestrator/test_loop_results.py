@@ -185,7 +185,7 @@ def test_arguments_in_any_form_become_an_object_or_a_named_problem() -> None:
 
 
 def test_ids_are_made_where_they_are_missing_and_made_unique_where_they_repeat() -> None:
-    raw = [{"id": i, "name": "t", "arguments": {}} for i in ("a", "a", None, "", "a")]
+    raw: list[dict[str, Any]] = [{"id": i, "name": "t", "arguments": {}} for i in ("a", "a", None, "", "a")]
     ids = [call.id for call in calls_in(raw)]
     assert len(set(ids)) == 5
     assert ids[0] == "a"

@@ -95,8 +95,13 @@ async def test_the_seeds_router_sends_a_search_to_the_specialised_tool(
 
 async def test_the_question_carries_the_seeds_fields(agent: Any, tool: Any, calls: Any) -> None:
     seen: list[dict[str, Any]] = []
+
+    def note(data: dict[str, Any]) -> HookResult:
+        seen.append(data)
+        return HookResult()
+
     async with agent([calls(("a", {"x": 1})), {"text": "ok"}], tools=[tool("a"), tool("b")]) as a:
-        a.on("tool:selecting", lambda data: seen.append(data) or HookResult())
+        a.on("tool:selecting", note)
         await a.ask()
     assert (seen[0]["tool_name"], seen[0]["tool_input"]) == ("a", {"x": 1})
     assert seen[0]["available_tools"] == ["a", "b"]
@@ -386,7 +391,7 @@ async def test_a_delegation_names_its_agent_and_can_be_sent_to_another(
         return modify(agent_target="reviewer") if data["phase"] == "select" else HookResult()
 
     turns = [calls(("delegate", {"agent": "coder", "task": "x"})), {"text": "ok"}]
-    plan = {"agents": {"coder": {}, "reviewer": {}}}
+    plan: dict[str, Any] = {"agents": {"coder": {}, "reviewer": {}}}
     async with agent(turns, tools=[tool("delegate")], plan=plan) as a:
         a.on("tool:selecting", redirect, redirect)
         await a.ask()

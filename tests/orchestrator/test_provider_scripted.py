@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, LLMError, Message
 from toolgate_bus.errors import ConfigError
+from toolgate_orchestrator.messages import text_of
 from toolgate_orchestrator.provider_scripted import ProviderScripted
 
 pytestmark = pytest.mark.pure
@@ -18,7 +19,7 @@ def request(*messages: dict[str, Any]) -> ChatRequest:
 async def test_turns_are_said_in_order_and_then_an_empty_final_text() -> None:
     provider = ProviderScripted({"turns": [{"text": "one"}, {"tool_calls": [{"name": "t"}]}]})
     said = [await provider.complete(request()) for _ in range(4)]
-    assert [response.content[0].text for response in (said[0], *said[2:])] == ["one", "", ""]
+    assert [text_of(response) for response in (said[0], *said[2:])] == ["one", "", ""]
     (call,) = provider.parse_tool_calls(said[1])
     assert (call.name, call.arguments) == ("t", {})
     assert [provider.parse_tool_calls(each) for each in said[2:]] == [[], []]
@@ -39,8 +40,8 @@ async def test_the_last_result_can_be_quoted() -> None:
         {"role": "tool", "tool_call_id": "1", "content": "41"},
         {"role": "tool", "tool_call_id": "2", "content": "42"},
     ]
-    assert (await provider.complete(request(*results))).content[0].text == "it is 42!"
-    assert (await provider.complete(request())).content[0].text == ""
+    assert text_of(await provider.complete(request(*results))) == "it is 42!"
+    assert text_of(await provider.complete(request())) == ""
 
 
 async def test_usage_and_failures_are_scripted_too() -> None:
@@ -58,7 +59,7 @@ async def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
         script = tmp_path / "script.yaml"
         script.write_text(content)
         provider = ProviderScripted({"script": str(script)})
-        assert (await provider.complete(request())).content[0].text == "hello"
+        assert text_of(await provider.complete(request())) == "hello"
 
 
 @pytest.mark.parametrize(
