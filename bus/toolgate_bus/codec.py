@@ -60,6 +60,7 @@ ID_BYTES: Final = 16
 _STRINGS: Final = frozenset((str,))
 _CONTAINERS: Final = frozenset((dict, list))
 _PHASES: Final = ("select", "verify")
+_PHASE_NUMBERS: Final = frozenset((0, 1))
 
 _VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = TypeAdapter(
     Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
@@ -187,23 +188,22 @@ def items(raw: bytes) -> list[Item | CodecError]:
     unpacked = unpack(raw, MAX_FRAME)
     if type(unpacked) is not list or len(unpacked) > MAX_ITEMS:
         raise CodecError("malformed", f"a frame is an array of at most {MAX_ITEMS} items")
-    return [
-        Item(one[1], one[2], one[3], one[4]) if type(one) is list and _is_item(one) else _fault(one)
-        for one in unpacked
-    ]
-
-
-def _is_item(one: list[Any]) -> bool:
-    return (
-        len(one) == 5
-        and one[0] == VERSION
-        and type(one[1]) is bytes
-        and len(one[1]) == ID_BYTES
-        and type(one[2]) is int
-        and 0 <= one[2] <= 1
-        and type(one[3]) is bytes
-        and (one[4] is None or type(one[4]) is bytes)
-    )
+    found: list[Item | CodecError] = []
+    for one in unpacked:
+        if type(one) is list and len(one) == 5 and one[0] == VERSION:
+            _, id_, phase, body, mac = one
+            if (
+                type(id_) is bytes
+                and len(id_) == ID_BYTES
+                and type(phase) is int
+                and phase in _PHASE_NUMBERS
+                and type(body) is bytes
+                and (mac is None or type(mac) is bytes)
+            ):
+                found.append(Item(id_, phase, body, mac))
+                continue
+        found.append(_fault(one))
+    return found
 
 
 def _fault(one: Any) -> CodecError:
