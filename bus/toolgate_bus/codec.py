@@ -190,7 +190,7 @@ def items(raw: bytes) -> list[Item | CodecError]:
         raise CodecError("malformed", f"a frame is an array of at most {MAX_ITEMS} items")
     found: list[Item | CodecError] = []
     for one in unpacked:
-        if type(one) is list and len(one) == 5 and one[0] == VERSION:
+        if type(one) is list and len(one) == 5 and type(one[0]) is int and one[0] == VERSION:
             _, id_, phase, body, mac = one
             if (
                 type(id_) is bytes

@@ -113,7 +113,16 @@ class RedisOrchestratorBus:
         with contextlib.suppress(TransportError):
             if self._was_up:
                 await self._roster.leave(f"o:{self.orchestrator}")
-                await self._commands.execute("DEL", self._keys.wake(self.orchestrator))
+                await self._commands.pipeline(
+                    [
+                        ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
+                        ("DEL", self._keys.wake(self.orchestrator)),
+                        *(
+                            ("DEL", self._keys.verdicts(self.orchestrator, name))
+                            for name in sorted(self.reading)
+                        ),
+                    ]
+                )
         await host
         await self._commands.aclose()
 

@@ -6,6 +6,7 @@ Pure. An invalid modify is not an error: it is counted, set aside, and the next 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import jsonschema
 from toolgate_bus.events import Modify
 
 from toolgate_orchestrator.config import SchedulerLimits
@@ -71,13 +72,10 @@ def _trusted(target: str, tool_name: str, limits: SchedulerLimits | None) -> boo
 
 
 def _fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    # Late: a gate that is given names only needs no JSON Schema library.
-    from jsonschema import SchemaError, ValidationError, validate
-
     try:
-        validate(arguments, schema)
-    except ValidationError:
+        jsonschema.validate(arguments, schema)
+    except jsonschema.ValidationError:
         return False
-    except SchemaError:
+    except jsonschema.SchemaError:
         return True  # the tool's own fault; it will say so when it runs
     return True

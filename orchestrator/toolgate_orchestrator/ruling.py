@@ -142,8 +142,8 @@ def denial(closed: Closed, config: ToolgateConfig) -> Ruling | None:
         return Ruling(
             "deny",
             "silent",
-            reason=f"The required scheduler {names} gave no answer within {config.patience_ms} ms; "
-            "the call was not run.",
+            reason=f"The required scheduler {names} gave no valid answer (waited at most "
+            f"{config.patience_ms} ms); the call was not run.",
             scheduler=closed.required_silent[0],
         )
     if closed.expired:

@@ -215,6 +215,8 @@ class Worker:
         if self._queue:
             self._lanes.wake(1)
         self._deciding += 1
+        if not self._queue:
+            self._want()  # before deciding: it may take long, and there is room for others
         try:
             if (time.monotonic() - job.written) * 1000 > job.call.ttl_ms:
                 metrics.count(metrics.EXPIRED, self._scheduler.name)
