@@ -102,7 +102,9 @@ class Schedulers:
         text = self.log.read_text() if self.log.exists() else ""
         rows = [line.split(" ") for line in text.splitlines()]
         lines = [Line(row[0], row[1], int(row[2]), *row[3:]) for row in rows]
-        return [one for one in lines if one.what == what and all(getattr(one, k) == v for k, v in only.items())]
+        return [
+            one for one in lines if one.what == what and all(getattr(one, k) == v for k, v in only.items())
+        ]
 
     def end(self) -> None:
         """Kill them all, as some were told never to answer; a supervisor takes its replicas along."""
@@ -256,6 +258,14 @@ class Statistics:
         calls = Counter({key.removeprefix("cmdstat_"): value["calls"] for key, value in stats.items()})
         del calls["info"]
         return calls
+
+    async def keys(self, pattern: str) -> list[bytes]:
+        """The keys that match a glob."""
+        return await self._client.keys(pattern)
+
+    async def flush(self) -> None:
+        """FLUSHALL."""
+        await self._client.flushall()
 
     async def connections(self) -> int:
         """Connections of clients, this one left out."""

@@ -81,9 +81,15 @@ BAD_FRAMES = {
     "an unknown action": (lambda of: item(of, msgpack.packb({"action": "allow"})), "malformed"),
     "an unknown field": (lambda of: item(of, msgpack.packb({"action": "continue", "x": 1})), "malformed"),
     "a deny without a reason": (lambda of: item(of, msgpack.packb({"action": "deny"})), "malformed"),
-    "a body of 70 kB": (lambda of: item(of, msgpack.packb({"action": "deny", "reason": "x" * 70_000})), "oversize"),
+    "a body of 70 kB": (
+        lambda of: item(of, msgpack.packb({"action": "deny", "reason": "x" * 70_000})),
+        "oversize",
+    ),
     "1000 levels": (lambda of: item(of, b"\x81\xa1a" * 1000 + b"\xc0"), "malformed"),
-    "an extension type": (lambda of: item(of, msgpack.packb({"action": msgpack.ExtType(5, b"x")})), "malformed"),
+    "an extension type": (
+        lambda of: item(of, msgpack.packb({"action": msgpack.ExtType(5, b"x")})),
+        "malformed",
+    ),
     "an endless array": (lambda of: b"\xdd\xff\xff\xff\xff", "malformed"),
     "nobody's question": (lambda of: item(of, id_=os.urandom(16)), "unsolicited"),
     "another phase": (lambda of: item(of, phase=1), "unsolicited"),
@@ -183,7 +189,9 @@ async def test_the_author_of_a_modify_has_no_say_in_its_verification(
         modify = codec.verdict_body(Modify(tool="fast_search", arguments=arguments))
         await author.write(orchestrator, item(question, modify))
         verifying = {"scheduler": "alpha", "phase": "verify"}
-        await wait_until(lambda: schedulers_with_alpha.lines("asked", decision=question.id.hex(), **verifying))
+        await wait_until(
+            lambda: schedulers_with_alpha.lines("asked", decision=question.id.hex(), **verifying)
+        )
         await author.write(orchestrator, item(question, codec.verdict_body(Deny(reason="no")), phase=1))
         decision = await deciding
     assert (decision.outcome, decision.scheduler) == ("modify", "author")

@@ -226,7 +226,9 @@ async def test_a_required_scheduler_that_is_killed_denies_from_the_next_call_on(
 ):
     child = schedulers.run("obedient:alpha")
     await schedulers.ready(child)
-    async with Gate.open(redis=server_url, namespace=namespace, required=["alpha"], patience_ms=2000) as opened:
+    async with Gate.open(
+        redis=server_url, namespace=namespace, required=["alpha"], patience_ms=2000
+    ) as opened:
         assert (await opened.decide("search", {}, TOOLS)).outcome == "continue"
         child.send_signal(signal.SIGKILL)
         child.wait()

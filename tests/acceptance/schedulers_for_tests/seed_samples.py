@@ -36,7 +36,5 @@ async def router_scheduler(event: str, data: dict) -> HookResult:
     """Routes a search to the specialized implementation."""
     if data["tool_name"] == "web_search":
         # Route to specialized search service
-        return HookResult(
-            action="modify", data={"tool": "advanced_search", "arguments": data["tool_input"]}
-        )
+        return HookResult(action="modify", data={"tool": "advanced_search", "arguments": data["tool_input"]})
     return HookResult(action="continue")

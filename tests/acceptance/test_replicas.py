@@ -1,0 +1,142 @@
+"""Replicas share one scheduler's questions, and take over from each other (DESIGN §5)."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from toolgate_bus.scheduler_bus import CLAIM_IDLE_MS
+from toolgate_orchestrator.gate import Gate
+
+pytestmark = pytest.mark.acceptance
+
+TOOLS = ["bash", "search"]
+
+
+def gate_on(bus, **config):
+    return Gate.open(redis=bus.url, namespace=bus.namespace, **config)
+
+
+async def many(gate, numbers, rules, in_flight):
+    """Decide a call for each number, so many at a time; the decisions in order."""
+    room = asyncio.Semaphore(in_flight)
+
+    async def one(number):
+        async with room:
+            return await gate.decide("search", {"n": number, "rules": rules(number)}, TOOLS)
+
+    return await asyncio.gather(*map(one, numbers))
+
+
+def deny_odd(number, **more):
+    action = {"action": "deny", "reason": f"{number} is odd"} if number % 2 else {"action": "continue"}
+    return {"alpha": {**action, **more}}
+
+
+def assert_ruled(decisions):
+    """Each by the scheduler's own verdict on its very number: none lost, none mixed up."""
+    for number, decision in enumerate(decisions):
+        assert [one.scheduler for one in decision.verdicts] == ["alpha"], (number, decision)
+        assert decision.reason == (f"{number} is odd" if number % 2 else None)
+        assert decision.outcome == ("deny" if number % 2 else "continue")
+
+
+async def test_three_replicas_share_the_questions_and_each_is_decided_once(schedulers):
+    pids = await schedulers.start("obedient:alpha", replicas=3)
+    assert len(set(pids)) == 3
+    async with gate_on(schedulers, patience_ms=10_000) as gate:
+        decisions = await many(gate, range(300), lambda n: deny_odd(n, after=0.01), in_flight=30)
+    assert_ruled(decisions)
+    lines = schedulers.lines("decided")
+    assert sorted(line.decision for line in lines) == sorted(one.id for one in decisions)
+    shares = Counter(line.pid for line in lines)
+    assert set(shares) == set(pids)
+
+
+async def test_each_is_decided_once_also_when_deciding_takes_longer_than_the_claim_time(schedulers):
+    await schedulers.start("obedient:alpha", replicas=3)
+    seconds = 2.5 * CLAIM_IDLE_MS / 1000
+    async with gate_on(schedulers, patience_ms=20_000) as gate:
+        decisions = await many(gate, range(12), lambda n: deny_odd(n, after=seconds), in_flight=12)
+    assert_ruled(decisions)
+    assert all(one.seconds >= seconds for one in decisions)
+    asked = Counter(line.decision for line in schedulers.lines("asked"))
+    assert set(asked.values()) == {1}
+
+
+async def test_a_question_that_takes_long_holds_up_no_other(schedulers):
+    await schedulers.start("obedient:alpha")
+    async with gate_on(schedulers, patience_ms=4000) as gate:
+        slow = asyncio.create_task(gate.decide("search", {"rules": deny_odd(1, after=1.5)}, TOOLS))
+        while not schedulers.lines("asked"):
+            await asyncio.sleep(0.005)
+        for number in range(10):
+            decision = await gate.decide("search", {"rules": deny_odd(number)}, TOOLS)
+            assert (decision.silent, decision.seconds < 0.5) == ((), True)
+        assert not slow.done()
+        assert (await slow).outcome == "deny"
+
+
+async def test_kill_9_of_a_replica_in_the_middle_of_500_decisions_loses_none(schedulers, tmp_path):
+    """Number 250 kills whoever is deciding it, with all that it has in hand; a peer takes over in time."""
+    children = [schedulers.run("obedient:alpha") for _ in range(3)]
+    for child in children:
+        await schedulers.ready(child)
+    mark = tmp_path / "killed"
+
+    def rules(number):
+        if number == 250:
+            return {"alpha": {"do": "die", "mark": str(mark)}}
+        return deny_odd(number, after=0.02)
+
+    async with gate_on(schedulers, patience_ms=2000, required=["alpha"]) as gate:
+        decisions = await many(gate, range(500), rules, in_flight=24)
+    assert mark.exists()
+    dead = [child for child in children if child.poll() == -9]
+    assert len(dead) == 1
+    assert_ruled(decisions)
+    unfinished = {line.decision for line in schedulers.lines("asked", pid=dead[0].pid)} - {
+        line.decision for line in schedulers.lines("decided", pid=dead[0].pid)
+    }
+    assert decisions[250].id in unfinished
+    elsewhere = {line.decision for line in schedulers.lines("asked") if line.pid != dead[0].pid}
+    assert unfinished <= elsewhere
+    assert len(decisions) == len({one.id for one in decisions}) == 500
+
+
+async def test_a_supervised_replica_that_dies_comes_back_and_shares_again(schedulers, tmp_path, wait_until):
+    child = schedulers.run("obedient:alpha", "--replicas", 2)
+    await schedulers.ready(child, 2)
+    mark = tmp_path / "killed"
+    async with gate_on(schedulers, patience_ms=3000, required=["alpha"]) as gate:
+        kill = {"alpha": {"do": "die", "mark": str(mark)}}
+        taken_over = await gate.decide("search", {"rules": kill}, TOOLS)
+        assert (taken_over.outcome, taken_over.silent) == ("continue", ())
+        pids = await schedulers.ready(child, 3)
+
+        async def newest_decides():
+            await many(gate, range(20), lambda n: deny_odd(n, after=0.01), in_flight=20)
+            return schedulers.lines("decided", pid=pids[-1])
+
+        await wait_until(newest_decides, timeout=10)
+
+
+async def test_a_scheduler_that_joins_while_a_gate_runs_is_asked_from_the_next_call_on(schedulers):
+    async with gate_on(schedulers, patience_ms=10_000) as gate:
+        arguments = {"rules": {name: {"action": "deny", "reason": "no"} for name in ("alpha", "beta")}}
+        assert (await gate.decide("search", arguments, TOOLS)).why == "unasked"
+        for name in ("alpha", "beta"):
+            await schedulers.start(f"obedient:{name}")
+            arguments["rules"] = {name: arguments["rules"].get(name, {"action": "deny", "reason": "no"})}
+            decision = await gate.decide("search", arguments, TOOLS)
+            assert (decision.outcome, decision.scheduler) == ("deny", name)
+
+
+async def test_one_that_leaves_in_good_order_is_not_asked_again(schedulers):
+    child = schedulers.run("obedient:alpha")
+    await schedulers.ready(child)
+    async with gate_on(schedulers, patience_ms=3000) as gate:
+        assert (await gate.decide("search", {}, TOOLS)).why == "agreed"
+        child.terminate()
+        assert child.wait(20) == 0
+        decision = await gate.decide("search", {}, TOOLS)
+    assert (decision.why, decision.silent) == ("unasked", ())

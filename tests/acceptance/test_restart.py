@@ -1,0 +1,141 @@
+"""The server goes away and comes back in mid-run: rules at patience meanwhile, rulings again at once."""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+
+import pytest
+from toolgate_orchestrator.gate import Gate
+
+pytestmark = pytest.mark.acceptance
+
+TOOLS = ["bash", "search"]
+DENY = {"rules": {"alpha": {"action": "deny", "reason": "ruled"}}}
+HANG = {"rules": {"alpha": {"do": "hang"}}}
+RETURN_SECONDS = 1.0
+SLACK = 0.4
+"""Seconds that a busy machine may add."""
+
+
+@pytest.fixture(params=["own_server", "own_durable_server"])
+def server(request):
+    """A server to stop and start: one that forgets everything, one that remembers."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def alpha(server, schedulers_on):
+    schedulers = schedulers_on(server.url)
+    await schedulers.start("obedient:alpha", "--concurrency", 1000)
+    return schedulers
+
+
+async def ruled_again(gate, since):
+    """Decide until the scheduler's own verdict comes back; seconds since the server was back."""
+    while True:
+        decision = await gate.decide("search", DENY, TOOLS)
+        if decision.outcome == "deny" and decision.scheduler == "alpha" and decision.why == "denied":
+            return time.monotonic() - since
+        assert time.monotonic() - since < 10, f"still {decision}"
+        await asyncio.sleep(0.005)  # a gate that asks nobody does not wait, either
+
+
+@pytest.mark.parametrize(
+    ("required", "outcome", "why"),
+    [((), "continue", {"failed_open"}), (("alpha",), "deny", {"silent", "bus_down"})],
+)
+async def test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again(
+    server, alpha, required, outcome, why, wait_until
+):
+    async with Gate.open(redis=server.url, required=required, patience_ms=500) as gate:
+        assert (await gate.decide("search", DENY, TOOLS)).scheduler == "alpha"
+        open_ones = [asyncio.create_task(gate.decide("search", HANG, TOOLS)) for _ in range(10)]
+        await wait_until(lambda: len(alpha.lines("asked")) == 11)
+        await asyncio.to_thread(server.kill)
+        for decision in await asyncio.gather(*open_ones):
+            assert decision.outcome == outcome
+            assert decision.why in why
+            assert decision.seconds < 0.5 + SLACK
+        # While it is away, the config says what happens, and no call waits longer than patience.
+        for _ in range(3):
+            away = await gate.decide("search", DENY, TOOLS)
+            assert away.outcome == outcome
+            assert away.seconds < 0.5 + SLACK
+        await asyncio.to_thread(server.start)
+        assert await ruled_again(gate, time.monotonic()) < RETURN_SECONDS
+        assert len(gate._client.table.open) == 0
+    asked = Counter((line.decision, line.phase) for line in alpha.lines("asked"))
+    assert set(asked.values()) == {1}
+
+
+async def test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs(server, alpha):
+    """Sixteen at a time, while the server is restarted: each ends, by verdict or rule, exactly once."""
+    decisions, stop = [], asyncio.Event()
+
+    async def run(gate):
+        while not stop.is_set():
+            decisions.append(await gate.decide("search", DENY, TOOLS))
+            await asyncio.sleep(0.002)
+
+    async with Gate.open(redis=server.url, patience_ms=400) as gate:
+        told = []
+        gate.subscribe(told.append)
+        runners = [asyncio.create_task(run(gate)) for _ in range(16)]
+        while len(decisions) < 100:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(server.restart)
+        back = time.monotonic()
+        before = len(decisions)
+        while not any(one.why == "denied" for one in decisions[before:]):
+            assert time.monotonic() - back < 5
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - back < RETURN_SECONDS
+        while len(decisions) < before + 300:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await asyncio.wait_for(asyncio.gather(*runners), 5)
+    assert [one.id for one in told] == [one.id for one in decisions]
+    assert len({one.id for one in decisions}) == len(decisions)
+    assert max(one.seconds for one in decisions) < 0.4 + 2 * SLACK
+    asked = Counter((line.decision, line.phase) for line in alpha.lines("asked"))
+    assert {key: number for key, number in asked.items() if number > 1} == {}
+    # None of those that were ruled on came out otherwise than ruled.
+    assert {one.outcome for one in decisions if one.verdicts} == {"deny"}
+
+
+async def test_a_scheduler_is_found_again_though_it_alone_saw_the_restart(server, alpha):
+    """A gate that opens right after the restart asks it as soon as it has announced itself again."""
+    await asyncio.to_thread(server.restart)
+    back = time.monotonic()
+    async with Gate.open(redis=server.url, patience_ms=500) as gate:
+        assert await ruled_again(gate, back) < RETURN_SECONDS + SLACK
+
+
+async def test_a_server_that_stands_still_holds_nobody_longer_than_patience(own_server, schedulers_on):
+    schedulers = schedulers_on(own_server.url)
+    await schedulers.start("obedient:alpha", "--concurrency", 1000)
+    async with Gate.open(redis=own_server.url, patience_ms=400) as gate:
+        assert (await gate.decide("search", DENY, TOOLS)).outcome == "deny"
+        os.kill(own_server.pid, signal.SIGSTOP)
+        try:
+            frozen = await asyncio.gather(*(gate.decide("search", DENY, TOOLS) for _ in range(8)))
+            assert {one.outcome for one in frozen} == {"continue"}
+            assert max(one.seconds for one in frozen) < 0.4 + SLACK
+        finally:
+            os.kill(own_server.pid, signal.SIGCONT)
+        assert await ruled_again(gate, time.monotonic()) < 3 * RETURN_SECONDS
+    # What was written while it stood still may be answered late, but by nobody twice.
+    asked = Counter((line.decision, line.phase) for line in schedulers.lines("asked"))
+    assert set(asked.values()) == {1}
+
+
+async def test_everything_deleted_behind_our_back_is_made_again(own_server, schedulers_on, statistics):
+    schedulers = schedulers_on(own_server.url)
+    await schedulers.start("obedient:alpha")
+    async with Gate.open(redis=own_server.url, patience_ms=500) as gate:
+        for _ in range(5):
+            assert (await gate.decide("search", DENY, TOOLS)).outcome == "deny"
+        await statistics(own_server.url).flush()
+        assert await ruled_again(gate, time.monotonic()) < 2 * RETURN_SECONDS + SLACK
