@@ -12,6 +12,7 @@ from toolgate_bus import codec
 from toolgate_bus.memory import MemoryHub
 from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
 from toolgate_bus.ports import Delivery, Member, OrchestratorBus, SchedulerBus
+from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.scheduler_bus import RedisSchedulerBus
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `bus_strategies`: importlib mode adds no folder
@@ -118,7 +119,9 @@ class Buses:
     def __init__(self, kind: str, url: str, namespace: str, cleanup: AsyncExitStack) -> None:
         self.kind, self.url, self.namespace, self._cleanup = kind, url, namespace, cleanup
         self.hub = MemoryHub()
-        self.closed: set[int] = set()
+        self.commands = RedisCommands(url, "test") if kind == "redis" else None
+        if self.commands is not None:
+            cleanup.push_async_callback(self.commands.aclose)
 
     async def orchestrator(self, watch: Sequence[str] = ()) -> Asker:
         """A started orchestrator's side."""
@@ -129,10 +132,9 @@ class Buses:
         )
         ears = Ears()
         bus.listen(ears)
-        bus.watch(watch) if self.kind == "memory" else None
+        bus.watch(watch)
         await bus.start()
         self._cleanup.push_async_callback(bus.aclose)
-        bus.watch(watch)
         return Asker(bus, ears)
 
     async def scheduler(self, name: str, replica: str = "r1", *, want: int = 64, **fields: Any) -> Replica:
@@ -147,6 +149,14 @@ class Buses:
         if want:
             bus.want(want)
         return Replica(bus, inbox, member)
+
+
+@pytest.fixture
+async def commands(server_url: str) -> AsyncIterator[RedisCommands]:
+    """Plain commands on the shared server, for what other processes would do."""
+    plain = RedisCommands(server_url, "test")
+    yield plain
+    await plain.aclose()
 
 
 @pytest.fixture

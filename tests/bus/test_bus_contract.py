@@ -1,0 +1,540 @@
+"""What both buses promise, in memory and on a server: the ports, from the outside (DESIGN §5)."""
+
+import asyncio
+
+import pytest
+from toolgate_bus import codec
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.keys import Keys
+from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
+from toolgate_bus.ports import Member
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import Roster, encode_member
+from toolgate_bus.scheduler_bus import RedisSchedulerBus
+
+
+def id_of(number):
+    return number.to_bytes(16, "big")
+
+
+def hexes(numbers):
+    return [id_of(number).hex() for number in numbers]
+
+
+async def ready(asker, *names, wait_until):
+    """Until the verdicts of these can be heard."""
+    await wait_until(lambda: asker.bus.reading >= set(names))
+
+
+# ------------------------------------------------------------------ questions
+
+
+async def test_a_question_reaches_exactly_one_replica_of_each_scheduler_asked(buses, wait_until):
+    asker = await buses.orchestrator()
+    replicas = {
+        name: [await buses.scheduler(name, f"r{at}") for at in range(2)]
+        for name in ("cost", "router", "idle")
+    }
+    for number in range(20):
+        for name in ("cost", "router"):
+            asker.ask(name, id_of(number))
+        await asyncio.sleep(0)
+
+    def got(name):
+        return sorted(one for replica in replicas[name] for one in replica.inbox.ids())
+
+    await wait_until(lambda: len(got("cost")) >= 20 and len(got("router")) >= 20)
+    asker.ask("idle", id_of(99))
+    await wait_until(lambda: got("idle"))
+    assert got("cost") == got("router") == hexes(range(20))
+    assert got("idle") == hexes([99])
+
+
+async def test_a_delivery_says_who_asks_what_and_for_the_first_time(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica = await buses.scheduler("cost")
+    asker.ask("cost", id_of(1))
+    (delivery,) = await wait_until(lambda: replica.inbox.deliveries)
+    assert (delivery.orchestrator, delivery.event, delivery.times) == (
+        asker.bus.orchestrator,
+        "tool:selecting",
+        1,
+    )
+    assert 0 <= delivery.age < 5
+
+
+async def test_questions_of_one_tick_travel_in_one_frame(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica = await buses.scheduler("cost")
+    for number in range(7):
+        asker.ask("cost", id_of(number))
+    await wait_until(lambda: replica.inbox.deliveries)
+    (delivery,) = replica.inbox.deliveries
+    assert [item.id for item in codec.items(delivery.frame)] == [id_of(number) for number in range(7)]
+
+
+async def test_many_questions_of_one_tick_travel_in_order_in_frames_of_at_most_64(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica = await buses.scheduler("cost", want=1000)
+    for number in range(300):
+        asker.ask("cost", id_of(number))
+    await wait_until(lambda: len(replica.inbox.ids()) >= 300)
+    assert replica.inbox.ids() == hexes(range(300))
+    assert max(len(codec.items(one.frame)) for one in replica.inbox.deliveries) <= codec.MAX_ITEMS
+
+
+async def test_a_withdrawal_is_delivered_as_one(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica = await buses.scheduler("cost")
+    asker.ask("cost", id_of(1))
+    asker.ask("cost", id_of(1), "tool:withdrawn")
+    await wait_until(lambda: len(replica.inbox.deliveries) == 2)
+    assert [one.event for one in replica.inbox.deliveries] == ["tool:selecting", "tool:withdrawn"]
+
+
+async def test_a_question_asked_before_anybody_is_there_waits_in_the_inbox(buses, wait_until):
+    asker = await buses.orchestrator()
+    asker.ask("cost", id_of(1))
+    await asyncio.sleep(0)
+    replica = await buses.scheduler("cost")
+    await wait_until(lambda: replica.inbox.ids() == hexes([1]))
+
+
+async def test_who_wants_nothing_gets_nothing_until_it_does(buses, wait_until):
+    asker = await buses.orchestrator()
+    paused, witness = await buses.scheduler("cost", want=0), await buses.scheduler("witness")
+    asker.ask("cost", id_of(1))
+    asker.ask("witness", id_of(2))
+    await wait_until(witness.inbox.ids)
+    assert paused.inbox.ids() == []
+    paused.bus.want(5)
+    await wait_until(lambda: paused.inbox.ids() == hexes([1]))
+
+
+async def test_nobody_gets_more_than_it_wants(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica, witness = await buses.scheduler("cost", want=0), await buses.scheduler("witness")
+    for number in range(5):
+        asker.ask("cost", id_of(number))
+        await asyncio.sleep(0.001)  # an entry of its own for each
+    replica.bus.want(2)
+    await wait_until(lambda: len(replica.inbox.ids()) >= 2)
+    for number in range(20):
+        asker.ask("witness", id_of(number))
+        await wait_until(lambda: len(witness.inbox.ids()) == number + 1)  # noqa: B023 - awaited here
+    assert replica.inbox.ids() == hexes([0, 1])
+
+
+# ------------------------------------------------------------------ verdicts
+
+
+async def test_a_verdict_comes_back_under_the_name_of_who_gave_it(buses, wait_until):
+    asker = await buses.orchestrator()
+    for name in ("cost", "router"):
+        (await buses.scheduler(name)).answers_everything(f"said by {name}")
+    await ready(asker, "cost", "router", wait_until=wait_until)
+    asker.ask("router", id_of(1))
+    asker.ask("cost", id_of(1))
+    await wait_until(lambda: len(asker.ears.verdicts()) == 2)
+    assert sorted(asker.ears.verdicts()) == [
+        ("cost", id_of(1).hex(), "said by cost"),
+        ("router", id_of(1).hex(), "said by router"),
+    ]
+
+
+async def test_a_verdict_reaches_only_the_orchestrator_that_asked(buses, wait_until):
+    one, other = await buses.orchestrator(), await buses.orchestrator()
+    (await buses.scheduler("cost")).answers_everything()
+    await ready(one, "cost", wait_until=wait_until)
+    await ready(other, "cost", wait_until=wait_until)
+    one.ask("cost", id_of(1))
+    await wait_until(one.ears.verdicts)
+    other.ask("cost", id_of(2))
+    await wait_until(other.ears.verdicts)
+    assert [id_ for _, id_, _ in one.ears.verdicts()] == hexes([1])
+    assert [id_ for _, id_, _ in other.ears.verdicts()] == hexes([2])
+
+
+async def test_answers_come_in_the_order_in_which_they_are_given(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica = await buses.scheduler("cost")
+    await ready(asker, "cost", wait_until=wait_until)
+    for number in range(3):
+        asker.ask("cost", id_of(number))
+        await wait_until(lambda: len(replica.inbox.deliveries) == number + 1)  # noqa: B023 - awaited here
+    for at in (2, 0, 1):
+        replica.answer(replica.inbox.deliveries[at])
+        await wait_until(lambda: id_of(at).hex() in str(asker.ears.verdicts()))  # noqa: B023
+    assert [id_ for _, id_, _ in asker.ears.verdicts()] == hexes([2, 0, 1])
+
+
+async def test_many_answers_of_one_tick_all_come_back(buses, wait_until):
+    asker = await buses.orchestrator()
+    (await buses.scheduler("cost", want=1000)).answers_everything()
+    await ready(asker, "cost", wait_until=wait_until)
+    for number in range(500):
+        asker.ask("cost", id_of(number))
+    await wait_until(lambda: len(asker.ears.verdicts()) >= 500)
+    assert sorted(id_ for _, id_, _ in asker.ears.verdicts()) == hexes(range(500))
+
+
+# ------------------------------------------------------------------ replicas that go
+
+
+async def test_what_a_replica_did_not_decide_before_it_left_goes_to_a_peer(buses, wait_until):
+    asker = await buses.orchestrator()
+    leaver = await buses.scheduler("cost", "r1")
+    asker.ask("cost", id_of(1))
+    await wait_until(leaver.inbox.ids)
+    await leaver.bus.aclose()
+    peer = await buses.scheduler("cost", "r2")
+    await wait_until(lambda: peer.inbox.ids() == hexes([1]))
+    assert peer.inbox.deliveries[0].times == 2
+
+
+async def test_what_was_decided_is_not_delivered_again(buses, wait_until):
+    asker = await buses.orchestrator()
+    leaver = await buses.scheduler("cost", "r1")
+    await ready(asker, "cost", wait_until=wait_until)
+    asker.ask("cost", id_of(1))
+    await wait_until(leaver.inbox.ids)
+    asker.ask("cost", id_of(2))
+    await wait_until(lambda: len(leaver.inbox.deliveries) == 2)
+    leaver.answer(leaver.inbox.deliveries[0])
+    await wait_until(asker.ears.verdicts)
+    await leaver.bus.aclose()
+    peer = await buses.scheduler("cost", "r2")
+    await wait_until(lambda: id_of(2).hex() in peer.inbox.ids())
+    assert peer.inbox.ids() == hexes([2])
+
+
+async def test_who_left_the_roster_still_reads_what_was_asked_before(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica, _ = await buses.scheduler("cost"), await buses.scheduler("other")
+    await wait_until(lambda: len(asker.ears.members) == 2)
+    await replica.bus.leave()
+    await wait_until(lambda: len(asker.ears.members) == 1)
+    asker.ask("cost", id_of(1))
+    await wait_until(lambda: replica.inbox.ids() == hexes([1]))
+
+
+# ------------------------------------------------------------------ roster
+
+
+async def test_the_roster_tells_who_joins_and_who_leaves(buses, wait_until):
+    asker = await buses.orchestrator()
+    one = await buses.scheduler("cost", "r1", priority=7, tools=("web_*",), shadow=True, pid=5, host="h")
+    await wait_until(lambda: [member.replica for member in asker.ears.members] == ["r1"])
+    (member,) = asker.ears.members
+    assert (member.name, member.priority, member.tools, member.shadow) == ("cost", 7, ("web_*",), True)
+    assert (member.pid, member.host, member.started) == (5, "h", one.member.started)
+    await buses.scheduler("router", "r2")
+    await wait_until(lambda: {member.name for member in asker.ears.members} == {"cost", "router"})
+    await one.bus.aclose()
+    await wait_until(lambda: {member.name for member in asker.ears.members} == {"router"})
+
+
+async def test_the_last_scheduler_that_leaves_is_off_the_roster_at_once(buses, wait_until):
+    asker = await buses.orchestrator()
+    replica = await buses.scheduler("cost")
+    await wait_until(lambda: asker.ears.members)
+    await replica.bus.leave()
+    await wait_until(lambda: not asker.ears.members, timeout=1)
+
+
+async def test_who_left_does_not_come_back_with_its_next_heartbeat(redis_buses, commands, wait_until):
+    leaver, witness = await redis_buses.scheduler("cost"), await redis_buses.scheduler("other")
+    beats = []
+    witness.bus.stats(lambda: (beats.append(1) or 0, 0))
+    await leaver.bus.leave()
+    await wait_until(lambda: len(beats) >= 3)  # both beat at the same pace
+    view = await Roster(commands, redis_buses.namespace).read()
+    assert [member.name for member in view.members] == ["other"]
+
+
+async def test_starts_are_ordered(buses):
+    starts = [(await buses.scheduler("cost", f"r{at}")).member.started for at in range(3)]
+    assert starts == sorted(set(starts))
+
+
+async def test_a_scheduler_that_joins_late_is_read_within_a_second(buses, wait_until):
+    asker = await buses.orchestrator()
+    assert "cost" not in asker.bus.reading
+    replica = await buses.scheduler("cost")
+    replica.answers_everything()
+    await wait_until(lambda: "cost" in asker.bus.reading, timeout=1)
+    asker.ask("cost", id_of(1))
+    await wait_until(lambda: asker.ears.verdicts() == [("cost", id_of(1).hex(), None)])
+
+
+async def test_who_is_alive_before_the_orchestrator_is_read_from_its_start(buses):
+    await buses.scheduler("cost")
+    asker = await buses.orchestrator()
+    assert asker.bus.connected
+    assert "cost" in asker.bus.reading
+    assert [member.name for member in asker.ears.members] == ["cost"]
+
+
+async def test_who_is_watched_is_read_alive_or_not(buses, wait_until):
+    asker = await buses.orchestrator(watch=["cost"])
+    assert "cost" in asker.bus.reading
+    asker.bus.watch(["router"])
+    await wait_until(lambda: asker.bus.reading >= {"cost", "router"})
+
+
+# ------------------------------------------------------------------ facts
+
+
+async def test_facts_are_kept_in_the_order_in_which_they_were_told(buses, wait_until):
+    asker = await buses.orchestrator()
+    expected = [codec.item(id_of(number), 0, codec.pack({"seq": number})) for number in range(200)]
+    for item in expected:
+        asker.bus.fact(lambda item=item: item)
+
+    async def kept():
+        if buses.kind == "memory":
+            return [codec.items(codec.frame([fact]))[0].id for fact in buses.hub.facts]
+        key = Keys(buses.namespace).facts(asker.bus.orchestrator)
+        entries = await buses.commands.execute("XRANGE", key, "-", "+")
+        return [item.id for _, fields in entries for item in codec.items(fields[3])]
+
+    async def complete():
+        return len(await kept()) >= 200
+
+    await wait_until(complete)
+    assert await kept() == [id_of(number) for number in range(200)]
+
+
+# ------------------------------------------------------------------ on a server only
+
+
+async def test_facts_told_just_before_the_end_are_written(redis_buses, commands):
+    asker = await redis_buses.orchestrator()
+    asker.bus.fact(lambda: codec.item(id_of(1), 0, codec.pack({"seq": 1})))
+    await asker.bus.aclose()
+    key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
+    ((_, fields),) = await commands.execute("XRANGE", key, "-", "+")
+    assert fields[:2] == [b"event", b"facts"]
+    assert [item.id for item in codec.items(fields[3])] == [id_of(1)]
+
+
+async def test_without_anybody_there_nothing_is_written(redis_buses, commands):
+    asker = await redis_buses.orchestrator()
+    keys = Keys(redis_buses.namespace)
+    await asker.bus.aclose()
+    for key in (keys.facts(asker.bus.orchestrator), keys.wake(asker.bus.orchestrator)):
+        assert await commands.execute("EXISTS", key) == 0
+
+
+async def test_a_frame_of_long_questions_is_closed_at_64_kib(redis_buses, wait_until):
+    asker = await redis_buses.orchestrator()
+    replica = await redis_buses.scheduler("cost")
+    body = codec.question_body({"phase": "select", "tool_name": "t", "tool_input": {"x": "y" * 30_000}})
+    for number in range(5):
+        asker.bus.ask("cost", id_of(number), codec.item(id_of(number), 0, body))
+    await wait_until(lambda: len(replica.inbox.ids()) == 5)
+    assert [len(codec.items(one.frame)) for one in replica.inbox.deliveries] == [2, 2, 1]
+
+
+async def test_the_largest_question_that_may_be_asked_arrives(redis_buses, wait_until):
+    asker = await redis_buses.orchestrator()
+    replica = await redis_buses.scheduler("cost")
+    fields = {"phase": "select", "tool_name": "t", "tool_input": dict.fromkeys("abcd", "x" * 60_000)}
+    fields["tool_input"]["e"] = "x" * (codec.MAX_QUESTION - codec.size(fields) - 5)
+    body = codec.question_body(fields)
+    assert len(body) == codec.MAX_QUESTION
+    asker.bus.ask("cost", id_of(1), codec.item(id_of(1), 0, body))
+    await wait_until(lambda: replica.inbox.ids() == hexes([1]))
+    (item,) = codec.items(replica.inbox.deliveries[0].frame)
+    assert codec.question(item).tool_input == fields["tool_input"]
+
+
+async def test_verdicts_written_before_their_stream_was_read_are_read(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    key = Keys(redis_buses.namespace).verdicts(asker.bus.orchestrator, "early")
+    frame = codec.frame([codec.item(id_of(1), 0, codec.verdict_body(codec.Continue(reason="early")))])
+    await commands.execute("XADD", key, "*", "event", "verdict", "frame", frame)
+    asker.bus.watch(["early"])
+    await wait_until(lambda: asker.ears.verdicts() == [("early", id_of(1).hex(), "early")])
+
+
+async def test_fields_of_an_entry_may_come_in_any_order_and_number(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator(watch=["cost"])
+    key = Keys(redis_buses.namespace).verdicts(asker.bus.orchestrator, "cost")
+    frame = codec.frame([codec.item(id_of(1), 0, codec.verdict_body(codec.Continue()))])
+    await commands.execute("XADD", key, "*", "frame", frame, "later", "x", "event", "verdict")
+    await commands.execute("XADD", key, "*", "nothing", "known")
+    await wait_until(lambda: len(asker.ears.frames) == 2)
+    assert asker.ears.verdicts() == [("cost", id_of(1).hex(), None)]
+
+
+async def taken_by_a_dead_replica(redis_buses, commands, asker, numbers, wait_until):
+    """Questions that a process read just before it was killed."""
+    inbox = Keys(redis_buses.namespace).inbox("cost")
+    for number in numbers:
+        asker.ask("cost", id_of(number))
+        await asyncio.sleep(0.001)
+    await commands.execute("XGROUP", "CREATE", inbox, "cost", "0", "MKSTREAM")
+
+    async def taken():
+        await commands.execute("XREADGROUP", "GROUP", "cost", "dead", "COUNT", 100, "STREAMS", inbox, ">")
+        return (await commands.execute("XPENDING", inbox, "cost"))[0] == len(numbers)
+
+    await wait_until(taken)
+
+
+async def test_what_a_killed_replica_had_read_is_delivered_to_a_peer(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    await taken_by_a_dead_replica(redis_buses, commands, asker, [1, 2, 3], wait_until)
+    peer = await redis_buses.scheduler("cost", "peer")
+    await wait_until(lambda: sorted(peer.inbox.ids()) == hexes([1, 2, 3]))
+    assert {one.times for one in peer.inbox.deliveries} == {2}
+    for delivery in peer.inbox.deliveries:
+        peer.bus.done(delivery.entry)
+
+    async def nothing_pending():
+        return (await commands.execute("XPENDING", Keys(redis_buses.namespace).inbox("cost"), "cost"))[0] == 0
+
+    await wait_until(nothing_pending)
+
+
+async def test_two_peers_do_not_both_take_over_the_same_entry(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    numbers = list(range(40))
+    await taken_by_a_dead_replica(redis_buses, commands, asker, numbers, wait_until)
+    peers = [await redis_buses.scheduler("cost", f"peer{at}") for at in range(2)]
+    for peer in peers:
+        peer.inbox.on_deliver = lambda got, bus=peer.bus: bus.hold([one.entry for one in got])
+
+    def got():
+        return sorted(one for peer in peers for one in peer.inbox.ids())
+
+    await wait_until(lambda: len(got()) >= 40)
+    assert got() == hexes(numbers)
+
+
+async def test_what_is_being_decided_is_not_taken_over(redis_buses, wait_until):
+    """Two entries lie with a living replica that is slow; it renews one of them only."""
+    asker = await redis_buses.orchestrator()
+    slow = await redis_buses.scheduler("cost", "slow")
+    for number in (1, 2):
+        asker.ask("cost", id_of(number))
+        await wait_until(lambda: len(slow.inbox.deliveries) == number)  # noqa: B023 - awaited here
+    slow.bus.want(0)
+    slow.bus.hold([slow.inbox.deliveries[0].entry])
+    peer = await redis_buses.scheduler("cost", "peer")
+    await wait_until(lambda: peer.inbox.ids())
+    peer.bus.hold([peer.inbox.deliveries[0].entry])
+    asker.ask("cost", id_of(3))
+    await wait_until(lambda: id_of(3).hex() in peer.inbox.ids())
+    assert peer.inbox.ids() == hexes([2, 3])
+
+
+async def test_a_member_that_stops_beating_leaves_the_roster(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    roster = Roster(commands, redis_buses.namespace)
+    await commands.pipeline(roster.beat("s:gone:r9", encode_member(Member("gone", "r9"))))
+    await wait_until(lambda: asker.ears.members)
+    await wait_until(lambda: not asker.ears.members)
+    assert await commands.execute("SMEMBERS", Keys(redis_buses.namespace).roster) == [
+        f"o:{asker.bus.orchestrator}".encode()
+    ]
+
+
+async def connections(commands):
+    """Names of Toolgate's connections on the server."""
+    listing = (await commands.execute("CLIENT", "LIST")).decode()
+    return sorted(word.removeprefix("name=") for word in listing.split() if word.startswith("name=toolgate-"))
+
+
+async def test_closing_leaves_no_connection_no_task_and_no_roster_entry(
+    server_url, namespace, commands, wait_until
+):
+    tasks, before = asyncio.all_tasks(), await connections(commands)
+    for _ in range(20):
+        orchestrator = RedisOrchestratorBus(server_url, namespace)
+        scheduler = RedisSchedulerBus(server_url, namespace)
+        for bus in (orchestrator, scheduler):
+            bus.listen(Ignore())
+        await orchestrator.start()
+        await scheduler.start(Member("cost", "r1"))
+        scheduler.want(10)
+        orchestrator.ask("cost", id_of(1), codec.item(id_of(1), 0, codec.question_body({})))
+        assert await connections(commands) != before
+        await scheduler.aclose()
+        await orchestrator.aclose()
+        assert asyncio.all_tasks() == tasks
+
+    async def as_before():
+        return await connections(commands) == before
+
+    await wait_until(as_before)
+    assert await commands.execute("SMEMBERS", Keys(namespace).roster) == []
+    consumers = await commands.execute("XINFO", "CONSUMERS", Keys(namespace).inbox("cost"), "cost")
+    assert len(consumers) <= 1  # kept only while it has entries that a peer must take over
+
+
+class Ignore:
+    """A listener that does nothing."""
+
+    def heard(self, frames): ...
+    def refused(self, scheduler, ids, error): ...
+    def roster_changed(self, members): ...
+    def connection(self, up): ...
+    def deliver(self, deliveries): ...
+
+
+async def test_closing_twice_or_without_a_start_does_nothing(server_url, namespace):
+    orchestrator = RedisOrchestratorBus(server_url, namespace)
+    await orchestrator.aclose()
+    scheduler = RedisSchedulerBus(server_url, namespace)
+    await scheduler.aclose()
+    orchestrator = RedisOrchestratorBus(server_url, namespace)
+    orchestrator.listen(Ignore())
+    await orchestrator.start()
+    await orchestrator.aclose()
+    await orchestrator.aclose()
+
+
+async def test_an_orchestrator_starts_without_a_server_and_says_that_it_is_down(short_directory, namespace):
+    bus = RedisOrchestratorBus(f"unix://{short_directory}/none.sock", namespace)
+    heard = []
+
+    class Listens(Ignore):
+        def refused(self, scheduler, ids, error):
+            heard.append((scheduler, list(ids), error))
+
+    bus.listen(Listens())
+    await asyncio.wait_for(bus.start(), 5)
+    assert not bus.connected
+    bus.ask("cost", id_of(1), b"item")
+    await asyncio.sleep(0)
+    assert heard == [("cost", [id_of(1)], "bus_down")]
+    await asyncio.wait_for(bus.aclose(), 5)
+
+
+async def test_a_scheduler_does_not_start_without_a_server(short_directory, namespace):
+    bus = RedisSchedulerBus(f"unix://{short_directory}/none.sock", namespace)
+    bus.listen(Ignore())
+    with pytest.raises(TransportError):
+        await bus.start(Member("cost", "r1"))
+    await bus.aclose()
+
+
+@pytest.mark.parametrize("make", [RedisOrchestratorBus, RedisSchedulerBus, RedisCommands])
+def test_an_address_of_an_unknown_kind_is_refused_with_those_that_are_known(make):
+    with pytest.raises(ConfigError, match=r"redis://.*unix://"):
+        make("http://localhost", "n")
+
+
+@pytest.mark.parametrize("url", ["{url}", "{password}"])
+async def test_missing_or_wrong_credentials_are_an_error_of_the_configuration(own_server, namespace, url):
+    plain = RedisCommands(own_server.url, "test")
+    await plain.execute("CONFIG", "SET", "requirepass", "secret")
+    await plain.aclose()
+    address = url.format(url=own_server.url, password=own_server.url + "&password=wrong")
+    bus = RedisOrchestratorBus(address, namespace)
+    bus.listen(Ignore())
+    with pytest.raises(ConfigError, match="credentials"):
+        await asyncio.wait_for(bus.start(), 5)
+    await bus.aclose()
