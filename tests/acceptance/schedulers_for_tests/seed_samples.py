@@ -38,3 +38,17 @@ async def router_scheduler(event: str, data: dict) -> HookResult:
         # Route to specialized search service
         return HookResult(action="modify", data={"tool": "advanced_search", "arguments": data["tool_input"]})
     return HookResult(action="continue")
+
+
+async def low(event: str, data: dict) -> HookResult:
+    """Also wants another tool for the shell, but not as much."""
+    if data["tool_name"] == "bash":
+        return HookResult(action="modify", priority=5, data={"tool": "slow_tool", "arguments": {"by": "low"}})
+    return HookResult(action="continue")
+
+
+async def high(event: str, data: dict) -> HookResult:
+    """Higher priority scheduler wins."""
+    if data["tool_name"] == "bash":
+        return HookResult(action="modify", priority=10, data={"tool": "fast_tool", "arguments": {"by": "high"}})
+    return HookResult(action="continue")
