@@ -9,7 +9,15 @@ from toolgate_orchestrator.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 
-TOOLS = ["expensive_operation", "slow_tool", "fast_tool", "render_video", "web_search", "advanced_search", "bash"]
+TOOLS = [
+    "expensive_operation",
+    "slow_tool",
+    "fast_tool",
+    "render_video",
+    "web_search",
+    "advanced_search",
+    "bash",
+]
 SAMPLES = ("scheduler_hook", "cost_scheduler", "router_scheduler")
 QUERY = {"query": "redis streams"}
 

@@ -50,5 +50,7 @@ async def low(event: str, data: dict) -> HookResult:
 async def high(event: str, data: dict) -> HookResult:
     """Higher priority scheduler wins."""
     if data["tool_name"] == "bash":
-        return HookResult(action="modify", priority=10, data={"tool": "fast_tool", "arguments": {"by": "high"}})
+        return HookResult(
+            action="modify", priority=10, data={"tool": "fast_tool", "arguments": {"by": "high"}}
+        )
     return HookResult(action="continue")
