@@ -113,9 +113,13 @@ class RedisOrchestratorBus:
         with contextlib.suppress(TransportError):
             if self._was_up:
                 await self._roster.leave(f"o:{self.orchestrator}")
+                written, now = await self._commands.pipeline(
+                    [("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS), ("TIME",)]
+                )
+                if written == 1:
+                    await self._keep_facts(int(now[0]) * 1000)
                 await self._commands.pipeline(
                     [
-                        ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
                         ("DEL", self._keys.wake(self.orchestrator)),
                         *(
                             ("DEL", self._keys.verdicts(self.orchestrator, name))

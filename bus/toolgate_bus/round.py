@@ -126,7 +126,12 @@ class Round:
         """Take one verdict that came at `now`; False when it is late and changes nothing."""
         name = heard.scheduler
         state = self._state.get(name)
-        if type(heard.verdict) is Continue and state == "waiting" and self._undisturbed(now):
+        if (
+            type(heard.verdict) is Continue
+            and state == "waiting"
+            and not heard.shadow
+            and self._undisturbed(now)
+        ):
             # Nearly every verdict: nothing below could make of it anything else.
             self._heard.append(heard)
             self._state[name] = "answered"

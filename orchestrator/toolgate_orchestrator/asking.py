@@ -1,4 +1,4 @@
-"""One round of one question: ask everyone on the plan, wait, and tidy up after it.
+"""One round of one question: ask everyone on the audience, wait, and tidy up after it.
 
 The in-process scheduler (hooks) is asked beside the bus; it is waited for up to `max_hold_s`, because
 a hook may itself be asking a person. Not here: what comes of the verdicts (`ruling`).
@@ -17,7 +17,7 @@ from toolgate_bus.signing import Keyring, digest
 from toolgate_orchestrator.client import Client
 from toolgate_orchestrator.config import ToolgateConfig
 from toolgate_orchestrator.modifies import check_modify
-from toolgate_orchestrator.plans import Plan
+from toolgate_orchestrator.audience import Audience
 from toolgate_orchestrator.question import Question
 from toolgate_orchestrator.redact import Redactor
 from toolgate_orchestrator.ruling import Call, question_fields
@@ -56,14 +56,14 @@ class Asking:
         }
 
     async def round(
-        self, call: Call, plan: Plan, local: LocalScheduler | None, phase: Phase, patience: float
+        self, call: Call, audience: Audience, local: LocalScheduler | None, phase: Phase, patience: float
     ) -> Closed:
         """Ask, wait until the round is over, and say how it ended."""
         loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
-        asked: Sequence[str] = plan.names
-        awaited = plan.required
-        if client is None or not client.breaker.calm or not plan.everyone <= client.bus.reading:
-            awaited, asked = self._whom(call, plan, now)
+        asked: Sequence[str] = audience.names
+        awaited = audience.required
+        if client is None or not client.breaker.calm or not audience.everyone <= client.bus.reading:
+            awaited, asked = self._whom(call, audience, now)
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
         round_ = Round(
@@ -74,7 +74,7 @@ class Asking:
             patient=(IN_PROCESS,) if local is not None else (),
             modifies=phase == "select",
         )
-        question = Question(self, call, plan, phase, round_, asked, loop.create_future(), now)
+        question = Question(self, call, audience, phase, round_, asked, loop.create_future(), now)
         fields = question_fields(call, phase, patience)
         body, call.outgoing = self._redactor.question(fields, call.tool_input)
         if phase == "select":
@@ -98,19 +98,19 @@ class Asking:
                 call.silent.extend(name for name in closed.silent if name not in call.silent)
         return closed
 
-    def _whom(self, call: Call, plan: Plan, now: float) -> tuple[Mapping[str, bool], Sequence[str]]:
+    def _whom(self, call: Call, audience: Audience, now: float) -> tuple[Mapping[str, bool], Sequence[str]]:
         """Who is waited for (and whether it is required), and who is asked.
 
         Asked, but not waited for: shadows, and the probes of those who are passed over. Neither: a
         scheduler whose verdicts cannot be read yet.
         """
         client = self._client
-        awaited = dict(plan.required)
+        awaited = dict(audience.required)
         asked: list[str] = []
         if client is None:
             return awaited, asked
         reading = client.bus.reading
-        for name in plan.names:
+        for name in audience.names:
             required = awaited.get(name)
             if required is False and client.breaker.passes_over(name):
                 del awaited[name]

@@ -25,7 +25,7 @@ class Floor:
     def __init__(self, names: Sequence[str]) -> None:
         self._asks = [f"floor:q:{name}".encode() for name in names]
         self._streams = [f"floor:a:{name}".encode() for name in names]
-        self._last = {stream: b"0-0" for stream in self._streams}
+        self._last = dict.fromkeys(self._streams, b"0-0")
         self._open: dict[bytes, list[Any]] = {}
         self._queue: list[bytes] = []
         self._seq = secrets.randbits(64) << 32  # the streams may hold an earlier floor's entries

@@ -83,7 +83,8 @@ class ToolgateConfig(_Config):
 def explain(error: ValidationError, where: str) -> ConfigError:
     """One line per wrong field, each by its name, without the values (they may be secrets)."""
     lines = [
-        f"{where}: {'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}" for fault in error.errors()
+        f"{where}: {'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
+        for fault in error.errors()
     ]
     return ConfigError("\n".join(lines))
 

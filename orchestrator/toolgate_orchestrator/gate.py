@@ -20,7 +20,7 @@ from toolgate_bus import metrics
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
 from toolgate_bus.merge import rank
-from toolgate_bus.settings import BusSettings, read_keys
+from toolgate_bus.settings import BusSettings, check_url, read_keys
 from toolgate_bus.signing import Keyring
 
 from toolgate_orchestrator.asking import IN_PROCESS, Asking, LocalScheduler
@@ -29,7 +29,7 @@ from toolgate_orchestrator.conclusion import Conclusion
 from toolgate_orchestrator.config import ToolgateConfig, parse
 from toolgate_orchestrator.ids import decision_id
 from toolgate_orchestrator.modifies import Tools
-from toolgate_orchestrator.plans import Plan, Plans
+from toolgate_orchestrator.audience import Audience, Audiences
 from toolgate_orchestrator.redact import Redactor
 from toolgate_orchestrator.ruling import UNASKED, Call, Ruling, final_call, question_fields
 
@@ -55,7 +55,7 @@ class Gate:
         keyring = Keyring(read_keys(config.keys)) if config.keys is not None else None
         self._redactor = Redactor(config.redact)
         self._conclusion = Conclusion(client, self._redactor)
-        self._plans = Plans(config, keyring)
+        self._audiences = Audiences(config, keyring)
         self._asking = Asking(config, client, keyring, self._redactor, self._conclusion.late)
         self._patience = config.patience_ms / 1000
         if client is not None:
@@ -86,7 +86,8 @@ class Gate:
         Without an address it uses TOOLGATE_REDIS_URL or the user's running server, and where there
         is neither, in-process schedulers only.
         """
-        url = config.redis or BusSettings().redis or await asyncio.to_thread(running_server)
+        url = config.redis or BusSettings().redis
+        url = check_url(url) if url else await asyncio.to_thread(running_server)
         client = await acquire(url, config.namespace) if url else None
         try:
             return cls(config, client, ask)
@@ -116,7 +117,7 @@ class Gate:
             or bool(self.config.required)
             or self.config.on_bus_down == "deny"
             or self._conclusion.recording
-            or bool(self._plan(tool_name).names)
+            or bool(self._audience(tool_name).names)
         )
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
@@ -182,16 +183,16 @@ class Gate:
         return self._conclusion.conclude(call, ruling)
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
-        plan = self._plan(call.tool_name)
-        if not (self._client is not None and self._client.up) and not await self._bus_usable(plan):
+        audience = self._audience(call.tool_name)
+        if not (self._client is not None and self._client.up) and not await self._bus_usable(audience):
             if self._on_bus_down == "deny":
                 return Ruling(
                     "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
                 )
-            plan = Plan.NOBODY
-        if local is None and not plan.required and not plan.names:
+            audience = Audience.NOBODY
+        if local is None and not audience.required and not audience.names:
             return UNASKED
-        first = await self._asking.round(call, plan, local, "select", self._patience)
+        first = await self._asking.round(call, audience, local, "select", self._patience)
         ruling = final_call(call, first, self.config)
         if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
             ruling = await self._verify(call, ruling, local)
@@ -199,20 +200,24 @@ class Gate:
             ruling = await self._ask_person(call, ruling, ask)
         return ruling
 
-    def _plan(self, tool: str) -> Plan:
+    def _audience(self, tool: str) -> Audience:
         client = self._client
-        return self._plans.of(tool, client.announced, client.version) if client is not None else Plan.NOBODY
+        return (
+            self._audiences.of(tool, client.announced, client.version)
+            if client is not None
+            else Audience.NOBODY
+        )
 
     async def _verify(self, call: Call, ruling: Ruling, local: LocalScheduler | None) -> Ruling:
         """A winning modify is a new call that nobody has judged: once more to all but its author."""
         changed = call.changed(ruling)
-        plan = self._plan(changed.tool_name).without(ruling.scheduler)
-        if local is None and not plan.required:
+        audience = self._audience(changed.tool_name).without(ruling.scheduler)
+        if local is None and not audience.required:
             return ruling
         spent = time.monotonic() - call.started
         patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
         return ruling.verified(
-            await self._asking.round(changed, plan, local, "verify", patience), self.config
+            await self._asking.round(changed, audience, local, "verify", patience), self.config
         )
 
     async def _ask_person(self, call: Call, ruling: Ruling, ask: Ask | None) -> Ruling:
@@ -234,13 +239,13 @@ class Gate:
     def _on_bus_down(self) -> Literal["continue", "deny"]:
         return self.config.on_bus_down or ("deny" if self.config.required else "continue")
 
-    async def _bus_usable(self, plan: Plan) -> bool:
+    async def _bus_usable(self, audience: Audience) -> bool:
         client = self._client
         if client is None:
             return self._on_bus_down == "continue" and not self.config.required
         if await client.reachable(self._patience):
             return True
-        for name in plan.names or self.config.required or ("unknown",):
+        for name in audience.names or self.config.required or ("unknown",):
             metrics.count(metrics.FAILED_OPEN, name, "bus_down")
         return False
 

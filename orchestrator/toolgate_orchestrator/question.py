@@ -15,7 +15,7 @@ from toolgate_bus.events import Failed, Heard, Modify, Phase, Verdict
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
 
-from toolgate_orchestrator.plans import Plan
+from toolgate_orchestrator.audience import Audience
 from toolgate_orchestrator.ruling import Call
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Question:
 
     __slots__ = (
         "_judge",
-        "_plan",
+        "_audience",
         "_round",
         "_started",
         "asked",
@@ -64,14 +64,14 @@ class Question:
         self,
         judge: Judge,
         call: Call,
-        plan: Plan,
+        audience: Audience,
         phase: Phase,
         round_: Round,
         asked: Sequence[str],
         future: asyncio.Future[Closed],
         started: float,
     ) -> None:
-        self._judge, self.call, self._plan, self._round = judge, call, plan, round_
+        self._judge, self.call, self._audience, self._round = judge, call, audience, round_
         self.phase, self.asked, self.future, self._started = phase, asked, future, started
         self.key = (call.id, 0 if phase == "select" else 1)
         self.digest = b""
@@ -83,16 +83,16 @@ class Question:
     @property
     def shadowed(self) -> bool:
         """Whether shadows were asked: they answer when they like."""
-        return bool(self._plan.shadows)
+        return bool(self._audience.shadows)
 
     # ------------------------------------------------------------------ verdicts
 
     def take(self, scheduler: str, item: codec.Item, now: float) -> None:
         """One verdict off the bus; anything wrong with it is counted and dropped."""
-        judge, plan = self._judge, self._plan
-        if item.body == codec.CONTINUE_BODY and judge.keyring is None and scheduler not in plan.shadows:
+        judge, audience = self._judge, self._audience
+        if item.body == codec.CONTINUE_BODY and judge.keyring is None and scheduler not in audience.shadows:
             # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
-            priority = plan.priorities.get(scheduler, 0)
+            priority = audience.priorities.get(scheduler, 0)
             heard = Heard(scheduler, codec.PLAIN_CONTINUE, priority, self.phase, now - self._started)
         elif (read := self._read(scheduler, item, now)) is not None:
             heard = read
@@ -119,8 +119,8 @@ class Question:
 
     def judged(self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float) -> Heard:
         """A verdict with the priority it counts with, and what is wrong with it."""
-        judge, plan = self._judge, self._plan
-        priority = verdict.priority if verdict.priority is not None else plan.priorities.get(scheduler, 0)
+        judge, audience = self._judge, self._audience
+        priority = verdict.priority if verdict.priority is not None else audience.priorities.get(scheduler, 0)
         cap = judge.caps.get(scheduler)
         capped = cap is not None and priority > cap
         if capped and cap is not None:
@@ -132,7 +132,7 @@ class Question:
             if problem is not None:
                 metrics.count(metrics.INVALID_MODIFIES, scheduler, problem)
         mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
-        shadow = scheduler in plan.shadows
+        shadow = scheduler in audience.shadows
         seconds = now - self._started
         return Heard(scheduler, verdict, priority, self.phase, seconds, False, shadow, problem, capped, mark)
 

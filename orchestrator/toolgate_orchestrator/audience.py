@@ -14,13 +14,13 @@ from toolgate_bus.signing import Keyring
 from toolgate_orchestrator.announced import Announced
 from toolgate_orchestrator.config import ToolgateConfig
 
-__all__ = ["Plan", "Plans"]
+__all__ = ["Audience", "Audiences"]
 
 MAX_CACHED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Audience:
     """Who is asked about one tool."""
 
     names: tuple[str, ...]
@@ -32,10 +32,10 @@ class Plan:
     everyone: frozenset[str]
     """The names as a set."""
 
-    NOBODY: ClassVar["Plan"]
+    NOBODY: ClassVar["Audience"]
 
-    def without(self, name: str | None) -> "Plan":
-        """The same plan, but this scheduler is not asked."""
+    def without(self, name: str | None) -> "Audience":
+        """The same audience, but this scheduler is not asked."""
         if name not in self.names:
             return self
         return replace(
@@ -46,39 +46,39 @@ class Plan:
         )
 
 
-Plan.NOBODY = Plan((), {}, {}, frozenset(), frozenset())
+Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset())
 
 
-class Plans:
-    """Plans of one gate's configuration, by tool."""
+class Audiences:
+    """Audiences of one gate's configuration, by tool."""
 
     def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
         self._required = frozenset(config.required)
         self._shadow = frozenset(config.shadow)
         self._limits = config.schedulers
         self._keyring = keyring
-        self._plans: dict[str, Plan] = {}
+        self._audiences: dict[str, Audience] = {}
         self._version = -1
 
-    def of(self, tool: str, announced: Mapping[str, Announced], version: int) -> Plan:
-        """The plan for a tool, by what the roster says now; `version` changes whenever that does."""
+    def of(self, tool: str, announced: Mapping[str, Announced], version: int) -> Audience:
+        """The audience for a tool, by what the roster says now; `version` changes whenever that does."""
         if self._version != version:
-            self._plans.clear()
+            self._audiences.clear()
             self._version = version
-        plan = self._plans.get(tool)
-        if plan is None:
-            if len(self._plans) >= MAX_CACHED:  # the names come from an LLM
-                self._plans.clear()
-            plan = self._plans[tool] = self._make(tool, announced)
-        return plan
+        audience = self._audiences.get(tool)
+        if audience is None:
+            if len(self._audiences) >= MAX_CACHED:  # the names come from an LLM
+                self._audiences.clear()
+            audience = self._audiences[tool] = self._make(tool, announced)
+        return audience
 
-    def _make(self, tool: str, announced: Mapping[str, Announced]) -> Plan:
+    def _make(self, tool: str, announced: Mapping[str, Announced]) -> Audience:
         wanting = {name for name, one in announced.items() if one.wants(tool)}
         waited = wanting | (self._required - set(announced))
         names = {name for name in waited if self._trusted(name)}
         # A required scheduler cannot excuse itself by calling itself a shadow.
         shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
-        return Plan(
+        return Audience(
             names=tuple(sorted(names)),
             required={
                 name: name in self._required for name in sorted((names - shadows) | (waited & self._required))

@@ -1,0 +1,150 @@
+"""Reads the facts streams of all orchestrators of a namespace: what is kept, and what comes.
+
+Streams have one writer each; their facts are put in one order by the time the server gave their
+entries. A follower stands on the roster as a reader, so that orchestrators write facts even where
+no scheduler is alive.
+"""
+
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import anyio
+
+from toolgate_bus import codec, metrics, record
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import Commands
+from toolgate_bus.roster import BEAT_SECONDS, Roster
+
+__all__ = ["FactsReader"]
+
+PAGE: Final = 500
+BLOCK_MS: Final = 200
+FIRST_ID: Final = b"0-0"
+
+Fact = dict[str, Any]
+
+
+class FactsReader:
+    """Facts of one namespace."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._commands = commands
+        self._keys = Keys(namespace)
+        self._roster = Roster(commands, namespace)
+        self._last: dict[str, bytes] = {}
+        self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+    async def kept(self) -> list[Fact]:
+        """Every fact that is still kept, oldest first."""
+        found: list[tuple[tuple[int, int], Fact]] = []
+        for orchestrator in await self._writers():
+            found += await self._all_of(orchestrator)
+        return [fact for _, fact in sorted(found, key=lambda one: one[0])]
+
+    async def follow(self) -> AsyncIterator[Fact]:
+        """Facts as they come, from where `kept` ended, until the caller stops."""
+        async with contextlib.AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(self._beat)
+            while True:
+                try:
+                    for orchestrator in await self._writers():
+                        self._last.setdefault(orchestrator, FIRST_ID)
+                    for fact in await self._next():
+                        yield fact
+                except TransportError:
+                    await anyio.sleep(BEAT_SECONDS)
+
+    async def join(self) -> None:
+        """Stand on the roster as a reader of facts."""
+        await self._commands.pipeline(self._roster.beat(self._me, b"\x80"))
+        view = await self._roster.read()
+        if view.orchestrators:
+            await self._commands.pipeline(
+                [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
+            )
+
+    async def leave(self) -> None:
+        """Leave the roster."""
+        with contextlib.suppress(TransportError):
+            await self._roster.leave(self._me)
+
+    async def _beat(self) -> None:
+        with contextlib.suppress(TransportError):
+            await self.join()
+        while True:
+            await anyio.sleep(BEAT_SECONDS)
+            with contextlib.suppress(TransportError):
+                await self._commands.pipeline(self._roster.beat(self._me, b"\x80"))
+
+    async def _writers(self) -> list[str]:
+        kept = await self._commands.execute("ZRANGE", self._keys.writers, 0, -1)
+        alive = (await self._roster.read()).orchestrators
+        return sorted({name.decode("ascii", "replace") for name in kept}.union(alive))
+
+    async def _all_of(self, orchestrator: str) -> list[tuple[tuple[int, int], Fact]]:
+        found: list[tuple[tuple[int, int], Fact]] = []
+        start = "-"
+        while True:
+            page = await self._commands.execute(
+                "XRANGE", self._keys.facts(orchestrator), start, "+", "COUNT", PAGE
+            )
+            found += [
+                (_order(entry), fact) for entry, fields in page for fact in _facts(orchestrator, fields)
+            ]
+            if page:
+                self._last[orchestrator] = page[-1][0]
+            if len(page) < PAGE:
+                return found
+            start = "(" + page[-1][0].decode()
+
+    async def _next(self) -> list[Fact]:
+        if not self._last:
+            await anyio.sleep(BLOCK_MS / 1000)
+            return []
+        names = sorted(self._last)
+        reply = await self._commands.execute(
+            "XREAD",
+            "COUNT",
+            PAGE,
+            "BLOCK",
+            BLOCK_MS,
+            "STREAMS",
+            *(self._keys.facts(name) for name in names),
+            *(self._last[name] for name in names),
+        )
+        by_key = {self._keys.facts(name).encode(): name for name in names}
+        found: list[tuple[tuple[int, int], Fact]] = []
+        for key, entries in reply or ():
+            self._last[by_key[key]] = entries[-1][0]
+            for entry, fields in entries:
+                found += [(_order(entry), fact) for fact in _facts(by_key[key], fields)]
+        return [fact for _, fact in sorted(found, key=lambda one: one[0])]
+
+
+def _facts(orchestrator: str, fields: Sequence[bytes]) -> list[Fact]:
+    pairs = dict(zip(fields[::2], fields[1::2], strict=False))
+    facts: list[Fact] = []
+    try:
+        items = codec.items(pairs.get(b"frame", b""))
+    except CodecError as error:
+        items = [error]
+    for item in items:
+        try:
+            if isinstance(item, CodecError):
+                raise item
+            facts.append({**record.read_fact(item), "orchestrator": orchestrator})
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+    return facts
+
+
+def _order(entry: bytes) -> tuple[int, int]:
+    milliseconds, _, number = entry.partition(b"-")
+    return int(milliseconds), int(number)
