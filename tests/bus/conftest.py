@@ -160,6 +160,12 @@ async def commands(server_url: str) -> AsyncIterator[RedisCommands]:
 
 
 @pytest.fixture
+def make_buses() -> type[Buses]:
+    """For tests with a server of their own."""
+    return Buses
+
+
+@pytest.fixture
 async def redis_buses(server_url: str, namespace: str) -> AsyncIterator[Buses]:
     """Buses on the shared server, in a namespace of their own."""
     async with AsyncExitStack() as cleanup:
