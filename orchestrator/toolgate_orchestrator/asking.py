@@ -14,10 +14,10 @@ from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Ver
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
 
+from toolgate_orchestrator.audience import Audience
 from toolgate_orchestrator.client import Client
 from toolgate_orchestrator.config import ToolgateConfig
 from toolgate_orchestrator.modifies import check_modify
-from toolgate_orchestrator.audience import Audience
 from toolgate_orchestrator.question import Question
 from toolgate_orchestrator.redact import Redactor
 from toolgate_orchestrator.ruling import Call, question_fields

@@ -24,12 +24,12 @@ from toolgate_bus.settings import BusSettings, check_url, read_keys
 from toolgate_bus.signing import Keyring
 
 from toolgate_orchestrator.asking import IN_PROCESS, Asking, LocalScheduler
+from toolgate_orchestrator.audience import Audience, Audiences
 from toolgate_orchestrator.client import Client, acquire, release
 from toolgate_orchestrator.conclusion import Conclusion
 from toolgate_orchestrator.config import ToolgateConfig, parse
 from toolgate_orchestrator.ids import decision_id
 from toolgate_orchestrator.modifies import Tools
-from toolgate_orchestrator.audience import Audience, Audiences
 from toolgate_orchestrator.redact import Redactor
 from toolgate_orchestrator.ruling import UNASKED, Call, Ruling, final_call, question_fields
 

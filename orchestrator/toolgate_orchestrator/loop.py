@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from toolgate_bus.settings import check_url
-
 from toolgate_orchestrator.gate import Gate
 from toolgate_orchestrator.lineage import enter_lineage
 from toolgate_orchestrator.loop_config import LoopConfig, read_config
@@ -74,6 +72,11 @@ class LoopBase(Generic[Config]):
             if gate is not self._gate:
                 await gate.aclose()
 
+    @property
+    def gate(self) -> Gate | None:
+        """The gate that `mount` gave this loop; None for one made by hand."""
+        return self._gate
+
     async def run_calls(self, turn: Turn, calls: Sequence[Call]) -> None:
         """Run the calls of one response and give each its result."""
         raise NotImplementedError
@@ -91,8 +94,6 @@ class LoopBase(Generic[Config]):
 
 async def _start_gate(settings: LoopConfig) -> Gate:
     """A gate for these settings; raises ConfigError for an address that can never work."""
-    if settings.toolgate.redis:
-        check_url(settings.toolgate.redis)
     return await Gate.start(settings.toolgate)
 
 

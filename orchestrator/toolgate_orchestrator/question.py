@@ -45,8 +45,8 @@ class Question:
     """A question that waits for verdicts in one phase."""
 
     __slots__ = (
-        "_judge",
         "_audience",
+        "_judge",
         "_round",
         "_started",
         "asked",
