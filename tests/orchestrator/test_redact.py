@@ -1,0 +1,316 @@
+"""What leaves the process: no secret, nothing that does not fit the wire; and all of it comes back."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toolgate_bus import codec
+from toolgate_bus.events import ToolSelecting
+from toolgate_orchestrator.config import RedactConfig
+from toolgate_orchestrator.redact import BadPlaceholder, Redactor, restore
+
+pytestmark = pytest.mark.pure
+
+SECRET = "hunter2-canary"
+PLAIN = Redactor(RedactConfig())
+STRICT = Redactor(RedactConfig(fields=("Password", "api_key"), patterns=(r"sk-[a-z0-9]{4,}", r"\b\d{16}\b")))
+
+
+def travels(outgoing):
+    """Write it as a question and read it as a scheduler does; fails unless that works."""
+    body = codec.question_body(
+        {
+            "phase": "select",
+            "tool_name": "t",
+            "tool_input": outgoing.value,
+            "available_tools": ["t"] * 100,
+            "truncated": outgoing.truncated,
+        }
+    )
+    question = codec.question(codec.Item(bytes(16), 0, body, None))
+    assert isinstance(question, ToolSelecting)
+    return question
+
+
+def back(outgoing):
+    return restore(outgoing.value, outgoing.placeholders, allowed=True)
+
+
+def same(one, other):
+    """Equality for which no number equals itself, and True is not 1."""
+    return repr(one) == repr(other)
+
+
+# ------------------------------------------------------------------ secrets
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"password": SECRET},
+        {"PASSWORD": SECRET},
+        {"a": {"b": {"Api_Key": SECRET}}},
+        {"list": [{"x": 1}, {"password": [SECRET, {"deep": SECRET}]}]},
+        {"password": {"any": SECRET}},
+    ],
+)
+def test_a_named_field_never_leaves_at_any_depth_and_in_any_case(arguments):
+    outgoing = STRICT.outgoing(arguments)
+    assert SECRET not in str(outgoing.value)
+    assert SECRET.encode() not in codec.pack(outgoing.value)
+    assert same(back(outgoing), arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"command": "curl -H sk-abcd1234"},
+        {"deep": [{"x": ["sk-abcd1234"]}]},
+        {"card": 1234567890123456},
+        {"map": {"sk-abcd1234": "used as a key"}},
+        {"sk-abcd1234": "used as the name of an argument"},
+    ],
+)
+def test_what_matches_a_pattern_never_leaves(arguments):
+    outgoing = STRICT.outgoing(arguments)
+    assert "sk-abcd1234" not in str(outgoing.value)
+    assert "1234567890123456" not in str(outgoing.value)
+    assert same(back(outgoing), arguments)
+
+
+secrets = st.from_regex(r"\Ask-[a-z0-9]{8}\Z")
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+
+
+@st.composite
+def arguments_with_a_secret(draw):
+    """A secret somewhere in nested arguments: in a named field, or in the middle of a text."""
+    value = draw(st.sampled_from([SECRET, [SECRET], {"x": SECRET}]))
+    inner = {draw(st.sampled_from(["password", "PassWord", "API_KEY"])): value}
+    inner["text"] = draw(texts) + draw(secrets) + draw(texts)
+    for _ in range(draw(st.integers(0, 6))):
+        inner = draw(st.sampled_from([{"k": inner}, {"k": [inner, "x"]}, {"k": 1, "l": {"m": inner}}]))
+    return inner
+
+
+@given(arguments_with_a_secret())
+def test_secrets_never_leave_and_always_come_back(arguments):
+    outgoing = STRICT.outgoing(arguments)
+    wire = codec.pack(outgoing.value)
+    assert SECRET.encode() not in wire
+    assert b"sk-" not in wire
+    assert same(back(outgoing), arguments)
+    assert not outgoing.truncated
+
+
+def test_what_is_not_named_leaves_as_it_is():
+    arguments = {"user": "password", "n": 1, "f": 2.5, "yes": True, "none": None, "list": [1, {"a": "b"}]}
+    outgoing = STRICT.outgoing(arguments)
+    assert (outgoing.value, outgoing.placeholders, outgoing.truncated) == (arguments, {}, False)
+
+
+def test_the_original_is_not_changed():
+    arguments = {"password": [SECRET], "list": [{"password": SECRET}]}
+    copy = json.loads(json.dumps(arguments))
+    STRICT.outgoing(arguments)
+    assert arguments == copy
+
+
+def test_no_two_placeholders_are_the_same_and_none_can_be_foretold():
+    first, second = (STRICT.outgoing({"password": "x", "api_key": "x"}) for _ in range(2))
+    assert len({*first.placeholders, *second.placeholders}) == 4
+
+
+def test_a_redacted_question_is_not_marked_truncated_a_shortened_one_is():
+    assert not STRICT.outgoing({"password": SECRET}).truncated
+    assert STRICT.outgoing({"text": "x" * 20_000}).truncated
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (f"no: {SECRET} is wrong", "no: ⟦redacted⟧ is wrong"),
+        ("found sk-abcd1234", "found ⟦redacted⟧"),
+        ("nothing", "nothing"),
+        (None, None),
+    ],
+)
+def test_a_reason_repeats_no_secret(said, told):
+    outgoing = STRICT.outgoing({"password": SECRET})
+    assert STRICT.text(said, outgoing) == told
+
+
+# ------------------------------------------------------------------ what does not fit
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"text": "x" * 16_385}, id="a long text"),
+        pytest.param({str(at): "x" * 16_000 for at in range(40)}, id="many long texts"),
+        pytest.param({"text": "\ud800"}, id="a lone surrogate"),
+        pytest.param({"map": {"\ud800": 1}}, id="a lone surrogate as a key"),
+        pytest.param({"\ud800": 1}, id="a lone surrogate as an argument's name"),
+        pytest.param({"n": 2**64}, id="a huge number"),
+        pytest.param({"n": -(2**63) - 1}, id="a huge negative number"),
+        pytest.param({"n": 10**5000}, id="a number of five thousand digits"),
+        pytest.param({"list": [0] * 1025}, id="a wide list"),
+        pytest.param({"map": {str(at): 0 for at in range(1025)}}, id="a wide map"),
+        pytest.param({str(at): 0 for at in range(1025)}, id="very many arguments"),
+        pytest.param({"list": [[0] * 1000 for _ in range(11)]}, id="many nodes"),
+        pytest.param({"x" * 70_000: 1}, id="a long argument's name"),
+        pytest.param({"map": {"x" * 70_000: 1}}, id="a long key"),
+        pytest.param({"set": {1, 2}, "object": object(), "bytes": b"x", "tuple": (1,)}, id="no JSON"),
+        pytest.param({"map": {1: "x"}}, id="keys that are no texts"),
+        pytest.param({"list": [{f"{at}": "é" * 500} for at in range(400)]}, id="many texts"),
+    ],
+)
+def test_what_does_not_fit_travels_as_a_placeholder_and_says_so(arguments):
+    outgoing = PLAIN.outgoing(arguments)
+    assert travels(outgoing).truncated
+    assert restored_equals(outgoing, arguments)
+
+
+def restored_equals(outgoing, arguments):
+    found = back(outgoing)
+    return found == arguments or repr(found) == repr(arguments)
+
+
+@pytest.mark.parametrize("levels", [28, 40, 900])
+def test_a_deep_value_travels_as_a_placeholder(levels):
+    value = "x"
+    for _ in range(levels):
+        value = {"k": value}
+    outgoing = PLAIN.outgoing({"deep": value})
+    assert travels(outgoing).truncated
+    assert back(outgoing) == {"deep": value}
+
+
+def test_a_value_without_end_does_not_hang():
+    endless = {}
+    endless["again"] = endless
+    assert travels(PLAIN.outgoing(endless)).truncated
+
+
+def test_no_number_and_the_infinite_travel():
+    outgoing = PLAIN.outgoing({"a": math.nan, "b": math.inf})
+    assert math.isnan(travels(outgoing).tool_input["a"])
+    assert not outgoing.truncated
+
+
+def test_texts_that_are_long_in_bytes_only_travel_however_long_texts_may_be():
+    generous = Redactor(RedactConfig(max_chars=65_536))
+    arguments = {"text": "😀" * 20_000}
+    outgoing = generous.outgoing(arguments)
+    travels(outgoing)
+    assert back(outgoing) == arguments
+
+
+def test_the_largest_arguments_become_placeholders_first():
+    arguments = {"small": "kept", **{str(at): "x" * (9_000 + at) for at in range(16)}}
+    outgoing = PLAIN.outgoing(arguments)
+    assert outgoing.value["small"] == "kept"
+    assert outgoing.value["0"] == arguments["0"]
+    assert outgoing.value["15"] != arguments["15"]
+    assert back(outgoing) == arguments
+
+
+def test_a_secret_stays_one_when_its_argument_becomes_too_long():
+    arguments = {"big": [{"password": SECRET}, *["x" * 16_000] * 10]}
+    outgoing = STRICT.outgoing(arguments)
+    travels(outgoing)
+    assert SECRET not in str(outgoing.value)
+    assert back(outgoing) == arguments
+
+
+def test_an_argument_that_looks_like_a_placeholder_comes_back_as_it_was():
+    arguments = {"text": "⟦toolgate:redacted:000000000000⟧"}
+    outgoing = PLAIN.outgoing(arguments)
+    assert outgoing.value != arguments
+    assert back(outgoing) == arguments
+
+
+any_texts = st.text(max_size=8) | st.sampled_from(["\ud800", "x\udfff", "sk-abcd1234", "⟦toolgate:x⟧"])
+"""Lone surrogates, secrets and things that look like placeholders, too."""
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | any_texts | st.binary(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.dictionaries(any_texts, inner, max_size=5)
+        | st.dictionaries(st.integers(0, 3), inner, max_size=2)
+        | st.tuples(inner)
+    ),
+    max_leaves=15,
+)
+sizes = st.sampled_from([1, 3, 1025, 20_000])
+
+
+@st.composite
+def large(draw):
+    """Arguments of which some part is very long, wide or deep."""
+    leaf, times = draw(st.sampled_from(["x", "é", "😀", "\ud800", 0, []])), draw(sizes)
+    value = draw(
+        st.sampled_from(
+            [
+                leaf * times if isinstance(leaf, str) else [leaf] * times,
+                {str(at): leaf for at in range(times)},
+            ]
+        )
+    )
+    for _ in range(draw(st.sampled_from([0, 1, 20, 27, 28, 40]))):
+        value = draw(st.sampled_from([[value], {"k": value}, {"k": value, "password": SECRET}]))
+    return {"big": value, **draw(st.dictionaries(any_texts, anything, max_size=3))}
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(any_texts, anything, max_size=6) | large())
+def test_any_arguments_travel_within_the_bounds_and_come_back_as_they_were(arguments):
+    for redactor in (PLAIN, STRICT):
+        outgoing = redactor.outgoing(arguments)
+        question = travels(outgoing)
+        assert same(question.tool_input, outgoing.value)
+        assert same(back(outgoing), arguments)
+
+
+# ------------------------------------------------------------------ restoring
+
+
+def test_a_placeholder_nobody_gave_out_is_refused():
+    outgoing = STRICT.outgoing({"password": SECRET})
+    forged = "⟦toolgate:redacted:000000000000⟧"
+    with pytest.raises(BadPlaceholder):
+        restore({"a": [forged]}, outgoing.placeholders, allowed=True)
+
+
+def test_a_placeholder_is_refused_where_originals_may_not_go():
+    outgoing = STRICT.outgoing({"password": SECRET})
+    with pytest.raises(BadPlaceholder):
+        restore(outgoing.value, outgoing.placeholders, allowed=False)
+
+
+def test_another_questions_placeholder_is_refused():
+    one, other = (STRICT.outgoing({"password": SECRET}) for _ in range(2))
+    with pytest.raises(BadPlaceholder):
+        restore(one.value, other.placeholders, allowed=True)
+
+
+def test_a_placeholder_may_be_moved_to_another_place():
+    outgoing = STRICT.outgoing({"password": SECRET})
+    moved = {"nested": [{"token": outgoing.value["password"]}]}
+    assert restore(moved, outgoing.placeholders, allowed=True) == {"nested": [{"token": SECRET}]}
+
+
+@pytest.mark.parametrize("frame", ["echo {}", "{} ", "a{}b"])
+def test_a_placeholder_within_a_longer_text_is_refused(frame):
+    """It would run as it stands there, and nobody can have meant that."""
+    outgoing = STRICT.outgoing({"password": SECRET})
+    value = {"command": frame.format(outgoing.value["password"])}
+    with pytest.raises(BadPlaceholder):
+        restore(value, outgoing.placeholders, allowed=True)
+
+
+def test_what_holds_no_placeholder_is_left_alone():
+    value = {"a": [1, "x", None, {"b": True}]}
+    assert restore(value, {}, allowed=False) == value
