@@ -73,7 +73,7 @@ async def run():
 def assert_as_the_seed_says(ran, results):
     assert ran == [(tool, arguments) for tool, arguments, _, _ in RULINGS.values() if tool]
     for (tool, _, reason, _), result in zip(RULINGS.values(), results, strict=True):
-        assert (reason if reason else f"{tool} is done") in result
+        assert (reason or f"{tool} is done") in result
 
 
 @pytest.fixture

@@ -1,0 +1,495 @@
+"""The gate's rules (DESIGN §4) on the in-memory bus, with real workers; and without any bus."""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from toolgate_bus import codec, metrics
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify
+from toolgate_bus.memory import MemoryHub
+from toolgate_orchestrator.client import Client
+from toolgate_orchestrator.config import parse
+from toolgate_orchestrator.gate import Gate
+from toolgate_schedulers import Scheduler, Worker
+
+pytestmark = pytest.mark.pure
+
+TOOLS = ["bash", "search", "write"]
+NOWHERE = "unix:///nonexistent/toolgate.sock"
+
+
+def always(answer):
+    """A scheduler's `decide` that gives one answer, or raises it."""
+
+    async def decide(call):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(call) if callable(answer) else answer
+
+    return decide
+
+
+async def never(call):
+    """A `decide` that never comes to an end."""
+    await asyncio.Event().wait()
+
+
+class World:
+    """One hub with its workers, and gates on it."""
+
+    def __init__(self, stack):
+        self.hub, self._stack = MemoryHub(), stack
+
+    async def scheduler(self, name, answer, **fields):
+        """Start a scheduler that answers so; `answer` may also be a `decide` of its own."""
+        decide = answer if asyncio.iscoroutinefunction(answer) or fields.get("streams") else always(answer)
+        bus = self.hub.scheduler()
+        worker = Worker(Scheduler(name=name, decide=decide, **fields), bus, store=self.hub.store)
+        await worker.start()
+        self._stack.push_async_callback(bus.aclose)
+        return bus
+
+    async def gate(self, ask=None, **config):
+        """A gate of its own orchestrator."""
+        client = Client(self.hub.orchestrator())
+        await client.start()
+        self._stack.push_async_callback(client.bus.aclose)
+        return Gate(parse({"patience_ms": 2000, **config}), client, ask)
+
+
+@pytest.fixture
+async def world():
+    before = asyncio.all_tasks()
+    async with AsyncExitStack() as stack:
+        yield World(stack)
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}  # some were told never to answer
+    while left:  # a lane takes the first cancellation for a withdrawal
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.1)
+
+
+@asynccontextmanager
+async def on_no_bus(**config):
+    async with Gate.open(**{"redis": NOWHERE, "patience_ms": 50} | config) as gate:
+        yield gate
+
+
+def growth(name, **labels):
+    """A function that says how much a counter grew since now."""
+    before = metrics.value(name, **labels)
+    return lambda: metrics.value(name, **labels) - before
+
+
+# ---------------------------------------------------------------------- the order of the rules
+
+
+async def test_deny_wins_over_modify_whatever_the_priorities(world):
+    await world.scheduler("a", Deny(reason="no"), priority=-5)
+    await world.scheduler("b", Modify(tool="write"), priority=99)
+    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why, decision.scheduler, decision.reason) == (
+        "deny",
+        "denied",
+        "a",
+        "no",
+    )
+
+
+@pytest.mark.parametrize("high", ["a", "b"])
+async def test_of_two_modifies_the_higher_priority_wins_with_its_arguments(world, high):
+    for name in ("a", "b"):
+        answer = Modify(tool="write", arguments={"by": name})
+        await world.scheduler(name, answer, priority=2 if name == high else 1)
+    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS)
+    assert (decision.outcome, decision.tool_name, decision.tool_input) == ("modify", "write", {"by": high})
+    assert (decision.original_tool, decision.original_input) == ("search", {"q": 1})
+
+
+async def test_a_verdicts_own_priority_counts_before_its_schedulers(world):
+    await world.scheduler("a", Modify(tool="write", arguments={"by": "a"}, priority=50), priority=1)
+    await world.scheduler("b", Modify(tool="write", arguments={"by": "b"}), priority=10)
+    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    assert decision.scheduler == "a"
+
+
+async def test_the_replacement_is_verified_by_all_but_its_author(world):
+    seen = []
+
+    def watch(call):
+        seen.append((call.phase, call.tool_name, call.tool_input))
+        return Deny(reason="no writing") if call.tool_name == "write" else Continue()
+
+    asked_author = []
+
+    def author(call):
+        asked_author.append(call.phase)
+        return Modify(tool="write", arguments={"p": 1})
+
+    await world.scheduler("author", author)
+    await world.scheduler("watch", watch)
+    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS)
+    assert (decision.outcome, decision.scheduler) == ("deny", "watch")
+    assert seen == [("select", "search", {"q": 1}), ("verify", "write", {"p": 1})]
+    assert asked_author == ["select"]
+
+
+async def test_without_verify_the_replacement_runs_unseen(world):
+    await world.scheduler("author", Modify(tool="write"))
+    await world.scheduler("watch", lambda call: Deny(reason="x") if call.phase == "verify" else Continue())
+    decision = await (await world.gate(verify=False)).decide("search", {}, TOOLS)
+    assert decision.outcome == "modify"
+
+
+@pytest.mark.parametrize(
+    ("modify", "problem"),
+    [
+        (Modify(tool="rocket"), "unavailable_tool"),
+        (Modify(tool="bash"), "not_allowed"),
+        (Modify(tool="write", arguments={"path": 1}), "schema"),
+        (Modify(tool="write", arguments={}, agent_target="nobody"), "agent"),
+    ],
+)
+async def test_an_invalid_modify_is_set_aside_and_the_next_one_wins(world, modify, problem):
+    await world.scheduler("bad", modify, priority=9)
+    await world.scheduler("good", Modify(tool="write", arguments={"path": "a"}), priority=1)
+    tools = {"bash": {}, "search": {}, "write": {"properties": {"path": {"type": "string"}}}}
+    invalid = growth("toolgate_invalid_modifies_total", scheduler="bad", reason=problem)
+    gate = await world.gate(schedulers={"bad": {"can_modify": ["write", "rocket"]}})
+    decision = await gate.decide("search", {}, tools)
+    assert (decision.scheduler, decision.tool_input) == ("good", {"path": "a"})
+    assert invalid() == 1
+
+
+async def test_a_required_scheduler_whose_only_answer_is_an_invalid_modify_denies(world):
+    await world.scheduler("bad", Modify(tool="rocket"))
+    decision = await (await world.gate(required=["bad"])).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why) == ("deny", "silent")
+
+
+async def test_priorities_are_capped_and_counted(world):
+    await world.scheduler("loud", Modify(tool="write", arguments={"by": "loud"}, priority=1000))
+    await world.scheduler("quiet", Modify(tool="write", arguments={"by": "quiet"}, priority=6))
+    capped = growth("toolgate_priority_capped_total", scheduler="loud")
+    gate = await world.gate(schedulers={"loud": {"max_priority": 5}}, verify=False)
+    decision = await gate.decide("search", {}, TOOLS)
+    assert decision.tool_input == {"by": "quiet"}
+    assert capped() == 1
+
+
+# ---------------------------------------------------------------------- a person
+
+
+def person(answer, shown):
+    async def ask(question, call):
+        shown.append((question.prompt, call.tool_name, call.tool_input))
+        return answer
+
+    return ask
+
+
+async def test_the_person_is_asked_about_the_call_that_would_run(world):
+    await world.scheduler("careful", AskUser(prompt="sure?"))
+    await world.scheduler("router", lambda call: Modify(tool="write", arguments={"p": 1}))
+    shown = []
+    gate = await world.gate(ask=person("allow", shown))
+    decision = await gate.decide("search", {"q": 1}, TOOLS)
+    assert (decision.outcome, decision.tool_name) == ("modify", "write")
+    assert shown == [("sure?", "write", {"p": 1})]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [("refuse", "refused"), ("expired", "expired"), ("no_approver", "no_approver")]
+)
+async def test_not_allowed_by_a_person_is_a_denial_that_says_how(world, answer, why):
+    await world.scheduler("careful", AskUser(prompt="sure?"))
+    decision = await (await world.gate(ask=person(answer, []))).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why, decision.scheduler) == ("deny", why, "careful")
+
+
+async def test_with_nobody_to_ask_the_call_is_denied(world):
+    await world.scheduler("careful", AskUser(prompt="sure?", default="allow"))
+    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why, decision.asked_user) == ("deny", "no_approver", False)
+
+
+# ---------------------------------------------------------------------- silence and holds
+
+
+async def test_an_optional_schedulers_silence_is_passed_over_and_a_required_ones_denies(world):
+    await world.scheduler("mute", never)
+    for required, outcome, why in (([], "continue", "failed_open"), (["mute"], "deny", "silent")):
+        gate = await world.gate(required=required, patience_ms=50)
+        decision = await gate.decide("search", {}, TOOLS)
+        assert (decision.outcome, decision.why, decision.silent) == (outcome, why, ("mute",))
+        assert 0.04 < decision.seconds < 1
+
+
+async def test_a_required_scheduler_that_never_came_is_waited_for_and_denies(world):
+    decision = await (await world.gate(required=["ghost"], patience_ms=50)).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "ghost")
+    assert decision.seconds > 0.04
+
+
+async def test_three_silences_and_it_is_not_waited_for(world):
+    await world.scheduler("mute", never)
+    passed_over = growth("toolgate_passed_over_total", scheduler="mute")
+    gate = await world.gate(patience_ms=30)
+    for _ in range(3):
+        assert (await gate.decide("search", {}, TOOLS)).silent == ("mute",)
+    decision = await gate.decide("search", {}, TOOLS)
+    assert (decision.passed_over, decision.silent) == (("mute",), ())
+    assert decision.seconds < 0.03
+    assert passed_over() == 1
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("oops"), "nonsense", None])
+async def test_a_scheduler_that_fails_is_counted_and_nobody_waits_for_it(world, fault):
+    await world.scheduler("broken", fault)
+    await world.scheduler("fine", Modify(tool="write"))
+    failed = growth("toolgate_failed_open_total", scheduler="broken", reason="failed")
+    gate = await world.gate(patience_ms=5000, verify=False)
+    decision = await gate.decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.silent) == ("modify", ("broken",))
+    assert decision.seconds < 2
+    assert failed() == 1
+
+
+async def test_a_question_that_takes_long_holds_up_no_other(world):
+    async def slow_first(call):
+        if call.tool_input.get("slow"):
+            await asyncio.Event().wait()
+        return Deny(reason="ruled")
+
+    await world.scheduler("one", slow_first)
+    gate = await world.gate(patience_ms=1000)
+    waiting = asyncio.create_task(gate.decide("search", {"slow": True}, TOOLS))
+    await asyncio.sleep(0)
+    for _ in range(5):
+        assert (await gate.decide("search", {}, TOOLS)).reason == "ruled"
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+def holds(seconds, then):
+    async def decide(call):
+        yield Hold(seconds=seconds)
+        if then is None:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0.1)
+        yield then
+
+    return decide
+
+
+async def test_a_hold_moves_the_wait_until_the_final_answer(world):
+    await world.scheduler("slow", holds(10, Deny(reason="thought about it")), streams=True)
+    decision = await (await world.gate(patience_ms=50)).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.reason) == ("deny", "thought about it")
+    assert [one.verdict.action for one in decision.verdicts] == ["hold", "deny"]
+
+
+@pytest.mark.parametrize("cap", [{}, {"max_hold_s": 0.15}])
+async def test_a_hold_that_runs_out_denies(world, cap):
+    await world.scheduler("slow", holds(60 if cap else 0.15, None), streams=True)
+    decision = await (await world.gate(patience_ms=50, **cap)).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "expired", "slow")
+    assert 0.14 < decision.seconds < 2
+
+
+async def test_a_cancelled_decision_withdraws_its_hold_and_leaves_no_open_question(world, wait_until):
+    await world.scheduler("slow", holds(60, None), streams=True)
+    gate = await world.gate()
+    withdrawn = growth("toolgate_withdrawn_questions_total", scheduler="slow")
+    held = growth("toolgate_verdicts_total", scheduler="slow", action="hold", tool="search", agent="")
+    deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+    await wait_until(held)
+    deciding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deciding
+    assert gate._client.table.open == {}
+    await wait_until(lambda: withdrawn() == 1)
+
+    async def forgotten():
+        return await world.hub.store.keys("hold:") == []
+
+    await wait_until(forgotten)
+
+
+# ---------------------------------------------------------------------- shadows, selectors, strangers
+
+
+async def test_a_shadow_is_recorded_and_never_merged(world):
+    await world.scheduler("shade", Deny(reason="no"), shadow=True)
+    await world.scheduler("named", Deny(reason="no"))
+    await world.scheduler("real", lambda call: Continue())
+    disagreed = growth("toolgate_shadow_disagreements_total", scheduler="named")
+    decision = await (await world.gate(shadow=["named"])).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why) == ("continue", "agreed")
+    shadows = {one.scheduler for one in decision.verdicts if one.shadow}
+    assert {"real"} == {one.scheduler for one in decision.verdicts} - shadows
+    assert shadows <= {"shade", "named"}
+    assert disagreed() == (1 if "named" in shadows else 0)
+
+
+async def test_only_those_who_named_the_tool_are_asked(world):
+    await world.scheduler("web", Deny(reason="no web"), tools=("web_*",))
+    gate = await world.gate()
+    assert (await gate.decide("bash", {}, ["bash", "web_x"])).why == "unasked"
+    assert (await gate.decide("web_x", {}, ["bash", "web_x"])).outcome == "deny"
+
+
+async def test_an_answer_of_one_who_was_not_asked_is_refused(world):
+    """It is alive, and somehow knows the question's id."""
+    outsider = await world.scheduler("outsider", Continue(), tools=("other",))
+
+    async def slow(call):
+        item = codec.item(bytes.fromhex(call.id), 0, codec.verdict_body(Deny(reason="not my business")))
+        outsider.answer(gate._client.bus.orchestrator, item)
+        await asyncio.sleep(0.05)
+        return Continue()
+
+    await world.scheduler("asked", slow)
+    refused = growth("toolgate_bad_messages_total", sender="outsider", reason="unsolicited")
+    gate = await world.gate()
+    decision = await gate.decide("search", {}, TOOLS)
+    assert decision.outcome == "continue"
+    assert refused() == 1
+
+
+async def test_what_is_asked_says_who_and_about_what(world):
+    seen = []
+    await world.scheduler("curious", lambda call: seen.append(call) or Continue())
+    gate = await world.gate(agent="coder", labels={"team": "red"})
+    await gate.decide(
+        "search", {"q": 1}, TOOLS, labels={"job": "7"}, session="s", parent="p", tool_call_id="c", iteration=3
+    )
+    (call,) = seen
+    assert (call.tool_name, call.tool_input, call.available_tools) == ("search", {"q": 1}, tuple(TOOLS))
+    assert (call.agent, call.labels) == ("coder", {"team": "red", "job": "7"})
+    assert (call.session, call.root_session, call.parent) == ("s", "s", "p")
+    assert (call.tool_call_id, call.iteration, call.phase, len(call.id)) == ("c", 3, "select", 32)
+
+
+async def test_redacted_values_do_not_leave_the_process_and_run_all_the_same(world):
+    seen = []
+    await world.scheduler("curious", lambda call: seen.append(call.tool_input) or Continue())
+    gate = await world.gate(redact={"fields": ["token"], "patterns": ["sk-[a-z]+"]})
+    arguments = {"token": "s3cret", "deep": {"list": ["my key is sk-abc"]}, "q": "plain"}
+    decision = await gate.decide("search", arguments, TOOLS)
+    assert decision.tool_input == arguments
+    assert "s3cret" not in repr(seen)
+    assert "sk-abc" not in repr(seen)
+    assert seen[0]["q"] == "plain"
+
+
+async def test_with_nobody_there_nothing_is_asked_and_nothing_written(world):
+    gate = await world.gate()
+    assert not gate.wanted("search")
+    decision = await gate.decide("search", {"q": 1}, TOOLS)
+    gate.note("tool:post", {"x": 1})
+    assert (decision.outcome, decision.why, decision.tool_input) == ("continue", "unasked", {"q": 1})
+    assert world.hub.facts == []
+
+
+async def test_every_decision_is_told_to_subscribers_and_kept_as_a_fact(world):
+    await world.scheduler("any", Continue())
+    gate = await world.gate()
+    told = []
+    gate.subscribe(told.append)
+    decision = await gate.decide("search", {}, TOOLS)
+    assert told == [decision]
+    assert len(world.hub.facts) == 1
+
+
+# ---------------------------------------------------------------------- in process
+
+
+async def test_hooks_of_this_process_are_one_more_scheduler(world):
+    await world.scheduler("remote", Modify(tool="write", priority=5))
+    gate = await world.gate()
+
+    async def local(call):
+        return [Deny(reason="not here")] if call.tool_name == "write" else [Continue()]
+
+    decision = await gate.decide("search", {}, TOOLS, local=local)
+    assert (decision.outcome, decision.scheduler, decision.reason) == ("deny", "in-process", "not here")
+
+
+async def test_a_hook_that_raises_fails_alone(world):
+    await world.scheduler("remote", Modify(tool="write"))
+
+    async def local(call):
+        raise RuntimeError("hook")
+
+    decision = await (await world.gate()).decide("search", {}, TOOLS, local=local)
+    assert (decision.outcome, decision.silent) == ("modify", ("in-process",))
+
+
+async def test_without_a_bus_the_hooks_of_this_process_still_rule():
+    async def local(call):
+        return [Deny(reason="no")]
+
+    gate = Gate(parse({}), None)
+    assert (await gate.decide("search", {}, TOOLS, local=local)).outcome == "deny"
+    assert (await gate.decide("search", {}, TOOLS)).why == "unasked"
+
+
+# ---------------------------------------------------------------------- no bus
+
+
+@pytest.mark.parametrize(
+    ("config", "outcome"),
+    [
+        ({}, "continue"),
+        ({"on_bus_down": "deny"}, "deny"),
+        ({"required": ["cost"]}, "deny"),
+        ({"required": ["cost"], "on_bus_down": "continue"}, "continue"),
+    ],
+)
+async def test_with_the_bus_away_the_config_says_what_happens(config, outcome):
+    """`on_bus_down` defaults to deny where a scheduler is required, else to continue."""
+    async with on_no_bus(**config) as gate:
+        decision = await gate.decide("search", {}, TOOLS)
+    assert decision.outcome == outcome
+    assert decision.seconds < 1
+    if outcome == "deny":
+        assert decision.why == "bus_down"
+
+
+async def test_a_bus_that_is_away_is_waited_for_once_not_with_every_call():
+    async with on_no_bus(patience_ms=100) as gate:
+        first = await gate.decide("search", {}, TOOLS)
+        then = [await gate.decide("search", {}, TOOLS) for _ in range(10)]
+    assert first.seconds < 0.5
+    assert sum(one.seconds for one in then) < 0.1
+
+
+async def test_failing_open_without_a_bus_is_counted():
+    counted = growth("toolgate_failed_open_total", scheduler="cost", reason="bus_down")
+    async with on_no_bus(required=["cost"], on_bus_down="continue") as gate:
+        await gate.decide("search", {}, TOOLS)
+    assert counted() == 1
+
+
+async def test_required_without_any_address_denies():
+    gate = Gate(parse({"required": ["cost"]}), None)
+    decision = await gate.decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why) == ("deny", "bus_down")
+
+
+async def test_required_but_open_when_down_without_any_address_continues():
+    """An explicit `on_bus_down: continue` holds without an address, too."""
+    gate = Gate(parse({"required": ["cost"], "on_bus_down": "continue"}), None)
+    assert (await gate.decide("search", {}, TOOLS)).outcome == "continue"
+
+
+async def test_a_wrong_field_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match="patience_ms"):
+        async with Gate.open(redis=NOWHERE, patience_ms=0):
+            pass
+    with pytest.raises(ConfigError, match="colour"):
+        async with Gate.open(redis=NOWHERE, colour="red"):
+            pass
