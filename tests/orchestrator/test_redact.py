@@ -18,20 +18,15 @@ PLAIN = Redactor(RedactConfig())
 STRICT = Redactor(RedactConfig(fields=("Password", "api_key"), patterns=(r"sk-[a-z0-9]{4,}", r"\b\d{16}\b")))
 
 
-def travels(outgoing):
-    """Write it as a question and read it as a scheduler does; fails unless that works."""
-    body = codec.question_body(
-        {
-            "phase": "select",
-            "tool_name": "t",
-            "tool_input": outgoing.value,
-            "available_tools": ["t"] * 100,
-            "truncated": outgoing.truncated,
-        }
-    )
+def travels(redactor, arguments):
+    """Ask about these arguments and read the question as a scheduler does; fails unless that works."""
+    fields = {"phase": "select", "tool_name": "t", "available_tools": ["t"] * 100, "truncated": False}
+    body, outgoing = redactor.question(fields, arguments)
     question = codec.question(codec.Item(bytes(16), 0, body, None))
     assert isinstance(question, ToolSelecting)
-    return question
+    assert same(question.tool_input, outgoing.value)
+    assert question.truncated == outgoing.truncated
+    return question, outgoing
 
 
 def back(outgoing):
@@ -97,8 +92,8 @@ def arguments_with_a_secret(draw):
 
 @given(arguments_with_a_secret())
 def test_secrets_never_leave_and_always_come_back(arguments):
-    outgoing = STRICT.outgoing(arguments)
-    wire = codec.pack(outgoing.value)
+    question, outgoing = travels(STRICT, arguments)
+    wire = codec.pack(question.tool_input)
     assert SECRET.encode() not in wire
     assert b"sk-" not in wire
     assert same(back(outgoing), arguments)
@@ -155,8 +150,8 @@ def test_a_reason_repeats_no_secret(said, told):
         pytest.param({"\ud800": 1}, id="a lone surrogate as an argument's name"),
         pytest.param({"n": 2**64}, id="a huge number"),
         pytest.param({"n": -(2**63) - 1}, id="a huge negative number"),
-        pytest.param({"n": 10**5000}, id="a number of five thousand digits"),
-        pytest.param({"list": [0] * 1025}, id="a wide list"),
+        pytest.param({"n": 10**4000}, id="a number of four thousand digits"),
+        pytest.param({"list": [0.5] * 1025}, id="a wide list"),
         pytest.param({"map": {str(at): 0 for at in range(1025)}}, id="a wide map"),
         pytest.param({str(at): 0 for at in range(1025)}, id="very many arguments"),
         pytest.param({"list": [[0] * 1000 for _ in range(11)]}, id="many nodes"),
@@ -168,43 +163,38 @@ def test_a_reason_repeats_no_secret(said, told):
     ],
 )
 def test_what_does_not_fit_travels_as_a_placeholder_and_says_so(arguments):
-    outgoing = PLAIN.outgoing(arguments)
-    assert travels(outgoing).truncated
-    assert restored_equals(outgoing, arguments)
+    for redactor in (PLAIN, STRICT):
+        question, outgoing = travels(redactor, arguments)
+        assert question.truncated
+        assert same(back(outgoing), arguments)
 
 
-def restored_equals(outgoing, arguments):
-    found = back(outgoing)
-    return found == arguments or repr(found) == repr(arguments)
-
-
-@pytest.mark.parametrize("levels", [28, 40, 900])
+@pytest.mark.parametrize("levels", [34, 40, 900])
 def test_a_deep_value_travels_as_a_placeholder(levels):
     value = "x"
     for _ in range(levels):
         value = {"k": value}
-    outgoing = PLAIN.outgoing({"deep": value})
-    assert travels(outgoing).truncated
+    question, outgoing = travels(PLAIN, {"deep": value})
+    assert question.truncated
     assert back(outgoing) == {"deep": value}
 
 
 def test_a_value_without_end_does_not_hang():
     endless = {}
     endless["again"] = endless
-    assert travels(PLAIN.outgoing(endless)).truncated
+    assert travels(PLAIN, endless)[0].truncated
 
 
 def test_no_number_and_the_infinite_travel():
-    outgoing = PLAIN.outgoing({"a": math.nan, "b": math.inf})
-    assert math.isnan(travels(outgoing).tool_input["a"])
+    question, outgoing = travels(PLAIN, {"a": math.nan, "b": math.inf})
+    assert math.isnan(question.tool_input["a"])
     assert not outgoing.truncated
 
 
 def test_texts_that_are_long_in_bytes_only_travel_however_long_texts_may_be():
     generous = Redactor(RedactConfig(max_chars=65_536))
     arguments = {"text": "😀" * 20_000}
-    outgoing = generous.outgoing(arguments)
-    travels(outgoing)
+    _, outgoing = travels(generous, arguments)
     assert back(outgoing) == arguments
 
 
@@ -219,10 +209,17 @@ def test_the_largest_arguments_become_placeholders_first():
 
 def test_a_secret_stays_one_when_its_argument_becomes_too_long():
     arguments = {"big": [{"password": SECRET}, *["x" * 16_000] * 10]}
-    outgoing = STRICT.outgoing(arguments)
-    travels(outgoing)
+    _, outgoing = travels(STRICT, arguments)
     assert SECRET not in str(outgoing.value)
     assert back(outgoing) == arguments
+
+
+@pytest.mark.parametrize("large", [[0] * 1025, {str(at): 0 for at in range(1025)}, [[]] * 1025])
+def test_a_wide_value_of_few_bytes_is_a_wide_value(large):
+    """Nobody drops a question: one that no scheduler could read would pass them all over."""
+    question, outgoing = travels(PLAIN, {"wide": large})
+    assert question.truncated
+    assert back(outgoing) == {"wide": large}
 
 
 def test_an_argument_that_looks_like_a_placeholder_comes_back_as_it_was():
@@ -244,7 +241,7 @@ anything = st.recursive(
     ),
     max_leaves=15,
 )
-sizes = st.sampled_from([1, 3, 1025, 20_000])
+sizes = st.sampled_from([1, 3, 1025, 4_000, 20_000])
 
 
 @st.composite
@@ -268,10 +265,9 @@ def large(draw):
 @given(st.dictionaries(any_texts, anything, max_size=6) | large())
 def test_any_arguments_travel_within_the_bounds_and_come_back_as_they_were(arguments):
     for redactor in (PLAIN, STRICT):
-        outgoing = redactor.outgoing(arguments)
-        question = travels(outgoing)
-        assert same(question.tool_input, outgoing.value)
+        _, outgoing = travels(redactor, arguments)
         assert same(back(outgoing), arguments)
+        assert same(back(redactor.outgoing(arguments)), arguments)
 
 
 # ------------------------------------------------------------------ restoring
