@@ -131,16 +131,16 @@ class Client:
     def _hand(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
         key = item[:2]
         question = self.table.open.get(key)
-        if question is not None:
+        if question is not None and scheduler in question.asked:
             if not self.breaker.calm:
                 self.breaker.answered(scheduler)
             question.take(scheduler, item, now)
             return question
-        question = self.table.recent(key)
-        if question is not None and scheduler in question.asked:
-            if question.take_late(scheduler, item, now):
+        ended = self.table.recent(key)
+        if ended is not None and scheduler in ended.asked:
+            if ended.take_late(scheduler, item, now):
                 self.breaker.answered(scheduler)
-        elif self.table.knew(key):
+        elif question is None and self.table.knew(key):
             metrics.count(metrics.LATE, scheduler)  # everyone had answered: it says the same twice
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
