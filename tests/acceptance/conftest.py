@@ -195,11 +195,12 @@ class Rogue:
         for command in self._roster.beat(f"s:{self.name}:rogue-1", encode_member(member)):
             await self.client.execute_command(*command)
 
-    async def keep_announcing(self, **fields: Any) -> None:
-        """Heartbeats until cancelled."""
-        while True:
+    async def keep_announcing(self, stop: asyncio.Event, **fields: Any) -> None:
+        """Heartbeats until told to stop: a plain client's command had better not be cancelled."""
+        while not stop.is_set():
             await self.announce(**fields)
-            await asyncio.sleep(0.4)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), 0.4)
 
     async def leave(self) -> None:
         """Off the roster, and no trace of its questions."""
@@ -233,17 +234,14 @@ async def rogue(server_url: str) -> AsyncIterator[Callable[..., Awaitable[Rogue]
             stack.push_async_callback(commands.aclose)
             one = Rogue(client, Roster(commands, namespace), Keys(namespace), name)
             await one.announce(**fields)
-            beating = asyncio.create_task(one.keep_announcing(**fields))
+            stop = asyncio.Event()
+            beating = asyncio.create_task(one.keep_announcing(stop, **fields))
             stack.push_async_callback(one.leave)
-            stack.push_async_callback(_ended, beating)
+            stack.push_async_callback(asyncio.wait, [beating])
+            stack.callback(stop.set)
             return one
 
         yield make
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 class Statistics:
