@@ -156,7 +156,7 @@ def unpack(raw: bytes, limit: int = MAX_QUESTION) -> Any:
 
 
 def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
-    """Whether a value is no deeper and no larger than allowed, its keys all strings; never recurses."""
+    """Whether a value is no deeper, wider or larger than allowed, its keys strings; never recurses."""
     level = [value]
     seen = 0
     while level:
@@ -168,11 +168,13 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
             kind = type(node)
             if kind is dict:
                 seen += len(node)
-                if not _STRINGS.issuperset(map(type, node)):
+                if len(node) > MAX_ENTRIES or not _STRINGS.issuperset(map(type, node)):
                     return False
                 deeper += [child for child in node.values() if type(child) in _CONTAINERS]
             elif kind is list:
                 seen += len(node)
+                if len(node) > MAX_ENTRIES:
+                    return False
                 deeper += [child for child in node if type(child) in _CONTAINERS]
         if seen > nodes:
             return False

@@ -58,7 +58,7 @@ def decode_member(name: str, replica: str, raw: bytes) -> Member | None:
         return None
     if not isinstance(fields, dict) or not _NAME.fullmatch(name) or not _NAME.fullmatch(replica):
         return None
-    tools = fields.get("tools")
+    tools, host = fields.get("tools"), fields.get("host")
     if not isinstance(tools, list) or not all(isinstance(glob, str) for glob in tools):
         return None
     return Member(
@@ -69,7 +69,7 @@ def decode_member(name: str, replica: str, raw: bytes) -> Member | None:
         shadow=fields.get("shadow") is True,
         started=_number(fields.get("started")),
         pid=_number(fields.get("pid")),
-        host=str(fields.get("host", ""))[:255],
+        host=host[:255] if isinstance(host, str) else "",
         answered=_number(fields.get("answered")),
         late=_number(fields.get("late")),
     )

@@ -37,7 +37,10 @@ def final_arguments(
             raise BadPlaceholder(modify.tool)
         return dict(tool_input)
     allowed = _trusted(modify.tool, tool_name, limits)
-    return {key: restore(value, placeholders, allowed=allowed) for key, value in modify.arguments.items()}
+    restored = restore(modify.arguments, placeholders, allowed=allowed)
+    if not isinstance(restored, dict):
+        raise BadPlaceholder("for all arguments")
+    return restored
 
 
 def check_modify(

@@ -23,6 +23,8 @@ __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
 _MARK: Final = "⟦toolgate:"
 _MARK_BYTES: Final = _MARK.encode()
 _DEPTH: Final = codec.MAX_DEPTH - 4
+_WHOLE: Final = "⟦arguments⟧"
+"""The one argument that a question has when all of them had to travel as a placeholder."""
 _LARGEST: Final = 2**63
 _ROOM: Final = codec.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
@@ -57,10 +59,12 @@ class Redactor:
     def outgoing(self, tool_input: Mapping[str, Any]) -> Outgoing:
         """The arguments as they may leave; the original is not changed."""
         out = Outgoing({})
-        out.value = {
-            key: self._value(key, value, out, 1) for key, value in tool_input.items() if isinstance(key, str)
-        }
-        self._fit(out)
+        trouble = self._container_trouble(tool_input, 0)
+        if trouble is None:
+            out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
+            self._fit(out)
+        else:
+            out.value = {_WHOLE: _hide(dict(tool_input), trouble, out)}
         return out
 
     def question(self, fields: dict[str, Any], tool_input: dict[str, Any]) -> tuple[bytes, Outgoing]:
@@ -97,36 +101,45 @@ class Redactor:
         return text
 
     def _value(self, key: str, value: Any, out: Outgoing, depth: int) -> Any:
+        kind = type(value)
         if self._fields and key.casefold() in self._fields:
             return _hide(value, "redacted", out)
-        kind = type(value)
-        if kind is str:
-            return self._string(value, out)
         if value is None or kind is bool:
             return value
-        if kind is int or kind is float:
-            if kind is int and not -_LARGEST <= value < _LARGEST:
-                return _hide(value, "truncated", out)
-            return _hide(value, "redacted", out) if self._matches(str(value)) else value
         if kind is dict or kind is list:
             return self._container(value, out, depth)
-        return _hide(value, "truncated", out)
-
-    def _string(self, value: str, out: Outgoing) -> Any:
-        if self._matches(value):
-            return _hide(value, "redacted", out)
-        if len(value) > self._max_chars or value.startswith(_MARK) or not _encodable(value):
-            return _hide(value, "truncated", out)
-        return value
+        trouble = self._scalar_trouble(value, kind)
+        return value if trouble is None else _hide(value, trouble, out)
 
     def _container(self, value: Any, out: Outgoing, depth: int) -> Any:
-        if depth >= _DEPTH or len(value) > codec.MAX_ENTRIES:
-            return _hide(value, "truncated", out)
+        trouble = self._container_trouble(value, depth)
+        if trouble is not None:
+            return _hide(value, trouble, out)
         if isinstance(value, list):
             return [self._value("", child, out, depth + 1) for child in value]
-        if any(not isinstance(key, str) or self._matches(key) or not _encodable(key) for key in value):
-            return _hide(value, "redacted", out)
         return {key: self._value(key, child, out, depth + 1) for key, child in value.items()}
+
+    def _container_trouble(self, value: Any, depth: int) -> Kind | None:
+        """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
+        if depth >= _DEPTH or len(value) > codec.MAX_ENTRIES:
+            return "truncated"
+        if isinstance(value, list):
+            return None
+        troubles = {
+            self._scalar_trouble(key, type(key)) if type(key) is str else "truncated" for key in value
+        }
+        return "redacted" if "redacted" in troubles else "truncated" if "truncated" in troubles else None
+
+    def _scalar_trouble(self, value: Any, kind: type) -> Kind | None:
+        if kind is str:
+            if self._matches(value):
+                return "redacted"
+            return "truncated" if len(value) > self._max_chars or _MARK in value or not _fits(value) else None
+        if kind is int or kind is float:
+            if kind is int and not -_LARGEST <= value < _LARGEST:
+                return "truncated"
+            return "redacted" if self._patterns and self._matches(str(value)) else None
+        return "truncated"
 
     def _matches(self, text: str) -> bool:
         return any(pattern.search(text) for pattern in self._patterns)
@@ -137,25 +150,38 @@ class Redactor:
             return
         sizes = sorted(((codec.size(value), key) for key, value in out.value.items()), reverse=True)
         for _, key in sizes:
-            out.value[key] = _hide(restore(out.value[key], out.placeholders, allowed=True), "truncated", out)
+            out.value[key] = _hide(_reveal(out.value[key], out.placeholders), "truncated", out)
             if codec.fits(out.value, _ROOM):
                 return
-        out.value = {"arguments": _hide(dict(out.value), "truncated", out)}
+        whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
+        out.value = {_WHOLE: _hide(whole, "truncated", out)}
 
 
 def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
-    """Put the originals back; raises BadPlaceholder for one that is unknown or not allowed here."""
+    """Put the originals back; raises BadPlaceholder for one that is unknown, or not allowed here.
+
+    Only a whole string is a placeholder; one inside a longer text, or used as a key, is refused.
+    """
     if isinstance(value, str):
-        if not value.startswith(_MARK):
+        if _MARK not in value:
             return value
         if not allowed or value not in placeholders:
             raise BadPlaceholder(value)
         return placeholders[value]
     if isinstance(value, dict):
+        if any(_MARK in key for key in value):
+            raise BadPlaceholder("as a key")
+        if len(value) == 1 and isinstance(whole := value.get(_WHOLE), str):
+            return restore(whole, placeholders, allowed=allowed)
         return {key: restore(child, placeholders, allowed=allowed) for key, child in value.items()}
     if isinstance(value, list):
         return [restore(child, placeholders, allowed=allowed) for child in value]
     return value
+
+
+def _reveal(value: Any, placeholders: Mapping[str, Any]) -> Any:
+    """Our own placeholders back to what they stand for, wherever they are."""
+    return restore(value, placeholders, allowed=True)
 
 
 def _hide(value: Any, kind: Kind, out: Outgoing) -> str:
@@ -165,9 +191,9 @@ def _hide(value: Any, kind: Kind, out: Outgoing) -> str:
     return placeholder
 
 
-def _encodable(text: str) -> bool:
+def _fits(text: str) -> bool:
+    """Whether a text can be encoded, and is short enough when it is."""
     try:
-        text.encode()
+        return len(text.encode()) <= codec.MAX_STRING
     except UnicodeEncodeError:
         return False
-    return True
