@@ -137,7 +137,8 @@ def test_an_invalid_modify_leaves_the_next_one_to_win():
 
 
 def test_equal_priorities_are_decided_by_the_alphabetically_first_name():
-    first, second = heard("alpha", Modify(tool="x"), 5), heard("beta", Modify(tool="y"), 5)
+    first = heard("alpha", Modify(tool="x"), 5, digest=b"\x02")
+    second = heard("beta", Modify(tool="y"), 5, digest=b"\x01")
     assert merge([second, first]).winner == first
 
 
