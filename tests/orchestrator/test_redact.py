@@ -229,7 +229,9 @@ def test_an_argument_that_looks_like_a_placeholder_comes_back_as_it_was():
     assert back(outgoing) == arguments
 
 
-any_texts = st.text(max_size=8) | st.sampled_from(["\ud800", "x\udfff", "sk-abcd1234", "⟦toolgate:x⟧"])
+any_texts = st.text(max_size=8) | st.sampled_from(
+    ["\ud800", "x\udfff", "sk-abcd1234", "⟦toolgate:x⟧", "⟦arguments⟧"]
+)
 """Lone surrogates, secrets and things that look like placeholders, too."""
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | any_texts | st.binary(max_size=3),
@@ -305,6 +307,12 @@ def test_a_placeholder_within_a_longer_text_is_refused(frame):
     value = {"command": frame.format(outgoing.value["password"])}
     with pytest.raises(BadPlaceholder):
         restore(value, outgoing.placeholders, allowed=True)
+
+
+@pytest.mark.parametrize("arguments", [{"⟦arguments⟧": "x"}, {"m": {"⟦arguments⟧": "x"}}])
+def test_a_key_that_only_looks_like_ours_is_left_alone(arguments):
+    outgoing = PLAIN.outgoing(arguments)
+    assert back(outgoing) == arguments
 
 
 def test_what_holds_no_placeholder_is_left_alone():
