@@ -58,6 +58,7 @@ MAX_FRAME: Final = MAX_ITEMS * MAX_VERDICT
 
 ID_BYTES: Final = 16
 _STRINGS: Final = frozenset((str,))
+_PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
 _CONTAINERS: Final = frozenset((dict, list))
 _PHASES: Final = ("select", "verify")
 _PHASE_NUMBERS: Final = frozenset((0, 1))
@@ -156,8 +157,8 @@ def unpack(raw: bytes, limit: int = MAX_QUESTION) -> Any:
 
 
 def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
-    """Whether a value is no deeper, wider or larger than allowed, its keys strings; never recurses."""
-    level = [value]
+    """Whether a JSON value is no deeper, wider or larger than allowed; never recurses."""
+    level = [value] if type(value) in _CONTAINERS else []
     seen = 0
     while level:
         if depth < 0:
@@ -165,17 +166,17 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
         depth -= 1
         deeper: list[Any] = []
         for node in level:
-            kind = type(node)
-            if kind is dict:
-                seen += len(node)
-                if len(node) > MAX_ENTRIES or not _STRINGS.issuperset(map(type, node)):
+            children = node
+            if type(node) is dict:
+                if not _STRINGS.issuperset(map(type, node)):
                     return False
-                deeper += [child for child in node.values() if type(child) in _CONTAINERS]
-            elif kind is list:
-                seen += len(node)
-                if len(node) > MAX_ENTRIES:
-                    return False
-                deeper += [child for child in node if type(child) in _CONTAINERS]
+                children = node.values()
+            seen += len(node)
+            kinds = set(map(type, children))
+            if len(node) > MAX_ENTRIES or not _PLAIN.issuperset(kinds):
+                return False
+            if not _CONTAINERS.isdisjoint(kinds):
+                deeper += [child for child in children if type(child) in _CONTAINERS]
         if seen > nodes:
             return False
         level = deeper

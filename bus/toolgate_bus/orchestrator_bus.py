@@ -63,7 +63,7 @@ class RedisOrchestratorBus:
         self._waiting = 0
         self._fact_timer: asyncio.TimerHandle | None = None
         self._view = RosterView()
-        self._view_at = 0.0
+        self._back_at = 0.0
         self._watched: set[str] = set()
         self._asked: set[str] = set()
         self._beats = 0
@@ -177,7 +177,7 @@ class RedisOrchestratorBus:
                     )
                 )
                 self._replies.append((scheduler, tuple(decision for decision, _ in part)))
-        writer.write(b"".join(packed))
+        writer.write(b"".join(packed), len(packed))
 
     def _write_facts(self) -> None:
         self._fact_timer = None
@@ -229,6 +229,7 @@ class RedisOrchestratorBus:
             tasks.start_soon(keep, self._keep_writer)
             tasks.start_soon(keep, self._reader.run, self._changed)
             tasks.start_soon(keep, self._keep_roster)
+            tasks.start_soon(keep, self._keep_alive)
             await self._stop.wait()
             tasks.cancel_scope.cancel()
         if self._writer is not None:
@@ -271,6 +272,7 @@ class RedisOrchestratorBus:
         up = self.connected
         if up != self._was_up:
             self._was_up = up
+            self._back_at = time.monotonic()
             metrics.CONNECTED.labels("orchestrator").set(up)
             self._poll.set()
             self._listener.connection(up)
@@ -283,10 +285,16 @@ class RedisOrchestratorBus:
                     self._beats += 1
                     if self._beats % REWIND_EVERY == 0:
                         await self._reader.rewind()
-                self._reader.check_alive()
             self._poll.clear()
             with anyio.move_on_after(BEAT_SECONDS):
                 await self._poll.wait()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await anyio.sleep(BEAT_SECONDS)
+            self._reader.check_alive()
+            if self._writer is not None:
+                self._writer.drop_if_hung()
 
     async def _beat(self) -> None:
         mine = f"o:{self.orchestrator}"
@@ -307,7 +315,7 @@ class RedisOrchestratorBus:
         if replies[3] == 1:
             await self._keep_facts(int(replies[5][0]) * 1000)
         self._adopt(await self._roster.resolve([raw for raw in replies[0] if raw != mine.encode()]))
-        if self.connected and self.reading >= self._wanted():
+        if self.connected and self._reader.settled:
             self._ready.set()
 
     async def _keep_facts(self, server_ms: int) -> None:
@@ -322,11 +330,9 @@ class RedisOrchestratorBus:
 
     def _adopt(self, view: RosterView) -> None:
         now = time.monotonic()
-        if view.members or not self._view.members or now - self._view_at >= EXPIRY_SECONDS:
+        if not view.members and now - self._back_at < EXPIRY_SECONDS:
             # After a restart of the server its roster is empty until the next heartbeats: those we
-            # knew a moment ago are still asked, and silence is judged by the usual rules.
-            self._view_at = now
-        else:
+            # knew before are still asked, and silence is judged by the usual rules.
             view = RosterView(self._view.members, view.orchestrators, view.readers)
         changed = view.members != self._view.members
         self._view = view

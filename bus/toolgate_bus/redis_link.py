@@ -8,6 +8,7 @@ which they arrive: no stream reader, no task switch (DECISIONS.md tells what tha
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -27,6 +28,8 @@ Arg = str | bytes | int | float
 
 CONNECT_SECONDS: Final = 2.0
 COMMAND_SECONDS: Final = 5.0
+HUNG_SECONDS: Final = 2.5
+"""A blocking read returns after one second; nothing that is written takes longer."""
 _INCOMPLETE: Final = object()
 
 
@@ -51,6 +54,8 @@ class Link(asyncio.Protocol):
         self._parser = hiredis.Reader(replyError=ServerError, notEnoughData=_INCOMPLETE)
         self._transport: asyncio.Transport | None = None
         self._owner: Any = None
+        self._owed = 0
+        self._since = 0.0
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done, with the reason, when the connection is gone."""
 
@@ -69,10 +74,18 @@ class Link(asyncio.Protocol):
         """Bytes that the socket has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
 
-    def write(self, packed: bytes) -> None:
+    def write(self, packed: bytes, commands: int = 1) -> None:
         """Send packed commands; a lost link swallows them (`lost` tells)."""
         if self._transport is not None and not self._transport.is_closing():
+            if not self._owed:
+                self._since = time.monotonic()
+            self._owed += commands
             self._transport.write(packed)
+
+    def drop_if_hung(self) -> None:
+        """Close a connection on which replies are owed and none came for too long: the socket hangs."""
+        if self._owed > 0 and time.monotonic() - self._since > HUNG_SECONDS:
+            self.drop("no reply came")
 
     def data_received(self, data: bytes) -> None:
         """Parse what came and hand on each complete reply."""
@@ -80,6 +93,8 @@ class Link(asyncio.Protocol):
         try:
             parser.feed(data)
             while (reply := parser.gets()) is not _INCOMPLETE:
+                self._owed -= 1
+                self._since = time.monotonic()
                 on_reply(reply)
         except hiredis.ProtocolError as error:
             self.drop(f"protocol error: {error}")
@@ -104,9 +119,11 @@ class Link(asyncio.Protocol):
             self.lost.set_result(reason)
 
 
-def _pool(url: str, name: str, **options: Any) -> redis.ConnectionPool:
+def _pool(
+    url: str, name: str, kind: type[redis.ConnectionPool] = redis.ConnectionPool, **options: Any
+) -> redis.ConnectionPool:
     try:
-        return redis.ConnectionPool.from_url(
+        return kind.from_url(
             url,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
@@ -123,9 +140,9 @@ async def open_link(url: str, name: str, on_reply: Callable[[Any], None]) -> Lin
     connection: Any = cast("Any", _pool(url, name, socket_timeout=None)).make_connection()
     try:
         await asyncio.wait_for(connection.connect(), CONNECT_SECONDS * 2)
-    except (AuthenticationError, NoPermissionError) as error:
-        raise ConfigError(f"the server refused the credentials: {error}") from None
     except (RedisError, OSError, TimeoutError) as error:
+        if _is_refusal(error):
+            raise ConfigError(f"the server refused the credentials: {error}") from None
         raise BusDown(str(error) or type(error).__name__) from None
     link = Link(on_reply)
     writer = connection._writer
@@ -139,13 +156,11 @@ class RedisCommands:
     """Ordinary commands: awaited one at a time, never retried, never cancelled in flight."""
 
     def __init__(self, url: str, name: str, connections: int = 2) -> None:
-        pool = redis.BlockingConnectionPool.from_url(
+        pool = _pool(
             url,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=CONNECT_SECONDS,
+            name,
+            redis.BlockingConnectionPool,
             socket_timeout=COMMAND_SECONDS,
-            client_name=name,
             max_connections=connections,
             timeout=COMMAND_SECONDS,
         )
@@ -184,10 +199,14 @@ class RedisCommands:
             task.add_done_callback(_forget)
             raise
         except RedisConnectionError as error:
+            if _is_refusal(error):
+                raise ConfigError(f"the server refused the credentials: {error}") from None
             raise _gone(error) from None
         except (RedisTimeoutError, TimeoutError) as error:
             raise OutcomeUnknown(str(error) or "timed out") from None
         except ResponseError as error:
+            if _is_refusal(error):
+                raise ConfigError(f"the server refused the credentials: {error}") from None
             raise TransportError(str(error)) from None
         except (RedisError, OSError) as error:
             raise OutcomeUnknown(str(error)) from None
@@ -199,6 +218,16 @@ def _gone(error: RedisConnectionError) -> TransportError:
         BusDown(text)
         if "connecting to" in text or "No connection available" in text
         else OutcomeUnknown(text)
+    )
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the server wants other credentials: nothing that trying again would mend."""
+    if isinstance(error, AuthenticationError | NoPermissionError):
+        return True
+    words = str(error).casefold()
+    return any(
+        sign in words for sign in ("noauth", "wrongpass", "authentication required", "username-password")
     )
 
 

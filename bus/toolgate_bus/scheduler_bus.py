@@ -30,7 +30,6 @@ from toolgate_bus.server_clock import ServerClock
 __all__ = ["CLAIM_IDLE_MS", "RedisSchedulerBus"]
 
 BLOCK_MS: Final = 1000
-HUNG_SECONDS: Final = 2.5
 RENEW_SECONDS: Final = 0.2
 CLAIM_IDLE_MS: Final = 800
 """An entry not renewed for this long belongs to a dead replica (renewals come every 200 ms)."""
@@ -55,7 +54,6 @@ class RedisSchedulerBus:
         self._hot: Link | None = None
         self._side: Link | None = None
         self._blocked = False
-        self._read_at = 0.0
         self._want = 0
         self._answers: dict[str, list[bytes]] = {}
         self._acks: list[str] = []
@@ -82,7 +80,7 @@ class RedisSchedulerBus:
         """Join the group and the roster; raises TransportError when there is no server."""
         self._loop = asyncio.get_running_loop()
         self._stop, self._up, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._heal = asyncio.Event()
+        self._heal, self._roster_turn = asyncio.Event(), asyncio.Lock()
         self._member = replace(member, started=await self._roster.next_start())
         self._inbox = self._keys.inbox(member.name)
         await self._make_group()
@@ -98,7 +96,9 @@ class RedisSchedulerBus:
 
     async def leave(self) -> None:
         """Leave the roster and say so, so that no new question comes; reading goes on."""
-        if not self._left:
+        async with self._roster_turn:  # a heartbeat on its way must not put us back
+            if self._left:
+                return
             self._left = True
             with contextlib.suppress(TransportError):
                 await self._roster.leave(self._roster_name)
@@ -162,16 +162,16 @@ class RedisSchedulerBus:
         out = self._packed_answers()
         if not self._blocked and self._want > 0:
             self._blocked = True
-            self._read_at = time.monotonic()
             out.append(pack_command(self._read_command()))
-            hot.write(b"".join(out))
+            hot.write(b"".join(out), len(out))
         elif out:
-            (side if self._blocked else hot).write(b"".join(out))
+            (side if self._blocked else hot).write(b"".join(out), len(out))
 
     def _write_early(self) -> None:
         link = self._side if self._blocked else self._hot
         if link is not None and self.connected:
-            link.write(b"".join(self._packed_answers()))
+            out = self._packed_answers()
+            link.write(b"".join(out), len(out))
 
     def _packed_answers(self) -> list[bytes]:
         out: list[bytes] = []
@@ -199,6 +199,7 @@ class RedisSchedulerBus:
         elif type(reply) is not int:  # a batch, or None when the block ran out
             self._blocked = False
             if reply:
+                self._want = max(0, self._want - len(reply[0][1]))
                 self._deliver(reply[0][1])
             self._soon()
 
@@ -247,7 +248,8 @@ class RedisSchedulerBus:
         self._want = 0
         if self._side is not None:
             # The answer to a last harmless question says that all before it was taken.
-            self._side.write(b"".join((*self._packed_answers(), pack_command(("TIME",)))))
+            out = [*self._packed_answers(), pack_command(("TIME",))]
+            self._side.write(b"".join(out), len(out))
             with anyio.move_on_after(1.0):
                 await self._drained.wait()
 
@@ -257,6 +259,7 @@ class RedisSchedulerBus:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keep, self._keep_links)
             tasks.start_soon(keep, self._keep_beating)
+            tasks.start_soon(keep, self._keep_alive)
             tasks.start_soon(keep, self._keep_renewing)
             tasks.start_soon(keep, self._keep_healing)
             await self._stop.wait()
@@ -288,15 +291,21 @@ class RedisSchedulerBus:
             metrics.CONNECTED.labels("scheduler").set(0)
             metrics.count(metrics.RECONNECTS, "scheduler")
 
+    async def _keep_alive(self) -> None:
+        while True:
+            await anyio.sleep(BEAT_SECONDS)
+            for link in (self._hot, self._side):
+                if link is not None:
+                    link.drop_if_hung()
+
     async def _keep_beating(self) -> None:
         while True:
             await anyio.sleep(BEAT_SECONDS)
             if self._hot is None:
                 continue
-            if self._blocked and time.monotonic() - self._read_at > HUNG_SECONDS:
-                self._hot.drop("the blocking read did not return")
             with contextlib.suppress(TransportError):
-                await self._beat()
+                async with self._roster_turn:
+                    await self._beat()
 
     @property
     def _roster_name(self) -> str:
@@ -373,7 +382,14 @@ class RedisSchedulerBus:
 
     async def _claim(self) -> None:
         pending = await self.commands.execute(
-            "XPENDING", self._inbox, self._member.name, "IDLE", CLAIM_IDLE_MS, "-", "+", CLAIM_COUNT
+            "XPENDING",
+            self._inbox,
+            self._member.name,
+            "IDLE",
+            CLAIM_IDLE_MS,
+            "-",
+            "+",
+            min(CLAIM_COUNT, self._want),
         )
         times = {
             entry: int(count) for entry, consumer, idle, count in pending if entry.decode() not in self._held

@@ -6,8 +6,6 @@ The next read goes out before the batch is looked at.
 """
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -23,9 +21,9 @@ from toolgate_bus.redis_link import Link, ServerError, open_link, pack_command
 __all__ = ["VerdictReader"]
 
 BLOCK_MS: Final = 1000
-HUNG_SECONDS: Final = 2.5
 COUNT: Final = 256
 FIRST_ID: Final = b"0-0"
+_READABLE: Final = (b"stream", b"none")
 _log = structlog.get_logger("toolgate.bus")
 
 Frames = Sequence[tuple[str, bytes]]
@@ -44,7 +42,7 @@ class VerdictReader:
         self._streams: tuple[bytes, ...] = (self._wake,)
         self._names: dict[bytes, str] = {}
         self._last: dict[bytes, bytes] = {self._wake: FIRST_ID}
-        self._sent_at = 0.0
+        self._complained = False
         self._search: asyncio.Future[None] | None = None
 
     def listen(self, heard: Callable[[Frames], None], woken: Callable[[], None]) -> None:
@@ -56,6 +54,11 @@ class VerdictReader:
         """Whether verdicts can be read right now."""
         return self._link is not None
 
+    @property
+    def settled(self) -> bool:
+        """Whether the running read covers all that can be read."""
+        return self._link is not None and self._wanted - self._broken == self.reading
+
     def want(self, schedulers: frozenset[str]) -> bool:
         """Change the read set; True if the blocked read must be woken to learn of it."""
         changed = schedulers - self._broken != self.reading
@@ -64,8 +67,8 @@ class VerdictReader:
 
     def check_alive(self) -> None:
         """Drop a connection whose blocking read did not come back: the socket hangs."""
-        if self._link is not None and time.monotonic() - self._sent_at > HUNG_SECONDS:
-            self._link.drop("the blocking read did not return")
+        if self._link is not None:
+            self._link.drop_if_hung()
 
     def drop(self) -> None:
         """End the connection."""
@@ -111,7 +114,6 @@ class VerdictReader:
             self._last = {stream: self._last.get(stream, FIRST_ID) for stream in self._streams}
             self.reading = wanted
         if self._link is not None:
-            self._sent_at = time.monotonic()
             self._link.write(
                 pack_command(
                     (
@@ -131,6 +133,7 @@ class VerdictReader:
         if isinstance(reply, ServerError):
             self._refused(reply)
             return
+        self._complained = False
         batch = reply or ()
         for stream, entries in batch:
             self._last[stream] = entries[-1][0]
@@ -149,28 +152,32 @@ class VerdictReader:
 
     def _refused(self, error: ServerError) -> None:
         # One bad stream (WRONGTYPE, NOPERM) fails the whole read: find it, leave it out, go on.
-        _log.warning("reading verdicts was refused", error=str(error))
+        if not self._complained:
+            self._complained = True
+            _log.warning("reading verdicts was refused", error=str(error))
         self._search = asyncio.ensure_future(self._find_broken(error.code))
-        self._search.add_done_callback(lambda _: self._read())
+        self._search.add_done_callback(self._found_broken)
 
     async def _find_broken(self, code: str) -> None:
         await asyncio.sleep(0.05 if code == "WRONGTYPE" else 1.0)
         names = sorted(self._wanted)
-        with contextlib.suppress(TransportError):
-            kinds = await self._commands.pipeline(
-                [("TYPE", self._keys.verdicts(self._orchestrator, name)) for name in names]
-            )
-            broken = frozenset(
-                name
-                for name, kind in zip(names, kinds, strict=True)
-                if kind not in (b"stream", b"none", "stream", "none")
-            )
-            for name in broken - self._broken:
-                metrics.count(metrics.BAD_MESSAGES, name, "malformed")
-            self._broken = broken
+        keys = [*(self._keys.verdicts(self._orchestrator, name) for name in names), self._wake]
+        kinds = await self._commands.pipeline([("TYPE", key) for key in keys])
+        if kinds[-1] not in _READABLE:
+            await self._commands.execute("DEL", self._wake)  # nobody but us may want anything of it
+        broken = frozenset(name for name, kind in zip(names, kinds, strict=False) if kind not in _READABLE)
+        for name in broken - self._broken:
+            metrics.count(metrics.BAD_MESSAGES, name, "malformed")
+        self._broken = broken
+
+    def _found_broken(self, search: "asyncio.Future[None]") -> None:
+        if not search.cancelled():
+            search.exception()  # the server went away meanwhile: the next read will tell
+            self._read()
 
     async def rewind(self) -> None:
         """Find streams that were deleted and made anew with lower ids than those we read."""
+        self._broken = frozenset()  # perhaps it was mended; the read tells
         # What we had read before we asked: by the time of the reply we may have read on.
         read = {stream: last for stream, last in self._last.items() if last != FIRST_ID}
         if not read:
