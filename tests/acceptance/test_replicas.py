@@ -1,6 +1,7 @@
 """Replicas share one scheduler's questions, and take over from each other (DESIGN §5)."""
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
@@ -74,6 +75,33 @@ async def test_a_question_that_takes_long_holds_up_no_other(schedulers):
             assert (decision.silent, decision.seconds < 0.5) == ((), True)
         assert not slow.done()
         assert (await slow).outcome == "deny"
+
+
+async def test_questions_that_wait_in_the_inbox_while_all_replicas_are_busy_are_not_lost(schedulers):
+    await schedulers.start("obedient:alpha", "--concurrency", 1)
+    async with gate_on(schedulers, patience_ms=10_000) as gate:
+        deciding = []
+        for number in range(30):
+            arguments = {"n": number, "rules": deny_odd(number, after=0.02)}
+            deciding.append(asyncio.create_task(gate.decide("search", arguments, TOOLS)))
+            await asyncio.sleep(0.001)  # an entry for each: what is asked in one tick travels as one
+        assert_ruled(await asyncio.gather(*deciding))
+
+
+async def test_verdicts_that_come_while_the_agents_loop_is_busy_are_all_heard(schedulers):
+    """A tool that blocks the loop: the read that was under way ends with the first verdict."""
+    await schedulers.start("obedient:alpha")
+    async with gate_on(schedulers, patience_ms=10_000) as gate:
+        rules = [deny_odd(number, after=0.2 + number / 50) for number in range(10)]
+        deciding = [
+            asyncio.create_task(gate.decide("search", {"n": number, "rules": rule}, TOOLS))
+            for number, rule in enumerate(rules)
+        ]
+        while len(schedulers.lines("asked")) < len(deciding):
+            await asyncio.sleep(0.005)
+        while len(schedulers.lines("decided")) < len(deciding):
+            time.sleep(0.005)
+        assert_ruled(await asyncio.gather(*deciding))
 
 
 async def test_kill_9_of_a_replica_in_the_middle_of_500_decisions_loses_none(schedulers, tmp_path):

@@ -1,0 +1,391 @@
+"""Break the code on purpose, one place at a time, and see that the tests notice.
+
+    python tests/mutants.py            all of them: `make mutants`
+    python tests/mutants.py reader     those in whose name or truth the word occurs
+
+Each mutation is a textual change to a copy of the checkout in a temporary directory, and names the
+tests that must go red under it; the copy is found green first. Ends with 1 if a mutation stays green,
+or cannot be made because the text it changes is no longer there. The truths are those that the
+acceptance tests show; their numbers stand beside each mutation.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("bus", "orchestrator", "schedulers")
+TIME_LIMIT = 40
+"""Seconds for one test: a mutation may well make it hang."""
+
+BUS = "bus/toolgate_bus"
+ORCHESTRATOR = "orchestrator/toolgate_orchestrator"
+SCHEDULERS = "schedulers/toolgate_schedulers"
+ACCEPTANCE = "tests/acceptance"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change for the worse, and the tests that must notice."""
+
+    truth: int
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+    """As pytest names them, seen from tests/acceptance."""
+    times: int = 1
+    """How often the text stands in the file; every place is changed."""
+
+
+MUTANTS = (
+    # 3: recorded runs go through the real loop
+    Mutant(
+        3,
+        "a denied call runs all the same",
+        f"{ORCHESTRATOR}/selection.py",
+        "if not decision.allowed:",
+        "if False:",
+        "test_replay.py::test_a_policy_that_denies_one_tool_stops_exactly_its_calls_and_the_llm_is_told_why",
+    ),
+    Mutant(
+        3,
+        "a replacement keeps the old arguments",
+        f"{ORCHESTRATOR}/selection.py",
+        "redirected(decision.tool_input,",
+        "redirected(call.arguments,",
+        "test_replay.py::test_a_router_sends_exactly_one_tools_calls_to_another_with_mapped_arguments",
+    ),
+    Mutant(
+        3,
+        "results in the wrong order",
+        f"{ORCHESTRATOR}/results.py",
+        "self._open = list(calls)",
+        "self._open = list(reversed(calls))",
+        "test_replay.py::test_with_no_scheduler_alive_every_call_runs_with_exactly_its_recorded_arguments",
+    ),
+    # 4: many verdicts, one ruling
+    Mutant(
+        4,
+        "the first modify wins",
+        f"{BUS}/merge.py",
+        "ranked = sorted(standing.values(), key=rank)",
+        "ranked = list(standing.values())",
+        "test_ruling.py::test_of_two_modifies_the_higher_priority_wins_and_runs_with_its_arguments",
+    ),
+    Mutant(
+        4,
+        "a deny wins only by its priority",
+        f"{BUS}/merge.py",
+        "    if denies:",
+        "    if denies and denies[0] is ranked[0]:",
+        "test_ruling.py::test_any_deny_wins_over_any_modify_of_higher_priority",
+    ),
+    Mutant(
+        4,
+        "from one scheduler the first answer counts",
+        f"{BUS}/merge.py",
+        "if other is None or _order(one) < _order(other):",
+        "if other is None:",
+        "../bus/test_merge.py",
+    ),
+    Mutant(
+        4,
+        "verify off",
+        f"{ORCHESTRATOR}/gate.py",
+        "and self.config.verify:",
+        "and False:",
+        "test_ruling.py::test_a_deny_of_the_replacement_vetoes",
+    ),
+    Mutant(
+        4,
+        "the person is shown the LLM's call, not the one that would run",
+        f"{ORCHESTRATOR}/gate.py",
+        "final = call if ruling.winner is None else call.changed(ruling)",
+        "final = call",
+        "test_ruling.py::test_the_person_is_asked_about_the_call_that_would_run",
+    ),
+    Mutant(
+        4,
+        "a required scheduler's silence continues",
+        f"{ORCHESTRATOR}/ruling.py",
+        "if closed.required_silent:",
+        "if False:",
+        "test_ruling.py::test_a_required_scheduler_that_is_dead_denies",
+    ),
+    Mutant(
+        4,
+        "a hold that runs out continues",
+        f"{ORCHESTRATOR}/ruling.py",
+        "if closed.expired:",
+        "if False:",
+        "test_ruling.py::test_a_hold_that_runs_out_denies_though_its_scheduler_is_optional",
+    ),
+    Mutant(
+        4,
+        "answers after patience count",
+        f"{BUS}/round.py",
+        'if self._closed or state in ("silent", "expired"):',
+        "if self._closed:",
+        "../bus/test_round.py",
+    ),
+    Mutant(
+        4,
+        "one that hangs is waited for every time",
+        f"{BUS}/breaker.py",
+        "return bool(self._silences) and self._silences.get(name, 0) >= SILENCES",
+        "return False",
+        "test_ruling.py::test_after_three_silences_it_is_not_waited_for_until_it_answers_again",
+    ),
+    # 5: bad schedulers
+    Mutant(
+        5,
+        "signatures are not checked",
+        f"{BUS}/signing.py",
+        "return hmac.compare_digest(mac, self.sign_verdict(",
+        "return True or hmac.compare_digest(mac, self.sign_verdict(",
+        "test_signed.py::test_a_forged_verdict_is_refused_and_counted",
+    ),
+    Mutant(
+        5,
+        "a verdict's signature is not bound to its question",
+        f"{BUS}/signing.py",
+        "orchestrator, question + body)",
+        "orchestrator, body)",
+        "test_signed.py::test_a_replayed_verdict_is_refused_and_counted[another call]",
+    ),
+    Mutant(
+        5,
+        "max_priority is ignored",
+        f"{ORCHESTRATOR}/question.py",
+        "capped = cap is not None and priority > cap",
+        "capped = False",
+        "test_bad_schedulers.py::test_priorities_above_the_cap_are_lowered_to_it_and_counted",
+    ),
+    Mutant(
+        5,
+        "any version is read",
+        f"{BUS}/codec.py",
+        "and type(one[0]) is int and one[0] == VERSION:",
+        "and type(one[0]) is int:",
+        "test_bad_schedulers.py::test_bad_bytes_are_counted_and_change_nothing",
+    ),
+    Mutant(
+        5,
+        "whoever answers is heard, asked or not",
+        f"{ORCHESTRATOR}/client.py",
+        "if question is not None and scheduler in question.asked:",
+        "if question is not None:",
+        "test_bad_schedulers.py::test_an_answer_to_a_question_that_was_put_to_someone_else_is_refused",
+    ),
+    Mutant(
+        5,
+        "nonsense is sent on as a verdict",
+        f"{SCHEDULERS}/worker.py",
+        "if isinstance(verdict, _VERDICTS):",
+        "if True:",
+        "test_bad_schedulers.py::test_a_scheduler_that_fails_is_counted_and_the_others_still_count",
+    ),
+    # 6: nobody there costs nothing
+    Mutant(
+        6,
+        "facts are written for nobody",
+        f"{ORCHESTRATOR}/conclusion.py",
+        "if decision.verdicts or self.recording:",
+        "if True:",
+        "test_idle.py::test_100_calls_with_nobody_alive_add_no_command",
+    ),
+    Mutant(
+        6,
+        "everyone is asked about everything",
+        f"{ORCHESTRATOR}/announced.py",
+        'return any(glob == "*" or fnmatchcase(tool, glob) for glob in self.tools)',
+        "return True",
+        "test_idle.py::test_a_scheduler_of_other_tools_is_not_told_of_100_calls",
+    ),
+    # 7: replicas
+    Mutant(
+        7,
+        "what is being decided is not renewed",
+        f"{BUS}/scheduler_bus.py",
+        "        held = sorted(self._held)\n        if held:",
+        "        held = sorted(self._held)\n        if False:",
+        "test_replicas.py::test_each_is_decided_once_also_when_deciding_takes_longer_than_the_claim_time",
+    ),
+    Mutant(
+        7,
+        "nobody takes over from the dead",
+        f"{BUS}/scheduler_bus.py",
+        "        if not times:\n            return",
+        "        if True:\n            return",
+        "test_replicas.py::test_kill_9_of_a_replica_in_the_middle_of_500_decisions_loses_none",
+    ),
+    Mutant(
+        7,
+        "verdicts are read from `$`",
+        f"{BUS}/verdict_reader.py",
+        "*self._last.values(),",
+        '*("$" for _ in self._last),',
+        "test_replicas.py::test_verdicts_that_come_while_the_agents_loop_is_busy_are_all_heard",
+    ),
+    Mutant(
+        7,
+        "inboxes are trimmed by count",
+        f"{BUS}/orchestrator_bus.py",
+        '("XADD", inbox, "*",',
+        '("XADD", inbox, "MAXLEN", 1, "*",',
+        "test_replicas.py::test_questions_that_wait_in_the_inbox_while_all_replicas_are_busy_are_not_lost",
+    ),
+    # 8: the samples of seed loop-events
+    Mutant(
+        8,
+        "hooks are not told the tool in the seed's spelling",
+        f"{SCHEDULERS}/hooks.py",
+        '        "tool_name": call.tool_name,\n',
+        "",
+        "test_seed_samples.py::test_they_run_unchanged_as_separate_processes",
+    ),
+    Mutant(
+        8,
+        "a hook's priority is lost in process",
+        f"{SCHEDULERS}/hooks.py",
+        'fields["data"] = {**fields["data"], "priority": priority}',
+        "pass",
+        "test_seed_samples.py::test_of_two_modifying_hooks_the_higher_priority_wins_in_process_and_out",
+    ),
+    # 9: cancellation and restarts
+    Mutant(
+        9,
+        "a cancelled decision leaves its round open",
+        f"{ORCHESTRATOR}/asking.py",
+        "del self.table.open[question.key]",
+        "pass",
+        "test_cancel.py::test_cancelling_one_that_waits_ends_it_at_once_and_leaves_nothing",
+    ),
+    Mutant(
+        9,
+        "the client's own retries are on",
+        f"{BUS}/redis_link.py",
+        "retry=Retry(NoBackoff(), 0),",
+        "retry=Retry(NoBackoff(), 10),",
+        "../bus/test_redis_connections.py::test_a_command_whose_answer_was_lost_is_not_sent_again",
+        times=2,
+    ),
+    Mutant(
+        9,
+        "a cancelled caller cancels the command",
+        f"{BUS}/redis_link.py",
+        "return await asyncio.shield(task)",
+        "return await task",
+        "../bus/test_redis_connections.py::test_a_cancelled_caller_does_not_cancel_the_command",
+    ),
+    Mutant(
+        9,
+        "a group that vanished is not made again",
+        f"{BUS}/scheduler_bus.py",
+        "self._heal.set()  # reading goes on once the group is there again",
+        "pass",
+        "test_restart.py::test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again",
+    ),
+)
+
+
+def main(words: list[str]) -> int:
+    """Run the chosen mutations; 0 if the tests noticed each."""
+    chosen = [one for one in MUTANTS if all(word in f"{one.truth} {one.name}" for word in words)]
+    with tempfile.TemporaryDirectory(prefix="tg-mutants-") as directory:
+        copy = Path(directory) / "toolgate"
+        # Without caches, and without a virtual environment.
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info"))
+        problem = found_wrong(copy, chosen)
+        if problem:
+            print(problem)
+            return 1
+        print(
+            f"{len(chosen)} mutations\n{'truth':5}  {'result':12} {'seconds':>7}  mutation: test", flush=True
+        )
+        failed = [one for one in chosen if not survives_not(copy, one)]
+    print(f"\n{len(chosen) - len(failed)} of {len(chosen)} went red.")
+    return 1 if failed else 0
+
+
+def found_wrong(copy: Path, chosen: list[Mutant]) -> str | None:
+    """Why the mutations cannot be judged: the copy is not what is imported, or is not green."""
+    code = (
+        "import toolgate_bus, toolgate_orchestrator, toolgate_schedulers as s; print(toolgate_bus.__file__)"
+    )
+    imported = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=copy,
+        env=environment(copy),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if not imported.stdout.startswith(str(copy)):
+        return f"The copy is not what is imported, but {imported.stdout.strip()}"
+    began = time.monotonic()
+    code, said = run_tests(copy, sorted({one.tests for one in chosen}))
+    if code != 0:
+        return f"The tests are not green before any mutation (exit code {code}):\n{said}"
+    print(f"Without a mutation all is green ({time.monotonic() - began:.0f} s).", flush=True)
+    return None
+
+
+def survives_not(copy: Path, mutant: Mutant) -> bool:
+    """Make the mutation, run its tests, undo it; True if they went red."""
+    began = time.monotonic()
+    file = copy / mutant.file
+    original = file.read_text()
+    if original.count(mutant.old) != mutant.times:
+        found = original.count(mutant.old)
+        result, said = "NOT MADE", f"{mutant.file} holds the text to change {found} times, not {mutant.times}"
+    else:
+        try:
+            file.write_text(original.replace(mutant.old, mutant.new))
+            code, said = run_tests(copy, [mutant.tests])
+        finally:
+            file.write_text(original)
+        # 1 is: tests were run, and some failed. Anything else says nothing about them.
+        result = {0: "STILL GREEN", 1: "red"}.get(code, f"BROKEN ({code})")
+    seconds = time.monotonic() - began
+    print(f"{mutant.truth:5}  {result:12} {seconds:7.1f}  {mutant.name}: {mutant.tests}", flush=True)
+    if result not in ("red", "STILL GREEN"):
+        print(said)
+    return result == "red"
+
+
+def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
+    """pytest's exit code, and the end of what it said."""
+    options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-o", f"timeout={TIME_LIMIT}"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=copy / ACCEPTANCE,
+        env=environment(copy),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout[-4000:]
+
+
+def environment(copy: Path) -> dict[str, str]:
+    """The copy's packages come before the installed ones, in subprocesses too.
+
+    No compiled modules: two versions of a file may have the same size within the same second.
+    """
+    path = os.pathsep.join(str(copy / package) for package in PACKAGES)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
+    return ours | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
