@@ -1,0 +1,66 @@
+"""What a gate keeps as facts: no secret in it, whoever spoke it (DESIGN §6)."""
+
+import pytest
+from toolgate_bus import codec, record
+from toolgate_bus.events import Continue, Deny, Modify
+from toolgate_bus.memory import MemoryHub
+from toolgate_orchestrator.client import Client
+from toolgate_orchestrator.config import parse
+from toolgate_orchestrator.gate import Gate
+
+pytestmark = pytest.mark.pure
+
+SECRET = "hunter2-canary"
+
+
+@pytest.fixture
+async def gate():
+    """A gate that redacts passwords, on a hub where somebody reads facts."""
+    hub = MemoryHub()
+    hub.readers = 1
+    client = Client(hub.orchestrator())
+    await client.start()
+    made = Gate(parse({"redact": {"fields": ["password"], "patterns": ["sk-[a-z0-9]+"]}}), client, None)
+    made.hub = hub
+    yield made
+    await client.bus.aclose()
+
+
+def facts(gate):
+    return [record.read_fact(codec.items(codec.frame([raw]))[0]) for raw in gate.hub.facts]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Continue(),
+        Continue(reason=f"saw {SECRET}"),
+        Deny(reason=f"{SECRET} and sk-abcd are wrong"),
+        Modify(tool="b", arguments={"password": SECRET, "text": "sk-abcd"}, reason=f"with {SECRET}"),
+    ],
+)
+async def test_what_a_hook_of_this_process_says_is_kept_without_secrets(gate, answer):
+    """It sees the call as it is, unlike schedulers on the bus; the record must not."""
+
+    async def hook(call):
+        return [answer]
+
+    await gate.decide("a", {"password": SECRET, "text": "sk-abcd"}, ["a", "b"], local=hook)
+    raw = b"".join(gate.hub.facts)
+    assert b"decision" in raw
+    assert SECRET.encode() not in raw
+    assert b"sk-abcd" not in raw
+
+
+async def test_other_facts_are_kept_without_secrets(gate):
+    gate.note("tool:post", {"result": {"password": SECRET}, "text": "sk-abcd", "n": 1})
+    (fact,) = facts(gate)
+    assert (fact["event"], fact["n"]) == ("tool:post", 1)
+    assert SECRET.encode() not in gate.hub.facts[0]
+    assert b"sk-abcd" not in gate.hub.facts[0]
+
+
+async def test_a_fact_that_cannot_be_kept_is_still_told_of(gate):
+    gate.note("odd\ud800", {"x": 1})
+    (fact,) = facts(gate)
+    assert fact["event"] == "unwritable"
