@@ -19,6 +19,7 @@ from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.roster import BEAT_SECONDS, Roster
+from toolgate_bus.server_clock import entry_order
 
 __all__ = ["FactsReader"]
 
@@ -96,7 +97,9 @@ class FactsReader:
                 "XRANGE", self._keys.facts(orchestrator), start, "+", "COUNT", PAGE
             )
             found += [
-                (_order(entry), fact) for entry, fields in page for fact in _facts(orchestrator, fields)
+                (entry_order(entry.decode()), fact)
+                for entry, fields in page
+                for fact in _facts(orchestrator, fields)
             ]
             if page:
                 self._last[orchestrator] = page[-1][0]
@@ -124,7 +127,7 @@ class FactsReader:
         for key, entries in reply or ():
             self._last[by_key[key]] = entries[-1][0]
             for entry, fields in entries:
-                found += [(_order(entry), fact) for fact in _facts(by_key[key], fields)]
+                found += [(entry_order(entry.decode()), fact) for fact in _facts(by_key[key], fields)]
         return [fact for _, fact in sorted(found, key=lambda one: one[0])]
 
 
@@ -143,8 +146,3 @@ def _facts(orchestrator: str, fields: Sequence[bytes]) -> list[Fact]:
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
     return facts
-
-
-def _order(entry: bytes) -> tuple[int, int]:
-    milliseconds, _, number = entry.partition(b"-")
-    return int(milliseconds), int(number)

@@ -63,7 +63,7 @@ class RedisOrchestratorBus:
         self._waiting = 0
         self._fact_timer: asyncio.TimerHandle | None = None
         self._view = RosterView()
-        self._back_at = 0.0
+        self._back_at = -EXPIRY_SECONDS
         self._watched: set[str] = set()
         self._asked: set[str] = set()
         self._beats = 0
@@ -272,7 +272,8 @@ class RedisOrchestratorBus:
         up = self.connected
         if up != self._was_up:
             self._was_up = up
-            self._back_at = time.monotonic()
+            if up and self._view.members:
+                self._back_at = time.monotonic()
             metrics.CONNECTED.labels("orchestrator").set(up)
             self._poll.set()
             self._listener.connection(up)

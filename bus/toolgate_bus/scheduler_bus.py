@@ -25,7 +25,7 @@ from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Delivery, Member, SchedulerListener
 from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
 from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_member
-from toolgate_bus.server_clock import ServerClock
+from toolgate_bus.server_clock import ServerClock, entry_order
 
 __all__ = ["CLAIM_IDLE_MS", "RedisSchedulerBus"]
 
@@ -318,17 +318,28 @@ class RedisSchedulerBus:
         self._member = replace(self._member, answered=answered, late=late)
         oldest = self._clock.entry_before(sent, RETENTION_MS)
         streams = [self._keys.verdicts(orchestrator, self._member.name) for orchestrator in sorted(talked)]
-        commands: list[Sequence[Arg]] = [
-            ("TIME",),
-            *self._roster.beat(self._roster_name, encode_member(self._member)),
-        ]
+        commands: list[Sequence[Arg]] = [("TIME",)]
+        if not self._left:
+            commands += self._roster.beat(self._roster_name, encode_member(self._member))
+        commands += [("XPENDING", self._inbox, self._member.name), ("XINFO", "GROUPS", self._inbox)]
         if oldest is not None:
-            commands += [("XTRIM", stream, "MINID", "~", oldest) for stream in (self._inbox, *streams)]
+            commands += [("XTRIM", stream, "MINID", "~", oldest) for stream in streams]
         commands += [("PEXPIRE", stream, IDLE_VERDICTS_MS) for stream in streams]
         replies = await self.commands.pipeline(commands)
         if isinstance(replies[0], Exception):
             raise TransportError(str(replies[0]))
         self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, time.monotonic())
+        at = 1 if self._left else 3
+        if oldest is not None and not isinstance(replies[at], Exception):
+            await self._trim_inbox(oldest, replies[at], replies[at + 1])
+
+    async def _trim_inbox(self, oldest: str, pending: Any, groups: Any) -> None:
+        """By age, but nothing that waits to be read, or to be acknowledged."""
+        group = dict(zip(groups[0][::2], groups[0][1::2], strict=False)) if groups else {}
+        floors = [oldest, group.get(b"last-delivered-id", b"0-0").decode()]
+        if pending[0]:
+            floors.append(pending[1].decode())
+        await self.commands.execute("XTRIM", self._inbox, "MINID", "~", min(floors, key=entry_order))
 
     async def _wake_orchestrators(self) -> None:
         view = await self._roster.read()

@@ -7,7 +7,7 @@ are compared. The estimate only sheds work that nobody waits for any longer (DES
 
 from typing import Final
 
-__all__ = ["ServerClock"]
+__all__ = ["ServerClock", "entry_order"]
 
 ABSURD_SECONDS: Final = 3600.0
 
@@ -46,3 +46,9 @@ class ServerClock:
 
 def _milliseconds(entry: bytes) -> int:
     return int(entry.split(b"-", 1)[0])
+
+
+def entry_order(entry: str) -> tuple[int, int]:
+    """A stream entry's place: `milliseconds-number` as two numbers, which compare as the server does."""
+    milliseconds, _, number = entry.partition("-")
+    return int(milliseconds), int(number or 0)

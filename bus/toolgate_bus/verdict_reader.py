@@ -17,6 +17,7 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.redis_link import Link, ServerError, open_link, pack_command
+from toolgate_bus.server_clock import entry_order
 
 __all__ = ["VerdictReader"]
 
@@ -162,7 +163,8 @@ class VerdictReader:
         await asyncio.sleep(0.05 if code == "WRONGTYPE" else 1.0)
         names = sorted(self._wanted)
         keys = [*(self._keys.verdicts(self._orchestrator, name) for name in names), self._wake]
-        kinds = await self._commands.pipeline([("TYPE", key) for key in keys])
+        asks: list[tuple[str | bytes, ...]] = [("TYPE", key) for key in keys]
+        kinds = await self._commands.pipeline(asks)
         if kinds[-1] not in _READABLE:
             await self._commands.execute("DEL", self._wake)  # nobody but us may want anything of it
         broken = frozenset(name for name, kind in zip(names, kinds, strict=False) if kind not in _READABLE)
@@ -182,11 +184,14 @@ class VerdictReader:
         read = {stream: last for stream, last in self._last.items() if last != FIRST_ID}
         if not read:
             return
-        newest = await self._commands.pipeline(
-            [("XREVRANGE", stream, "+", "-", "COUNT", 1) for stream in read]
-        )
+        asks: list[tuple[bytes | str | int, ...]] = [("XREVRANGE", one, "+", "-", "COUNT", 1) for one in read]
+        newest = await self._commands.pipeline(asks)
         for (stream, last), entries in zip(read.items(), newest, strict=True):
-            if isinstance(entries, list) and entries and _older(entries[0][0], last):
+            if (
+                isinstance(entries, list)
+                and entries
+                and entry_order(entries[0][0].decode()) < entry_order(last.decode())
+            ):
                 self._last[stream] = FIRST_ID
                 metrics.count(metrics.RECREATED, "verdicts")
 
@@ -197,7 +202,3 @@ def _frame(fields: Sequence[bytes]) -> bytes:
         return fields[3]
     pairs = dict(zip(fields[::2], fields[1::2], strict=False))
     return pairs.get(b"frame", b"")
-
-
-def _older(one: bytes, other: bytes) -> bool:
-    return tuple(map(int, one.split(b"-"))) < tuple(map(int, other.split(b"-")))
