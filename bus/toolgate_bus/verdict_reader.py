@@ -162,7 +162,8 @@ class VerdictReader:
     async def _find_broken(self, code: str) -> None:
         await asyncio.sleep(0.05 if code == "WRONGTYPE" else 1.0)
         names = sorted(self._wanted)
-        keys = [*(self._keys.verdicts(self._orchestrator, name) for name in names), self._wake]
+        keys: list[str | bytes] = [self._keys.verdicts(self._orchestrator, name) for name in names]
+        keys.append(self._wake)
         asks: list[tuple[str | bytes, ...]] = [("TYPE", key) for key in keys]
         kinds = await self._commands.pipeline(asks)
         if kinds[-1] not in _READABLE:
