@@ -33,7 +33,8 @@ class Client:
         self.announced: dict[str, Announced] = {}
         self.version = 0
         """Changes whenever `announced` does, so that plans can be cached."""
-        self.table = Table(asyncio.get_running_loop())
+        self.loop = asyncio.get_running_loop()
+        self.table = Table(self.loop)
         self._back: asyncio.Event = asyncio.Event()
         self._down_since = time.monotonic()
         self._warned: set[str] = set()
@@ -49,7 +50,6 @@ class Client:
 
     async def start(self) -> None:
         """Connect; a server that is away is not an error."""
-        self._loop = asyncio.get_running_loop()
         await self.bus.start()
 
     # ------------------------------------------------------------------ what the bus calls
@@ -162,9 +162,10 @@ async def acquire(url: str, namespace: str) -> Client:
     # Late: a gate with in-process schedulers only needs no server library.
     from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
 
-    key = (id(asyncio.get_running_loop()), url, namespace)
+    loop = asyncio.get_running_loop()
+    key = (id(loop), url, namespace)
     client = _shared.get(key)
-    if client is None:
+    if client is None or client.loop is not loop:  # a loop that ended badly may have left its id behind
         client = _shared[key] = Client(RedisOrchestratorBus(url, namespace))
         client.users = 1
         client.starting = asyncio.ensure_future(client.start())

@@ -5,7 +5,7 @@ they left the process: redacted.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,8 +39,8 @@ class Conclusion:
         metrics.count(metrics.DECISIONS, decision.outcome, *call.labels)
         metrics.observe(metrics.DECISION_SECONDS, decision.seconds)
         for heard in decision.verdicts:
-            if heard.shadow and _disagrees(decision, heard):
-                metrics.count(metrics.SHADOW_DISAGREEMENTS, heard.scheduler)
+            if heard.shadow:
+                _compare(decision.verdicts, heard)
         if decision.verdicts or self.recording:
             self._keep(lambda seq, at: self._decision(call, decision, seq, at))
         for tell in self.subscribers:
@@ -50,6 +50,9 @@ class Conclusion:
     def late(self, call: Call, heard: Heard) -> None:
         """A verdict that came after its decision: kept beside it."""
         told = heard._replace(late=not heard.shadow)
+        if heard.shadow:  # nobody waits for a shadow: it is never late
+            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
+            _compare(call.heard, heard)
         fields = {"event": "verdict", "id": call.id.hex(), **record.verdict_fields(told)}
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for tell in self.late_subscribers:
@@ -80,14 +83,9 @@ class Conclusion:
         return record.decision_fact(decision, call.body, final, reason, seq, at)
 
 
-def _disagrees(decision: Decision, heard: Heard) -> bool:
-    """Whether this shadow verdict, had it counted, would have changed the outcome."""
-    without = merge(decision.verdicts)
-    with_it = merge((*decision.verdicts, heard._replace(shadow=False)))
-    if with_it.action != without.action:
-        return True
-    return (
-        with_it.action == "modify"
-        and with_it.winner is not None
-        and with_it.winner.scheduler == heard.scheduler
-    )
+def _compare(verdicts: Sequence[Heard], shadow: Heard) -> None:
+    """Count a shadow verdict that, had it counted, would have changed the outcome."""
+    without, with_it = merge(verdicts), merge((*verdicts, shadow._replace(shadow=False)))
+    wins = with_it.action == "modify" and with_it.winner is not None
+    if with_it.action != without.action or (wins and with_it.winner != without.winner):
+        metrics.count(metrics.SHADOW_DISAGREEMENTS, shadow.scheduler)

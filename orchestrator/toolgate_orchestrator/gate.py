@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+import structlog
 from toolgate_bus import metrics
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
@@ -32,6 +33,8 @@ from toolgate_orchestrator.ids import decision_id
 from toolgate_orchestrator.modifies import Tools
 from toolgate_orchestrator.redact import Redactor
 from toolgate_orchestrator.ruling import UNASKED, Call, Ruling, final_call, question_fields
+
+_log = structlog.get_logger("toolgate.gate")
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
@@ -228,7 +231,11 @@ class Gate:
             final = call if ruling.winner is None else call.changed(ruling)
             fields = question_fields(final, "verify" if ruling.winner else "select", self._patience)
             fields["tool_input"] = final.tool_input
-            answer = await ask(asker.verdict, ToolSelecting.model_construct(id=call.id.hex(), **fields))
+            question = ToolSelecting.model_construct(id=call.id.hex(), **fields)
+            try:
+                answer = await ask(asker.verdict, question)
+            except Exception as error:  # noqa: BLE001 - the app's approval system; its failure is a denial
+                _log.error("the person could not be asked", decision=question.id, exc_info=error)
         if answer != "allow":
             ruling = ruling.refused(answer, asker.scheduler)
         return replace(ruling, asked_user=ask is not None)
