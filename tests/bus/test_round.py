@@ -408,6 +408,14 @@ def test_a_patient_scheduler_is_waited_for_as_if_it_had_held_at_once():
     assert not round_.close(20.0).denied
 
 
+@pytest.mark.parametrize("verdict", [Hold(seconds=5), Continue()])
+def test_that_somebody_held_is_told_also_when_it_was_answered_since(verdict):
+    round_ = expecting(alpha=False)
+    round_.receive(heard("alpha", verdict), 1.0)
+    round_.receive(heard("alpha", Continue()), 2.0)
+    assert round_.close(2.0).was_held == (verdict.action == "hold")
+
+
 def test_time_may_jump_over_several_ends_at_once():
     round_ = expecting(alpha=False, beta=True)
     round_.receive(heard("alpha", Hold(seconds=20)), 5.0)
