@@ -168,3 +168,25 @@ async def test_one_that_leaves_in_good_order_is_not_asked_again(schedulers):
         assert child.wait(20) == 0
         decision = await gate.decide("search", {}, TOOLS)
     assert (decision.why, decision.silent) == ("unasked", ())
+
+
+@pytest.mark.parametrize("signed", [False, True])
+async def test_what_a_replica_held_before_it_was_killed_is_answered_by_a_peer(
+    schedulers, counted, wait_until, tmp_path, signed
+):
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"approver: {'ab' * 32}\n")
+    options, config = (("--keys", keys), {"keys": keys}) if signed else ((), {})
+    first = schedulers.run("approver:Approver", *options)
+    await schedulers.ready(first)
+    async with gate_on(schedulers, patience_ms=2000, **config) as gate:
+        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        held = {"scheduler": "approver", "action": "hold", "tool": "search", "agent": ""}
+        await wait_until(lambda: counted("toolgate_verdicts_total", **held) == 1)
+        first.kill()
+        first.wait()
+        (peer,) = await schedulers.start("approver:Approver", *options)
+        assert not deciding.done()
+        (schedulers.directory / "approver.go").touch()
+        decision = await asyncio.wait_for(deciding, 10)
+    assert (decision.outcome, decision.reason) == ("deny", f"denied by {peer}")
