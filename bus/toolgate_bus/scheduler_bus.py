@@ -19,21 +19,18 @@ import structlog
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
+from toolgate_bus.consumer_group import RENEW_SECONDS, ConsumerGroup
 from toolgate_bus.errors import BusDown, ConfigError, TransportError
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Delivery, Member, SchedulerListener
 from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
 from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_member
-from toolgate_bus.server_clock import ServerClock, entry_order
+from toolgate_bus.server_clock import ServerClock
 
-__all__ = ["CLAIM_IDLE_MS", "RedisSchedulerBus"]
+__all__ = ["RedisSchedulerBus"]
 
 BLOCK_MS: Final = 1000
-RENEW_SECONDS: Final = 0.2
-CLAIM_IDLE_MS: Final = 800
-"""An entry not renewed for this long belongs to a dead replica (renewals come every 200 ms)."""
-CLAIM_COUNT: Final = 64
 EARLY: Final = 32
 """So many answers do not wait for the end of the tick: both sides can work at once."""
 RETENTION_MS: Final = 10_000
@@ -83,7 +80,8 @@ class RedisSchedulerBus:
         self._heal, self._roster_turn = asyncio.Event(), asyncio.Lock()
         self._member = replace(member, started=await self._roster.next_start())
         self._inbox = self._keys.inbox(member.name)
-        await self._make_group()
+        self._group = ConsumerGroup(self.commands, self._inbox, member.name, member.replica)
+        await self._group.make()
         self._host = asyncio.create_task(self._run(), name=f"toolgate-{member.name}")
         with anyio.move_on_after(5):
             await self._up.wait()
@@ -113,7 +111,7 @@ class RedisSchedulerBus:
         host, self._host = self._host, None
         await self._drain()
         with contextlib.suppress(TransportError):
-            await self._leave_group()
+            await self._group.leave()
         self._stop.set()
         await host
         await self.commands.aclose()
@@ -321,7 +319,8 @@ class RedisSchedulerBus:
         commands: list[Sequence[Arg]] = [("TIME",)]
         if not self._left:
             commands += self._roster.beat(self._roster_name, encode_member(self._member))
-        commands += [("XPENDING", self._inbox, self._member.name), ("XINFO", "GROUPS", self._inbox)]
+        at = len(commands)
+        commands += self._group.look()
         if oldest is not None:
             commands += [("XTRIM", stream, "MINID", "~", oldest) for stream in streams]
         commands += [("PEXPIRE", stream, IDLE_VERDICTS_MS) for stream in streams]
@@ -329,17 +328,8 @@ class RedisSchedulerBus:
         if isinstance(replies[0], Exception):
             raise TransportError(str(replies[0]))
         self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, time.monotonic())
-        at = 1 if self._left else 3
-        if oldest is not None and not isinstance(replies[at], Exception):
-            await self._trim_inbox(oldest, replies[at], replies[at + 1])
-
-    async def _trim_inbox(self, oldest: str, pending: Any, groups: Any) -> None:
-        """By age, but nothing that waits to be read, or to be acknowledged."""
-        group = dict(zip(groups[0][::2], groups[0][1::2], strict=False)) if groups else {}
-        floors = [oldest, group.get(b"last-delivered-id", b"0-0").decode()]
-        if pending[0]:
-            floors.append(pending[1].decode())
-        await self.commands.execute("XTRIM", self._inbox, "MINID", "~", min(floors, key=entry_order))
+        if oldest is not None:
+            await self._group.trim(oldest, replies[at], replies[at + 1])
 
     async def _wake_orchestrators(self) -> None:
         view = await self._roster.read()
@@ -349,26 +339,15 @@ class RedisSchedulerBus:
 
     # ------------------------------------------------------------------ the consumer group
 
-    async def _make_group(self) -> None:
-        replies = await self.commands.pipeline(
-            [
-                ("XGROUP", "CREATE", self._inbox, self._member.name, "0", "MKSTREAM"),
-                ("PERSIST", self._inbox),
-            ]
-        )
-        if isinstance(replies[0], Exception) and "BUSYGROUP" not in str(replies[0]):
-            raise TransportError(f"no consumer group on {self._inbox}: {replies[0]}")
-
     async def _keep_healing(self) -> None:
         backoff = Backoff()
         while True:
             await self._heal.wait()
             self._heal.clear()
             try:
-                await self._make_group()
+                await self._group.make()
                 metrics.count(metrics.RECREATED, "group")
-                self._blocked = False
-                self._soon()
+                self._unblock()
                 backoff.reset()
             except TransportError as error:
                 backoff.note(_log, "the inbox cannot be read", error)
@@ -381,45 +360,8 @@ class RedisSchedulerBus:
             if self._hot is None:
                 continue
             with contextlib.suppress(TransportError):
-                await self._renew()
+                await self._group.renew(self._held)
                 if self._want > 0:
-                    await self._claim()
-
-    async def _renew(self) -> None:
-        held = sorted(self._held)
-        if held:
-            group = ("XCLAIM", self._inbox, self._member.name, self._member.replica, 0)
-            await self.commands.execute(*group, *held, "IDLE", 0, "JUSTID")
-
-    async def _claim(self) -> None:
-        pending = await self.commands.execute(
-            "XPENDING",
-            self._inbox,
-            self._member.name,
-            "IDLE",
-            CLAIM_IDLE_MS,
-            "-",
-            "+",
-            min(CLAIM_COUNT, self._want),
-        )
-        times = {
-            entry: int(count) for entry, consumer, idle, count in pending if entry.decode() not in self._held
-        }
-        if not times:
-            return
-        group = ("XCLAIM", self._inbox, self._member.name, self._member.replica, CLAIM_IDLE_MS)
-        taken = await self.commands.execute(*group, *times)
-        for entry in taken or ():
-            if entry:
-                metrics.count(metrics.CLAIMED, self._member.name)
-                self._deliver([entry], times.get(entry[0], 1) + 1)
-
-    async def _leave_group(self) -> None:
-        consumers = await self.commands.execute("XINFO", "CONSUMERS", self._inbox, self._member.name)
-        for consumer in consumers:
-            facts = dict(zip(consumer[::2], consumer[1::2], strict=False))
-            if facts.get(b"name") == self._member.replica.encode() and facts.get(b"pending") == 0:
-                # With entries pending, deleting the consumer would delete them; a peer takes them over.
-                await self.commands.execute(
-                    "XGROUP", "DELCONSUMER", self._inbox, self._member.name, self._member.replica
-                )
+                    for entry, times in await self._group.take_over(self._held, self._want):
+                        metrics.count(metrics.CLAIMED, self._member.name)
+                        self._deliver([entry], times)

@@ -46,6 +46,7 @@ class Asking:
         self._config, self._client, self._on_late = config, client, on_late
         self._redactor = redactor
         self.table = client.table if client is not None else Table(asyncio.get_running_loop())
+        self.look_at: Callable[[float], None] = self.table.look_at
         self._required = frozenset(config.required)
         self.keyring: Keyring | None = keyring
         self.orchestrator = client.bus.orchestrator if client is not None else ""

@@ -6,8 +6,8 @@ verdict is found here, before the round hears it: signature, shape, priority cap
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.errors import CodecError
@@ -17,9 +17,6 @@ from toolgate_bus.signing import Keyring, digest
 
 from toolgate_orchestrator.audience import Audience
 from toolgate_orchestrator.ruling import Call
-
-if TYPE_CHECKING:
-    from toolgate_orchestrator.table import Table
 
 __all__ = ["Judge", "Question"]
 
@@ -32,7 +29,8 @@ class Judge(Protocol):
     caps: Mapping[str, int]
     keyring: Keyring | None
     orchestrator: str
-    table: "Table"
+    look_at: Callable[[float], None]
+    """Have the open questions ticked at this deadline at the latest."""
 
     def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
         """What is wrong with a scheduler's modify, or None."""
@@ -178,7 +176,7 @@ class Question:
             return
         self.deadline = self._round.deadline
         if self.deadline is not None:
-            self._judge.table.look_at(self.deadline)
+            self._judge.look_at(self.deadline)
 
     def end(self, now: float) -> Closed:
         """Close the round now."""
