@@ -7,14 +7,12 @@ Times are whole numbers, so that verdicts often come at the very moment at which
 from dataclasses import dataclass, field
 
 import pytest
-from bus_strategies import NAMES, heards, small_finals
+from bus_strategies import heards, small_finals
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.codec import verdict_body
-from toolgate_bus.events import Continue, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.events import Failed, Heard, Hold
 from toolgate_bus.merge import merge
 from toolgate_bus.round import Round
-from toolgate_bus.signing import digest
 
 pytestmark = pytest.mark.pure
 
@@ -179,13 +177,6 @@ def test_hearing_a_verdict_twice_changes_nothing(script, again, closing):
     }
 
 
-def test_the_same_hold_delivered_again_later_does_not_move_the_wait():
-    round_ = expecting(alpha=False)
-    round_.receive(heard("alpha", Hold(seconds=12)), 1.0)
-    round_.receive(heard("alpha", Hold(seconds=12)), 9.0)
-    assert round_.deadline == 13.0
-
-
 # ------------------------------------------------------------------ the end
 
 
@@ -233,191 +224,3 @@ def test_whatever_comes_after_the_end_is_late_and_changes_nothing(script, closin
     assert round_.receive(late, closing) is False
     assert round_.receive(late, closing + 100) is False
     assert round_.close(closing + 200) == closed
-
-
-def expecting(**required):
-    return Round(required, patience=PATIENCE, max_hold=MAX_HOLD, now=0.0)
-
-
-def heard(scheduler, verdict, priority=0, **fields):
-    return Heard(scheduler, verdict, priority, digest=digest(verdict_body(verdict)), **fields)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_deny_ends_the_wait_at_once_whoever_says_it(name):
-    round_ = expecting(alpha=True, beta=False)
-    assert round_.receive(heard(name, Deny(reason="no"), -9), 1.0)
-    assert round_.over
-    assert round_.deadline is None
-    assert round_.close(1.0).denied
-
-
-def test_the_last_expected_answer_ends_the_wait():
-    round_ = expecting(alpha=True, beta=False)
-    round_.receive(heard("beta", Continue()), 1.0)
-    assert not round_.over
-    round_.receive(heard("alpha", Continue()), 2.0)
-    assert round_.over
-    assert not round_.close(2.0).denied
-
-
-def test_an_answer_from_somebody_unasked_does_not_end_the_wait():
-    round_ = expecting(alpha=False)
-    round_.receive(heard("gamma", Continue()), 1.0)
-    assert (round_.over, round_.deadline) == (False, PATIENCE)
-
-
-def test_a_shadows_answer_neither_ends_the_wait_nor_denies():
-    round_ = expecting(alpha=False)
-    round_.receive(heard("alpha", Deny(reason="no"), shadow=True), 1.0)
-    assert not round_.over
-    assert not round_.close(PATIENCE).denied
-
-
-def test_nobody_expected_is_over_before_it_begins():
-    round_ = expecting()
-    assert (round_.over, round_.deadline) == (True, None)
-    assert round_.close(0.0).merged.action == "continue"
-
-
-# ------------------------------------------------------------------ silence, failure, holds
-
-
-def test_the_silence_of_a_required_scheduler_denies_at_the_end_of_patience():
-    round_ = expecting(alpha=True)
-    round_.tick(PATIENCE - 0.001)
-    assert not round_.over
-    round_.tick(PATIENCE)
-    assert round_.over
-    assert round_.close(PATIENCE).required_silent == ("alpha",)
-
-
-def test_the_silence_of_an_optional_scheduler_is_as_continue_and_told():
-    closed = expecting(alpha=False).close(PATIENCE)
-    assert (closed.denied, closed.silent, closed.merged.action) == (False, ("alpha",), "continue")
-
-
-@pytest.mark.parametrize("required", [True, False])
-def test_a_failed_answer_is_silence_at_once(required):
-    round_ = expecting(alpha=required)
-    round_.receive(heard("alpha", Failed()), 1.0)
-    assert round_.over
-    closed = round_.close(1.0)
-    assert (closed.silent, closed.denied) == (("alpha",), required)
-
-
-def test_a_replica_that_answers_makes_up_for_one_that_failed():
-    round_ = expecting(alpha=True, beta=False)
-    round_.receive(heard("alpha", Failed()), 1.0)
-    round_.receive(heard("alpha", Continue()), 2.0)
-    round_.receive(heard("beta", Continue()), 3.0)
-    closed = round_.close(3.0)
-    assert (closed.denied, closed.silent) == (False, ())
-
-
-def test_an_invalid_modify_does_not_satisfy_a_required_scheduler():
-    round_ = expecting(alpha=True)
-    round_.receive(heard("alpha", Modify(tool="gone"), problem="unavailable_tool"), 1.0)
-    closed = round_.close(1.0)
-    assert (closed.denied, closed.required_silent) == (True, ("alpha",))
-
-
-def test_an_invalid_modify_of_an_optional_scheduler_is_set_aside():
-    round_ = expecting(alpha=False)
-    round_.receive(heard("alpha", Modify(tool="gone"), problem="unavailable_tool"), 1.0)
-    closed = round_.close(1.0)
-    assert (closed.denied, closed.silent, closed.merged.action) == (False, (), "continue")
-
-
-def test_a_scheduler_that_cannot_be_reached_is_silent_at_once():
-    round_ = expecting(alpha=True, beta=False)
-    round_.unreachable("beta", 1.0)
-    assert not round_.over
-    round_.unreachable("alpha", 1.0)
-    assert round_.close(1.0).required_silent == ("alpha",)
-
-
-def test_reaching_one_who_has_answered_is_not_needed_any_more():
-    round_ = expecting(alpha=True)
-    round_.receive(heard("alpha", Continue()), 1.0)
-    round_.unreachable("alpha", 2.0)
-    assert not round_.close(2.0).denied
-
-
-def test_a_hold_moves_the_wait_for_that_scheduler_alone():
-    round_ = expecting(alpha=False, beta=True)
-    round_.receive(heard("alpha", Hold(seconds=20)), 5.0)
-    assert round_.deadline == PATIENCE
-    round_.tick(PATIENCE)
-    assert round_.close(PATIENCE).required_silent == ("beta",)
-
-
-def test_a_hold_moves_the_wait_up_to_max_hold():
-    round_ = expecting(alpha=False)
-    round_.receive(heard("alpha", Hold(seconds=1000)), 5.0)
-    assert round_.deadline == 5.0 + MAX_HOLD
-
-
-def test_further_holds_do_not_move_the_wait_past_max_hold_from_the_first():
-    round_ = expecting(alpha=False)
-    round_.receive(heard("alpha", Hold(seconds=20)), 5.0)
-    round_.receive(heard("alpha", Hold(seconds=19)), 24.0)
-    assert round_.deadline == 5.0 + MAX_HOLD
-
-
-@pytest.mark.parametrize("required", [True, False])
-def test_a_hold_that_runs_out_denies(required):
-    round_ = expecting(alpha=required)
-    round_.receive(heard("alpha", Hold(seconds=12)), 5.0)
-    round_.tick(16.9)
-    assert not round_.over
-    round_.tick(17.0)
-    closed = round_.close(17.0)
-    assert (closed.denied, closed.expired, closed.silent) == (True, ("alpha",), ())
-
-
-def test_the_answer_that_follows_a_hold_counts_after_patience():
-    round_ = expecting(alpha=True)
-    round_.receive(heard("alpha", Hold(seconds=20)), 5.0)
-    assert round_.receive(heard("alpha", Modify(tool="x")), 24.0)
-    closed = round_.close(24.0)
-    assert (closed.denied, closed.merged.action) == (False, "modify")
-
-
-def test_an_answer_after_patience_without_a_hold_is_late():
-    round_ = expecting(alpha=False, beta=False)
-    round_.receive(heard("beta", Hold(seconds=20)), 5.0)
-    assert round_.receive(heard("alpha", Deny(reason="no")), PATIENCE) is False
-    assert not round_.close(PATIENCE).denied
-
-
-def test_who_still_holds_when_the_round_ends_is_told_apart():
-    round_ = expecting(alpha=False, beta=False, gamma=False)
-    round_.receive(heard("alpha", Hold(seconds=20)), 1.0)
-    round_.receive(heard("beta", Deny(reason="no")), 2.0)
-    closed = round_.close(2.0)
-    assert (closed.held, set(closed.unfinished)) == (("alpha",), {"alpha", "gamma"})
-
-
-def test_a_patient_scheduler_is_waited_for_as_if_it_had_held_at_once():
-    round_ = Round(
-        {"hooks": False}, patience=PATIENCE, max_hold=MAX_HOLD, now=0.0, patient=["hooks", "unknown"]
-    )
-    assert round_.deadline == MAX_HOLD
-    assert round_.receive(heard("hooks", Continue()), 20.0)
-    assert not round_.close(20.0).denied
-
-
-@pytest.mark.parametrize("verdict", [Hold(seconds=5), Continue()])
-def test_that_somebody_held_is_told_also_when_it_was_answered_since(verdict):
-    round_ = expecting(alpha=False)
-    round_.receive(heard("alpha", verdict), 1.0)
-    round_.receive(heard("alpha", Continue()), 2.0)
-    assert round_.close(2.0).was_held == (verdict.action == "hold")
-
-
-def test_time_may_jump_over_several_ends_at_once():
-    round_ = expecting(alpha=False, beta=True)
-    round_.receive(heard("alpha", Hold(seconds=20)), 5.0)
-    closed = round_.close(1000.0)
-    assert (closed.expired, closed.required_silent) == (("alpha",), ("beta",))

@@ -1,0 +1,263 @@
+"""What only the bus on a server can show: streams, take-over, connections, addresses, credentials."""
+
+import asyncio
+
+import pytest
+from toolgate_bus import codec
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.keys import Keys
+from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
+from toolgate_bus.ports import Member
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import Roster, encode_member
+from toolgate_bus.scheduler_bus import RedisSchedulerBus
+
+
+def id_of(number):
+    return number.to_bytes(16, "big")
+
+
+def hexes(numbers):
+    return [id_of(number).hex() for number in numbers]
+
+
+async def test_who_left_does_not_come_back_with_its_next_heartbeat(redis_buses, commands, wait_until):
+    leaver, witness = await redis_buses.scheduler("cost"), await redis_buses.scheduler("other")
+    beats = []
+    witness.bus.stats(lambda: (beats.append(1) or 0, 0))
+    await leaver.bus.leave()
+    await wait_until(lambda: len(beats) >= 3)  # both beat at the same pace
+    view = await Roster(commands, redis_buses.namespace).read()
+    assert [member.name for member in view.members] == ["other"]
+
+
+async def test_facts_told_just_before_the_end_are_written(redis_buses, commands):
+    asker = await redis_buses.orchestrator()
+    asker.bus.fact(lambda: codec.item(id_of(1), 0, codec.pack({"seq": 1})))
+    await asker.bus.aclose()
+    key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
+    ((_, fields),) = await commands.execute("XRANGE", key, "-", "+")
+    assert fields[:2] == [b"event", b"facts"]
+    assert [item.id for item in codec.items(fields[3])] == [id_of(1)]
+
+
+async def test_without_anybody_there_nothing_is_written(redis_buses, commands):
+    asker = await redis_buses.orchestrator()
+    keys = Keys(redis_buses.namespace)
+    await asker.bus.aclose()
+    for key in (keys.facts(asker.bus.orchestrator), keys.wake(asker.bus.orchestrator)):
+        assert await commands.execute("EXISTS", key) == 0
+
+
+async def test_a_frame_of_long_questions_is_closed_at_64_kib(redis_buses, wait_until):
+    asker = await redis_buses.orchestrator()
+    replica = await redis_buses.scheduler("cost")
+    body = codec.question_body({"phase": "select", "tool_name": "t", "tool_input": {"x": "y" * 30_000}})
+    for number in range(5):
+        asker.bus.ask("cost", id_of(number), codec.item(id_of(number), 0, body))
+    await wait_until(lambda: len(replica.inbox.ids()) == 5)
+    assert [len(codec.items(one.frame)) for one in replica.inbox.deliveries] == [2, 2, 1]
+
+
+async def test_the_largest_question_that_may_be_asked_arrives(redis_buses, wait_until):
+    asker = await redis_buses.orchestrator()
+    replica = await redis_buses.scheduler("cost")
+    fields = {"phase": "select", "tool_name": "t", "tool_input": dict.fromkeys("abcd", "x" * 60_000)}
+    fields["tool_input"]["e"] = "x" * (codec.MAX_QUESTION - codec.size(fields) - 5)
+    body = codec.question_body(fields)
+    assert len(body) == codec.MAX_QUESTION
+    asker.bus.ask("cost", id_of(1), codec.item(id_of(1), 0, body))
+    await wait_until(lambda: replica.inbox.ids() == hexes([1]))
+    (item,) = codec.items(replica.inbox.deliveries[0].frame)
+    assert codec.question(item).tool_input == fields["tool_input"]
+
+
+async def test_verdicts_written_before_their_stream_was_read_are_read(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    key = Keys(redis_buses.namespace).verdicts(asker.bus.orchestrator, "early")
+    frame = codec.frame([codec.item(id_of(1), 0, codec.verdict_body(codec.Continue(reason="early")))])
+    await commands.execute("XADD", key, "*", "event", "verdict", "frame", frame)
+    asker.bus.watch(["early"])
+    await wait_until(lambda: asker.ears.verdicts() == [("early", id_of(1).hex(), "early")])
+
+
+async def test_fields_of_an_entry_may_come_in_any_order_and_number(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator(watch=["cost"])
+    key = Keys(redis_buses.namespace).verdicts(asker.bus.orchestrator, "cost")
+    frame = codec.frame([codec.item(id_of(1), 0, codec.verdict_body(codec.Continue()))])
+    await commands.execute("XADD", key, "*", "frame", frame, "later", "x", "event", "verdict")
+    await commands.execute("XADD", key, "*", "nothing", "known")
+    await wait_until(lambda: len(asker.ears.frames) == 2)
+    assert asker.ears.verdicts() == [("cost", id_of(1).hex(), None)]
+
+
+async def taken_by_a_dead_replica(redis_buses, commands, asker, numbers, wait_until):
+    """Questions that a process read just before it was killed."""
+    inbox = Keys(redis_buses.namespace).inbox("cost")
+    for number in numbers:
+        asker.ask("cost", id_of(number))
+        await asyncio.sleep(0.001)
+    await commands.execute("XGROUP", "CREATE", inbox, "cost", "0", "MKSTREAM")
+
+    async def taken():
+        await commands.execute("XREADGROUP", "GROUP", "cost", "dead", "COUNT", 100, "STREAMS", inbox, ">")
+        return (await commands.execute("XPENDING", inbox, "cost"))[0] == len(numbers)
+
+    await wait_until(taken)
+
+
+async def test_what_a_killed_replica_had_read_is_delivered_to_a_peer(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    await taken_by_a_dead_replica(redis_buses, commands, asker, [1, 2, 3], wait_until)
+    peer = await redis_buses.scheduler("cost", "peer")
+    await wait_until(lambda: sorted(peer.inbox.ids()) == hexes([1, 2, 3]))
+    assert {one.times for one in peer.inbox.deliveries} == {2}
+    for delivery in peer.inbox.deliveries:
+        peer.bus.done(delivery.entry)
+
+    async def nothing_pending():
+        return (await commands.execute("XPENDING", Keys(redis_buses.namespace).inbox("cost"), "cost"))[0] == 0
+
+    await wait_until(nothing_pending)
+
+
+async def test_two_peers_do_not_both_take_over_the_same_entry(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    numbers = list(range(40))
+    await taken_by_a_dead_replica(redis_buses, commands, asker, numbers, wait_until)
+    peers = [await redis_buses.scheduler("cost", f"peer{at}") for at in range(2)]
+    for peer in peers:
+        peer.inbox.on_deliver = lambda got, bus=peer.bus: bus.hold([one.entry for one in got])
+
+    def got():
+        return sorted(one for peer in peers for one in peer.inbox.ids())
+
+    await wait_until(lambda: len(got()) >= 40)
+    assert got() == hexes(numbers)
+
+
+async def test_what_is_being_decided_is_not_taken_over(redis_buses, wait_until):
+    """Two entries lie with a living replica that is slow; it renews one of them only."""
+    asker = await redis_buses.orchestrator()
+    slow = await redis_buses.scheduler("cost", "slow")
+    for number in (1, 2):
+        asker.ask("cost", id_of(number))
+        await wait_until(lambda: len(slow.inbox.deliveries) == number)  # noqa: B023 - awaited here
+    slow.bus.want(0)
+    slow.bus.hold([slow.inbox.deliveries[0].entry])
+    peer = await redis_buses.scheduler("cost", "peer")
+    await wait_until(lambda: peer.inbox.ids())
+    peer.bus.hold([peer.inbox.deliveries[0].entry])
+    asker.ask("cost", id_of(3))
+    await wait_until(lambda: id_of(3).hex() in peer.inbox.ids())
+    assert peer.inbox.ids() == hexes([2, 3])
+
+
+async def test_a_member_that_stops_beating_leaves_the_roster(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    roster = Roster(commands, redis_buses.namespace)
+    await commands.pipeline(roster.beat("s:gone:r9", encode_member(Member("gone", "r9"))))
+    await wait_until(lambda: asker.ears.members)
+    await wait_until(lambda: not asker.ears.members)
+    assert await commands.execute("SMEMBERS", Keys(redis_buses.namespace).roster) == [
+        f"o:{asker.bus.orchestrator}".encode()
+    ]
+
+
+async def connections(commands):
+    """Names of Toolgate's connections on the server."""
+    listing = (await commands.execute("CLIENT", "LIST")).decode()
+    return sorted(word.removeprefix("name=") for word in listing.split() if word.startswith("name=toolgate-"))
+
+
+async def test_closing_leaves_no_connection_no_task_and_no_roster_entry(
+    server_url, namespace, commands, wait_until
+):
+    tasks, before = asyncio.all_tasks(), await connections(commands)
+    for _ in range(20):
+        orchestrator = RedisOrchestratorBus(server_url, namespace)
+        scheduler = RedisSchedulerBus(server_url, namespace)
+        for bus in (orchestrator, scheduler):
+            bus.listen(Ignore())
+        await orchestrator.start()
+        await scheduler.start(Member("cost", "r1"))
+        scheduler.want(10)
+        orchestrator.ask("cost", id_of(1), codec.item(id_of(1), 0, codec.question_body({})))
+        assert await connections(commands) != before
+        await scheduler.aclose()
+        await orchestrator.aclose()
+        assert asyncio.all_tasks() == tasks
+
+    async def as_before():
+        return await connections(commands) == before
+
+    await wait_until(as_before)
+    assert await commands.execute("SMEMBERS", Keys(namespace).roster) == []
+    consumers = await commands.execute("XINFO", "CONSUMERS", Keys(namespace).inbox("cost"), "cost")
+    assert len(consumers) <= 1  # kept only while it has entries that a peer must take over
+
+
+class Ignore:
+    """A listener that does nothing."""
+
+    def heard(self, frames): ...
+    def refused(self, scheduler, ids, error): ...
+    def roster_changed(self, members): ...
+    def connection(self, up): ...
+    def deliver(self, deliveries): ...
+
+
+async def test_closing_twice_or_without_a_start_does_nothing(server_url, namespace):
+    orchestrator = RedisOrchestratorBus(server_url, namespace)
+    await orchestrator.aclose()
+    scheduler = RedisSchedulerBus(server_url, namespace)
+    await scheduler.aclose()
+    orchestrator = RedisOrchestratorBus(server_url, namespace)
+    orchestrator.listen(Ignore())
+    await orchestrator.start()
+    await orchestrator.aclose()
+    await orchestrator.aclose()
+
+
+async def test_an_orchestrator_starts_without_a_server_and_says_that_it_is_down(short_directory, namespace):
+    bus = RedisOrchestratorBus(f"unix://{short_directory}/none.sock", namespace)
+    heard = []
+
+    class Listens(Ignore):
+        def refused(self, scheduler, ids, error):
+            heard.append((scheduler, list(ids), error))
+
+    bus.listen(Listens())
+    await asyncio.wait_for(bus.start(), 5)
+    assert not bus.connected
+    bus.ask("cost", id_of(1), b"item")
+    await asyncio.sleep(0)
+    assert heard == [("cost", [id_of(1)], "bus_down")]
+    await asyncio.wait_for(bus.aclose(), 5)
+
+
+async def test_a_scheduler_does_not_start_without_a_server(short_directory, namespace):
+    bus = RedisSchedulerBus(f"unix://{short_directory}/none.sock", namespace)
+    bus.listen(Ignore())
+    with pytest.raises(TransportError):
+        await bus.start(Member("cost", "r1"))
+    await bus.aclose()
+
+
+@pytest.mark.parametrize("make", [RedisOrchestratorBus, RedisSchedulerBus, RedisCommands])
+def test_an_address_of_an_unknown_kind_is_refused_with_those_that_are_known(make):
+    with pytest.raises(ConfigError, match=r"redis://.*unix://"):
+        make("http://localhost", "n")
+
+
+@pytest.mark.parametrize("url", ["{url}", "{password}"])
+async def test_missing_or_wrong_credentials_are_an_error_of_the_configuration(own_server, namespace, url):
+    plain = RedisCommands(own_server.url, "test")
+    await plain.execute("CONFIG", "SET", "requirepass", "secret")
+    await plain.aclose()
+    address = url.format(url=own_server.url, password=own_server.url + "&password=wrong")
+    bus = RedisOrchestratorBus(address, namespace)
+    bus.listen(Ignore())
+    with pytest.raises(ConfigError, match="credentials"):
+        await asyncio.wait_for(bus.start(), 5)
+    await bus.aclose()
