@@ -297,6 +297,9 @@ MUTANTS = (
 def main(words: list[str]) -> int:
     """Run the chosen mutations; 0 if the tests noticed each."""
     chosen = [one for one in MUTANTS if all(word in f"{one.truth} {one.name}" for word in words)]
+    if not chosen:
+        print(f"No mutation is called that. There are: {', '.join(one.name for one in MUTANTS)}")
+        return 1
     with tempfile.TemporaryDirectory(prefix="tg-mutants-") as directory:
         copy = Path(directory) / "toolgate"
         # Without caches, and without a virtual environment.
