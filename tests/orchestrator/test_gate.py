@@ -196,7 +196,7 @@ async def test_not_allowed_by_a_person_is_a_denial_that_says_how(world, answer, 
 async def test_with_nobody_to_ask_the_call_is_denied(world):
     await world.scheduler("careful", AskUser(prompt="sure?", default="allow"))
     decision = await (await world.gate()).decide("search", {}, TOOLS)
-    assert (decision.outcome, decision.why, decision.asked_user) == ("deny", "no_approver", False)
+    assert (decision.outcome, decision.why) == ("deny", "no_approver")
 
 
 # ---------------------------------------------------------------------- silence and holds
@@ -314,8 +314,7 @@ async def test_a_shadow_is_recorded_and_never_merged(world):
     decision = await (await world.gate(shadow=["named"])).decide("search", {}, TOOLS)
     assert (decision.outcome, decision.why) == ("continue", "agreed")
     shadows = {one.scheduler for one in decision.verdicts if one.shadow}
-    assert {"real"} == {one.scheduler for one in decision.verdicts} - shadows
-    assert shadows <= {"shade", "named"}
+    assert {one.scheduler for one in decision.verdicts} - shadows == {"real"}
     assert disagreed() == (1 if "named" in shadows else 0)
 
 
