@@ -8,7 +8,7 @@ Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else i
 while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgpack
@@ -19,6 +19,7 @@ from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, T
 
 __all__ = [
     "CONTINUE_BODY",
+    "FULL_FRAME",
     "ID_BYTES",
     "MAX_DEPTH",
     "MAX_ENTRIES",
@@ -33,6 +34,7 @@ __all__ = [
     "Item",
     "fits",
     "frame",
+    "frames",
     "item",
     "items",
     "pack",
@@ -53,8 +55,10 @@ MAX_ENTRIES: Final = 1024
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 10_000
 MAX_ITEMS: Final = 64
-MAX_FRAME: Final = MAX_ITEMS * MAX_VERDICT
-"""No frame may be longer; a sender closes a frame at 64 items or 64 KiB, whichever comes first."""
+FULL_FRAME: Final = 64 * 1024
+"""A sender closes a frame at 64 items, or before it grows beyond this many bytes."""
+MAX_FRAME: Final = MAX_QUESTION + FULL_FRAME
+"""No frame may be longer: one item of the largest kind, and what is around it."""
 
 ID_BYTES: Final = 16
 _STRINGS: Final = frozenset((str,))
@@ -120,6 +124,18 @@ def verdict_body(answer: Verdict | Failed) -> bytes:
 def item(id: bytes, phase: int, body: bytes, mac: bytes | None = None) -> bytes:  # noqa: A002 - the wire's word
     """One message, ready for a frame."""
     return _pack((VERSION, id, phase, body, mac))
+
+
+def frames(packed: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The items of each frame, as many as fit: at most 64, and no more than 64 KiB unless it is one."""
+    start = size = 0
+    for at, one in enumerate(packed):
+        if at > start and (at - start == MAX_ITEMS or size + len(one) > FULL_FRAME):
+            yield packed[start:at]
+            start, size = at, 0
+        size += len(one)
+    if start < len(packed):
+        yield packed[start:]
 
 
 def frame(packed: Sequence[bytes]) -> bytes:

@@ -56,10 +56,6 @@ class Keys:
         """Sorted set of the orchestrators whose facts are kept, by server time of the last beat."""
         return f"{self._ns}:roster-facts"
 
-    def totals(self, scheduler: str) -> str:
-        """Hash of a scheduler's totals over all its replicas."""
-        return f"{self._ns}:roster-totals:{scheduler}"
-
     def stored(self, key: str) -> str:
         """One key of the shared store, in the ledger's slot."""
         return f"{self._ledger}:{key}"

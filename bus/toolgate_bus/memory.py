@@ -62,9 +62,8 @@ class MemoryHub:
     def _write(self, scheduler: str, orchestrator: str, event: str, items: Sequence[bytes]) -> None:
         now = asyncio.get_running_loop().time()
         inbox = self._inboxes.setdefault(scheduler, deque())
-        for start in range(0, len(items), codec.MAX_ITEMS):
-            frame = codec.frame(items[start : start + codec.MAX_ITEMS])
-            inbox.append(_Entry(f"{next(self._ids)}-0", orchestrator, event, frame, now))
+        for part in codec.frames(items):
+            inbox.append(_Entry(f"{next(self._ids)}-0", orchestrator, event, codec.frame(part), now))
         self._hand_out(scheduler)
 
     def _hand_out(self, scheduler: str) -> None:
@@ -240,5 +239,5 @@ class MemorySchedulerBus:
         self._handle = None
         answers, self._answers = self._answers, {}
         for orchestrator, items in answers.items():
-            for start in range(0, len(items), codec.MAX_ITEMS):
-                self._hub._hear(orchestrator, self.member.name, items[start : start + codec.MAX_ITEMS])
+            for part in codec.frames(items):
+                self._hub._hear(orchestrator, self.member.name, part)

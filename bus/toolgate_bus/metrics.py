@@ -132,7 +132,7 @@ VERDICT_SECONDS: Final = Durations(
 )
 FAILED_OPEN: Final = Counter(
     "toolgate_failed_open",
-    "Optional schedulers that gave no verdict and were passed over: silent, failed, bus_down, refused.",
+    "Optional schedulers that gave no verdict: silent, failed, passed_over, bus_down, refused.",
     ("scheduler", "reason"),
 )
 PASSED_OVER: Final = Counter(

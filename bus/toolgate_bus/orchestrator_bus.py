@@ -12,7 +12,8 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Final
 
 import anyio
@@ -30,9 +31,8 @@ from toolgate_bus.verdict_reader import VerdictReader
 
 __all__ = ["RedisOrchestratorBus"]
 
-EARLY: Final = 32
-"""So many questions do not wait for the end of the tick: both sides can work at once."""
-FRAME_BYTES: Final = 64 * 1024
+EARLY: Final = 16
+"""So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
 FACT_DELAY: Final = 0.005
 """Seconds that facts may wait for company: they are off every decision's path."""
 FACTS_WAITING: Final = 10_000
@@ -60,7 +60,7 @@ class RedisOrchestratorBus:
         self._replies: deque[Waiting] = deque()
         self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
         self._facts: deque[Callable[[], bytes]] = deque()
-        self._waiting = 0
+        self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
         self._view = RosterView()
         self._back_at = -EXPIRY_SECONDS
@@ -137,12 +137,13 @@ class RedisOrchestratorBus:
 
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
-        self._asks.setdefault((scheduler, event), []).append((decision, item))
-        self._waiting += 1
-        if self._waiting == 1:
+        waiting = self._asks.setdefault((scheduler, event), [])
+        waiting.append((decision, item))
+        if not self._flushing:
+            self._flushing = True
             self._loop.call_soon(self._flush)
-        elif self._waiting % EARLY == 0:
-            self._flush()
+        elif len(waiting) == EARLY:
+            self._write_asks()
 
     def fact(self, make: Callable[[], bytes]) -> None:
         """Queue one fact; `make` gives its bytes, and is called off the decision's path."""
@@ -156,10 +157,13 @@ class RedisOrchestratorBus:
     # ------------------------------------------------------------------ writing
 
     def _flush(self) -> None:
-        self._waiting = 0
-        if not self._asks:
-            return
+        self._flushing = False
+        self._write_asks()
+
+    def _write_asks(self) -> None:
         asks, self._asks = self._asks, {}
+        if not asks:
+            return
         writer = self._writer
         if writer is None:
             for (scheduler, _), waiting in asks.items():
@@ -169,14 +173,11 @@ class RedisOrchestratorBus:
         for (scheduler, event), waiting in asks.items():
             self._asked.add(scheduler)
             inbox = self._keys.inbox(scheduler)
-            for part in _frames(waiting):
-                frame = codec.frame([item for _, item in part])
-                packed.append(
-                    pack_command(
-                        ("XADD", inbox, "*", "event", event, "orch", self.orchestrator, "frame", frame)
-                    )
-                )
-                self._replies.append((scheduler, tuple(decision for decision, _ in part)))
+            ids = iter([decision for decision, _ in waiting])
+            for part in codec.frames([item for _, item in waiting]):
+                head = ("XADD", inbox, "*", "event", event, "orch", self.orchestrator)
+                packed.append(pack_command((*head, "frame", codec.frame(part))))
+                self._replies.append((scheduler, tuple(islice(ids, len(part)))))
         writer.write(b"".join(packed), len(packed))
 
     def _write_facts(self) -> None:
@@ -187,13 +188,11 @@ class RedisOrchestratorBus:
         if writer.unsent > UNSENT_BYTES:
             self._fact_timer = self._loop.call_later(BEAT_SECONDS, self._write_facts)
             return
-        made = [(b"", make()) for make in self._facts]
+        made = [make() for make in self._facts]
         self._facts.clear()
         key = self._keys.facts(self.orchestrator)
-        for part in _frames(made):
-            self._send(
-                writer, "XADD", key, "*", "event", "facts", "frame", codec.frame([one for _, one in part])
-            )
+        for part in codec.frames(made):
+            self._send(writer, "XADD", key, "*", "event", "facts", "frame", codec.frame(part))
 
     def _send(self, writer: Link, *command: Arg) -> None:
         self._replies.append(None)
@@ -350,16 +349,3 @@ class RedisOrchestratorBus:
 
     def _woken(self) -> None:
         self._poll.set()
-
-
-def _frames(waiting: Sequence[tuple[bytes, bytes]]) -> Iterable[Sequence[tuple[bytes, bytes]]]:
-    if len(waiting) == 1:
-        yield waiting
-        return
-    start = size = 0
-    for at, (_, item) in enumerate(waiting):
-        if at > start and (at - start == codec.MAX_ITEMS or size + len(item) > FRAME_BYTES):
-            yield waiting[start:at]
-            start, size = at, 0
-        size += len(item)
-    yield waiting[start:]

@@ -15,17 +15,29 @@ from toolgate_bus.events import Decision, Heard
 __all__ = ["decision_fact", "other_fact", "read_fact", "verdict_fields"]
 
 _NO_ID: Final = bytes(codec.ID_BYTES)
-_AGREED: Final[Mapping[str, Any]] = {
+_CUT: Final = "⟦cut: the fact would have been too long⟧"
+_UNREMARKABLE: Final[Mapping[str, Any]] = {
     "reason": None,
     "scheduler": None,
     "final_tool": None,
     "final_input": None,
-    "agent_target": None,
+    "final_agent": None,
     "asked_user": False,
     "silent": [],
     "passed_over": [],
 }
-"""What the fact of a decision without anything to remark on leaves out."""
+"""What the fact of a decision leaves out where there is nothing to remark on."""
+_NEEDED: Final[Mapping[str, type]] = {
+    "id": str,
+    "outcome": str,
+    "why": str,
+    "tool_name": str,
+    "tool_input": dict,
+    "verdicts": list,
+    "seconds": float,
+    "seq": int,
+    "at": float,
+}
 
 
 def verdict_fields(heard: Heard) -> dict[str, Any]:
@@ -38,7 +50,7 @@ def verdict_fields(heard: Heard) -> dict[str, Any]:
         "priority": priority,
         "seconds": seconds,
     }
-    if verdict is codec.PLAIN_CONTINUE and not (late or shadow):
+    if verdict is codec.PLAIN_CONTINUE and not (late or shadow or capped):
         return fields
     fields |= verdict.model_dump(exclude_none=True, exclude={"priority"})
     fields |= {
@@ -50,9 +62,18 @@ def verdict_fields(heard: Heard) -> dict[str, Any]:
 
 
 def decision_fact(
-    decision: Decision, question: bytes, final_input: Any, reason: str | None, seq: int, at: float
+    decision: Decision,
+    question: bytes,
+    verdicts: list[dict[str, Any]],
+    final_input: Any,
+    reason: str | None,
+    seq: int,
+    at: float,
 ) -> bytes:
-    """A decision with every verdict. `question` is the body that was asked, byte for byte."""
+    """A decision with every verdict. `question` is the body that was asked, byte for byte.
+
+    `verdicts` are those of the decision (`verdict_fields`), fit to leave the process.
+    """
     fields: dict[str, Any] = {
         "event": "decision",
         "seq": seq,
@@ -61,22 +82,20 @@ def decision_fact(
         "question": question,
         "outcome": decision.outcome,
         "why": decision.why,
-        "verdicts": [verdict_fields(heard) for heard in decision.verdicts],
+        "verdicts": verdicts,
         "seconds": decision.seconds,
     }
-    if decision.why != "agreed":
+    if decision.why != "agreed" or decision.asked_user or decision.passed_over or decision.agent_target:
         fields |= {
             "reason": reason,
             "scheduler": decision.scheduler,
             "final_tool": decision.tool_name if decision.allowed else None,
             "final_input": final_input,
-            "agent_target": decision.agent_target,
+            "final_agent": decision.agent_target if decision.allowed else None,
             "asked_user": decision.asked_user,
             "silent": decision.silent,
             "passed_over": decision.passed_over,
         }
-    elif decision.passed_over:
-        fields["passed_over"] = decision.passed_over
     return _item(fields)
 
 
@@ -85,11 +104,20 @@ def other_fact(fields: Mapping[str, Any], seq: int, at: float) -> bytes:
     return _item({**fields, "seq": seq, "at": at})
 
 
-def _item(fields: Mapping[str, Any]) -> bytes:
+def _item(fields: dict[str, Any]) -> bytes:
     try:
         body = codec.pack(fields)
+        if len(body) > codec.MAX_QUESTION:  # a reader would refuse it, and its neighbours with it
+            verdicts = [
+                {**one, "arguments": _CUT} if "arguments" in one else one
+                for one in fields.get("verdicts", ())
+            ]
+            body = codec.pack({**fields, "verdicts": verdicts, "final_input": None, "cut": True})
+        if len(body) > codec.MAX_QUESTION:
+            raise CodecError("oversize", f"{len(body)} bytes")
     except CodecError as error:  # a fact that cannot be written is still told of
-        body = codec.pack({"event": "unwritable", "seq": fields.get("seq"), "why": str(error)})
+        told = {"seq": fields["seq"], "at": fields["at"], "of": ascii(fields.get("event"))}
+        body = codec.pack({"event": "unwritable", **told, "why": str(error)})
     return codec.item(_NO_ID, 0, body)
 
 
@@ -108,9 +136,14 @@ def read_fact(item: codec.Item) -> dict[str, Any]:
     asked = codec.unpack(question)
     if not isinstance(asked, dict):
         raise CodecError("malformed", "the question of a decision is a map")
-    fields = {**asked, **_AGREED, **fields}
+    fields = {**asked, **_UNREMARKABLE, **fields}
+    for name, kind in _NEEDED.items():
+        if not isinstance(fields.get(name), kind):
+            raise CodecError("malformed", f"a decision needs {name}")
     if fields["outcome"] == "continue" and fields["final_tool"] is None:
         fields["final_tool"] = fields["tool_name"]
-    if fields["final_tool"] is not None and fields["final_input"] is None:
-        fields["final_input"] = fields.get("tool_input")
+    if fields["final_tool"] is not None and fields["final_input"] is None and not fields.get("cut"):
+        fields["final_input"] = fields["tool_input"]
+    if fields["final_tool"] is not None and fields["final_agent"] is None:
+        fields["final_agent"] = fields.get("agent_target")
     return fields

@@ -31,7 +31,7 @@ from toolgate_bus.server_clock import ServerClock
 __all__ = ["RedisSchedulerBus"]
 
 BLOCK_MS: Final = 1000
-EARLY: Final = 32
+EARLY: Final = 16
 """So many answers do not wait for the end of the tick: both sides can work at once."""
 RETENTION_MS: Final = 10_000
 IDLE_VERDICTS_MS: Final = 60_000
@@ -176,9 +176,8 @@ class RedisSchedulerBus:
         for orchestrator, items in self._answers.items():
             self._talked.add(orchestrator)
             stream = self._keys.verdicts(orchestrator, self._member.name)
-            for start in range(0, len(items), codec.MAX_ITEMS):
-                frame = codec.frame(items[start : start + codec.MAX_ITEMS])
-                out.append(pack_command(("XADD", stream, "*", "event", "verdict", "frame", frame)))
+            head = ("XADD", stream, "*", "event", "verdict", "frame")
+            out += [pack_command((*head, codec.frame(part))) for part in codec.frames(items)]
         self._answers = {}
         if self._acks:
             out.append(pack_command(("XACK", self._inbox, self._member.name, *self._acks)))

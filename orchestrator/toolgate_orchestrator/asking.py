@@ -169,7 +169,10 @@ class Asking:
             outage = question.outages != client.outages or not client.up
             for name in closed.silent:
                 if name not in self._required and name != IN_PROCESS:
-                    self._excuse(client, name, closed, outage)
+                    refused = name in question.refused_by and not outage
+                    self._excuse(
+                        client, name, closed, "refused" if refused else "bus_down" if outage else None
+                    )
         for name in closed.held:
             if name != IN_PROCESS:
                 body = codec.pack({"phase": question.phase})
@@ -177,10 +180,10 @@ class Asking:
                     name, question.key[0], self._signed(name, question.key, body), "tool:withdrawn"
                 )
 
-    def _excuse(self, client: Client, name: str, closed: Closed, outage: bool) -> None:
+    def _excuse(self, client: Client, name: str, closed: Closed, excuse: str | None) -> None:
         """An optional scheduler that said nothing: counted as failed open, and perhaps passed over next."""
         failed = any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard)
-        reason = "bus_down" if outage else "failed" if failed else "silent"
+        reason = excuse or ("failed" if failed else "silent")
         metrics.count(metrics.FAILED_OPEN, name, reason)
         if reason == "silent":
             client.breaker.silent(name, time.monotonic())

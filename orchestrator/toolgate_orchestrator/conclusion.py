@@ -7,7 +7,7 @@ they left the process: redacted.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from toolgate_bus import metrics, record
 from toolgate_bus.events import Decision, Heard
@@ -18,6 +18,9 @@ from toolgate_orchestrator.redact import Redactor
 from toolgate_orchestrator.ruling import Call, Ruling, question_fields
 
 __all__ = ["Conclusion"]
+
+PLAIN_FIELDS: Final = 5
+"""So many fields has a verdict without any words of its own."""
 
 
 class Conclusion:
@@ -53,7 +56,7 @@ class Conclusion:
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
             _compare(call.heard, heard)
-        fields = {"event": "verdict", "id": call.id.hex(), **record.verdict_fields(told)}
+        fields = {"event": "verdict", "id": call.id.hex(), **self._verdict(call, told)}
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for tell in self.late_subscribers:
             tell(call.id.hex(), told)
@@ -80,7 +83,19 @@ class Conclusion:
         if decision.outcome == "modify":
             final = self._redactor.outgoing(decision.tool_input).value
         reason = decision.reason and self._redactor.text(decision.reason, call.outgoing)
-        return record.decision_fact(decision, call.body, final, reason, seq, at)
+        verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
+        return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at)
+
+    def _verdict(self, call: Call, heard: Heard) -> dict[str, Any]:
+        """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
+        fields = record.verdict_fields(heard)
+        if len(fields) > PLAIN_FIELDS and call.outgoing is not None:
+            if "arguments" in fields:
+                fields["arguments"] = self._redactor.outgoing(fields["arguments"]).value
+            for words in ("reason", "prompt"):
+                if words in fields:
+                    fields[words] = self._redactor.text(fields[words], call.outgoing)
+        return fields
 
 
 def _compare(verdicts: Sequence[Heard], shadow: Heard) -> None:

@@ -56,6 +56,7 @@ class Question:
         "key",
         "outages",
         "phase",
+        "refused_by",
     )
 
     def __init__(
@@ -74,6 +75,8 @@ class Question:
         self.key = (call.id, 0 if phase == "select" else 1)
         self.digest = b""
         self.outages = 0
+        self.refused_by: tuple[str, ...] = ()
+        """Whose inboxes the bus would not write to."""
         self.closed: Closed | None = None
         self.deadline: float | None = None
         """When `tick` must be called if nothing comes; None when it need not be."""
@@ -158,6 +161,7 @@ class Question:
 
     def refused(self, scheduler: str, now: float) -> None:
         """The bus would not take the question for this scheduler."""
+        self.refused_by = (*self.refused_by, scheduler)
         self._round.unreachable(scheduler, now)
         self.end_if_over(now)
 

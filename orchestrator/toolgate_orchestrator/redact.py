@@ -25,6 +25,7 @@ _MARK_BYTES: Final = _MARK.encode()
 _DEPTH: Final = codec.MAX_DEPTH - 4
 _WHOLE: Final = "⟦arguments⟧"
 """The one argument that a question has when all of them had to travel as a placeholder."""
+_WHOLE_BYTES: Final = _WHOLE.encode()
 _LARGEST: Final = 2**63
 _ROOM: Final = codec.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
@@ -80,14 +81,19 @@ class Redactor:
                 if (
                     len(body) <= self._harmless
                     and _MARK_BYTES not in body
+                    and _WHOLE_BYTES not in body
                     and codec.within_bounds(tool_input, _DEPTH)
                 ):
                     return body, Outgoing(tool_input)
             except CodecError:
                 pass
         out = self.outgoing(tool_input)
-        fields["tool_input"], fields["truncated"] = out.value, out.truncated
-        return codec.pack(fields), out
+        fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
+        body = codec.pack(fields)
+        if len(body) > codec.MAX_QUESTION:  # the names of the tools, most likely
+            fields |= {"available_tools": [fields["tool_name"]], "truncated": True}
+            body = codec.pack(fields)
+        return body, out
 
     def text(self, text: str | None, out: Outgoing) -> str | None:
         """A free text (a reason) for the record: without patterns and without redacted values."""
@@ -125,6 +131,8 @@ class Redactor:
             return "truncated"
         if isinstance(value, list):
             return None
+        if _WHOLE in value:
+            return "truncated"
         troubles = {
             self._scalar_trouble(key, type(key)) if type(key) is str else "truncated" for key in value
         }
@@ -171,7 +179,8 @@ def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> An
     if isinstance(value, dict):
         if any(_MARK in key for key in value):
             raise BadPlaceholder("as a key")
-        if len(value) == 1 and isinstance(whole := value.get(_WHOLE), str):
+        whole = value.get(_WHOLE)
+        if len(value) == 1 and isinstance(whole, str) and whole in placeholders:
             return restore(whole, placeholders, allowed=allowed)
         return {key: restore(child, placeholders, allowed=allowed) for key, child in value.items()}
     if isinstance(value, list):

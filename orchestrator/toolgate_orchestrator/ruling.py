@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from toolgate_bus import codec
 from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
 from toolgate_bus.round import Closed
 
@@ -113,16 +114,17 @@ class Ruling:
 
 def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
     """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those)."""
+    few = len(call.tools) <= codec.MAX_ENTRIES
     return {
         **call.who,
         "phase": phase,
         "tool_name": call.tool_name,
-        "available_tools": list(call.tools),
+        "available_tools": list(call.tools) if few else list(call.tools)[: codec.MAX_ENTRIES],
         "available_agents": None if call.agents is None else list(call.agents),
         "agent_target": call.agent_target,
         "ttl_ms": int(patience * 1000) or 1,
         "trace": call.trace,
-        "truncated": False,
+        "truncated": not few,
     }
 
 

@@ -346,9 +346,22 @@ def test_a_frame_longer_than_the_longest_is_refused_unread():
     assert refusal(codec.items, b"\x91" * (codec.MAX_FRAME + 1)) == "oversize"
 
 
-def test_a_frame_of_the_largest_verdicts_is_read():
+def test_the_largest_verdicts_travel_in_frames_that_are_read():
     big = codec.item(ID, 0, padded_modify(codec.MAX_VERDICT - 100))
-    assert all(isinstance(one, codec.Item) for one in codec.items(codec.frame([big] * 63)))
+    frames = list(codec.frames([big] * 63))
+    assert sum(map(len, frames)) == 63
+    for part in frames:
+        assert all(isinstance(one, codec.Item) for one in codec.items(codec.frame(part)))
+
+
+@given(st.lists(st.integers(0, 2 * codec.FULL_FRAME), max_size=200))
+def test_frames_keep_every_item_in_order_within_the_limits(sizes):
+    items = [bytes(size) for size in sizes]
+    parts = list(codec.frames(items))
+    assert [one for part in parts for one in part] == items
+    for part in parts:
+        assert 0 < len(part) <= codec.MAX_ITEMS
+        assert len(part) == 1 or sum(map(len, part)) <= codec.FULL_FRAME
 
 
 @given(json_maps)

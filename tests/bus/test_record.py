@@ -26,7 +26,8 @@ def decided(outcome="continue", why="agreed", **fields):
 
 
 def kept(decision, *, final_input=None, reason=None, question=QUESTION):
-    raw = record.decision_fact(decision, codec.question_body(question), final_input, reason, 7, 2.5)
+    verdicts = [record.verdict_fields(heard) for heard in decision.verdicts]
+    raw = record.decision_fact(decision, codec.question_body(question), verdicts, final_input, reason, 7, 2.5)
     (item,) = codec.items(codec.frame([raw]))
     return record.read_fact(item)
 
@@ -47,7 +48,21 @@ def test_that_a_person_was_asked_and_agreed_is_kept():
 
 
 def test_to_whom_a_call_delegates_is_kept():
-    assert kept(decided(agent_target="writer"))["agent_target"] == "writer"
+    fact = kept(decided(agent_target="editor"))
+    assert (fact["agent_target"], fact["final_agent"]) == ("writer", "editor")
+
+
+def test_a_decision_that_left_the_delegation_as_it_was_says_to_whom():
+    assert kept(decided())["final_agent"] == "writer"
+
+
+def test_a_decision_too_long_for_one_item_is_kept_without_the_arguments_of_its_verdicts():
+    long = {"text": "x" * 60_000}
+    verdicts = tuple(Heard(f"s{n}", Modify(tool="t", arguments=long)) for n in range(5))
+    fact = kept(decided("modify", "modified", verdicts=verdicts), final_input=long)
+    assert [one["scheduler"] for one in fact["verdicts"]] == ["s0", "s1", "s2", "s3", "s4"]
+    assert fact["cut"] is True
+    assert fact["final_input"] is None
 
 
 def test_who_was_passed_over_is_kept():
