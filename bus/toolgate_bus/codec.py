@@ -40,6 +40,7 @@ __all__ = [
     "pack",
     "question",
     "question_body",
+    "signed",
     "size",
     "unpack",
     "verdict",
@@ -87,6 +88,11 @@ class Item(NamedTuple):
     body: bytes
     mac: bytes | None
 
+    @property
+    def signed(self) -> bytes:
+        """What a question's signature covers, and what its digest is taken of."""
+        return signed(self.id, self.phase, self.body)
+
 
 # ---------------------------------------------------------------------------------- encoding
 
@@ -124,6 +130,11 @@ def verdict_body(answer: Verdict | Failed) -> bytes:
 def item(id: bytes, phase: int, body: bytes, mac: bytes | None = None) -> bytes:  # noqa: A002 - the wire's word
     """One message, ready for a frame."""
     return _pack((VERSION, id, phase, body, mac))
+
+
+def signed(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word
+    """What a question's signature covers: id, phase and body, so that it fits no other decision."""
+    return id + bytes((phase,)) + body
 
 
 def frames(packed: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -154,12 +154,14 @@ class Asking:
             for name in question.asked:
                 client.bus.ask(name, key[0], item)
             return
-        question.digest = digest(body)
+        question.digest = digest(codec.signed(*key, body))
         for name in question.asked:
             client.bus.ask(name, key[0], self._signed(name, key, body))
 
     def _signed(self, name: str, key: tuple[bytes, int], body: bytes) -> bytes:
-        mac = self.keyring.sign_question(self.orchestrator, name, body) if self.keyring is not None else None
+        mac = None
+        if self.keyring is not None:
+            mac = self.keyring.sign_question(self.orchestrator, name, codec.signed(*key, body))
         return codec.item(*key, body, mac)
 
     def _settle(self, client: Client, question: Question, closed: Closed) -> None:

@@ -140,7 +140,7 @@ class Client:
         if ended is not None and scheduler in ended.asked:
             if ended.take_late(scheduler, item, now):
                 self.breaker.answered(scheduler)
-        elif question is None and self.table.knew(key):
+        elif question is None and self.table.answered(key, scheduler):
             metrics.count(metrics.LATE, scheduler)  # everyone had answered: it says the same twice
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")

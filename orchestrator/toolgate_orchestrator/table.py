@@ -2,13 +2,14 @@
 
 A verdict finds its question here. One timer serves all open questions: it is set for the nearest
 deadline, and looks again when it fires; a question that ends before costs it nothing.
-What ended with somebody unheard is kept for its late verdicts; of what ended complete only the id is
-known, to tell a repeated verdict from one that nobody asked for.
+What ended with somebody unheard is kept for its late verdicts; of what ended complete only the id and who
+was asked, to tell a repeated verdict from one that nobody asked for.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from toolgate_orchestrator.question import Question
@@ -34,8 +35,8 @@ class Table:
         self._armed = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._unheard: OrderedDict[Key, Question] = OrderedDict()
-        self._ids: set[Key] = set()
-        self._older_ids: set[Key] = set()
+        self._ids: dict[Key, Sequence[str]] = {}
+        self._older_ids: dict[Key, Sequence[str]] = {}
 
     def look_at(self, deadline: float) -> None:
         """Tick the open questions whose time has come, at this deadline (`time.monotonic`) at the latest."""
@@ -48,9 +49,9 @@ class Table:
 
     def ended(self, question: Question, *, complete: bool) -> None:
         """A question was closed; `complete` if everyone asked has answered."""
-        self._ids.add(question.key)
+        self._ids[question.key] = question.asked
         if len(self._ids) >= KNOWN:
-            self._older_ids, self._ids = self._ids, set()
+            self._older_ids, self._ids = self._ids, {}
         if not complete:
             self._unheard[question.key] = question
             if len(self._unheard) > REMEMBERED:
@@ -60,9 +61,9 @@ class Table:
         """A question that ended with somebody unheard."""
         return self._unheard.get(key)
 
-    def knew(self, key: Key) -> bool:
-        """Whether there was such a question lately."""
-        return key in self._ids or key in self._older_ids
+    def answered(self, key: Key, scheduler: str) -> bool:
+        """Whether this scheduler was asked this lately: what it says now, it says again."""
+        return scheduler in self._ids.get(key, ()) or scheduler in self._older_ids.get(key, ())
 
     def close(self) -> None:
         """Forget everything."""

@@ -89,6 +89,7 @@ class Worker:
         self._queue: deque[_Job] = deque()
         self._lanes = Lanes(concurrency, self._take)
         self._working: dict[tuple[bytes, int], asyncio.Task[None]] = {}
+        self._withdrawn: set[tuple[bytes, int]] = set()
         self._errands: set[asyncio.Task[bool]] = set()
         self._deciding = 0
         self._answered = 0
@@ -177,7 +178,7 @@ class Worker:
 
     def _genuine(self, delivery: Delivery, item: codec.Item) -> bool:
         if self._keyring is None or self._keyring.is_question(
-            delivery.orchestrator, self._scheduler.name, item.body, item.mac
+            delivery.orchestrator, self._scheduler.name, item.signed, item.mac
         ):
             return True
         metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
@@ -195,6 +196,7 @@ class Worker:
             metrics.count(metrics.WITHDRAWN, self._scheduler.name)
             lane = self._working.get((item.id, item.phase))
             if lane is not None:
+                self._withdrawn.add((item.id, item.phase))
                 lane.cancel()
             errand = self._loop.create_task(self._holds.take(Asked(delivery.orchestrator, item)))
             self._errands.add(errand)
@@ -267,15 +269,16 @@ class Worker:
                     if not isinstance(verdict, Hold):
                         break
         except asyncio.CancelledError:
-            if self._draining:
+            if key not in self._withdrawn:
                 raise
-            lane.uncancel()  # the question was withdrawn; the lane goes on with the next
+            lane.uncancel()  # nobody waits for this question any longer; the lane goes on with the next
         except Exception as error:  # noqa: BLE001 - the author's code, as above
             failed = self._raised(job, error)
             if not held or await self._holds.take(job.asked):
                 self._send(job.asked, failed)
         finally:
             del self._working[key]
+            self._withdrawn.discard(key)
             if held:
                 self._deciding += 1
                 self._lanes.give_back()
@@ -311,7 +314,9 @@ class Worker:
         body = self._body(verdict)
         mac = None
         if self._keyring is not None:
-            mac = self._keyring.sign_verdict(orchestrator, self._scheduler.name, digest(question.body), body)
+            mac = self._keyring.sign_verdict(
+                orchestrator, self._scheduler.name, digest(question.signed), body
+            )
         metrics.count(metrics.WORKER_ANSWERS, self._scheduler.name, verdict.action)
         self._bus.answer(orchestrator, codec.item(question.id, question.phase, body, mac))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus import codec
 from toolgate_bus.signing import Keyring, digest
 
 pytestmark = pytest.mark.pure
@@ -25,9 +26,10 @@ def hexed(name):
 def test_the_golden_signatures_are_made_and_accepted():
     ring = Keyring({VECTOR["scheduler"]: hexed("key")})
     who = (VECTOR["orchestrator"], VECTOR["scheduler"])
-    asked = digest(hexed("question_body"))
-    assert ring.sign_question(*who, hexed("question_body")) == hexed("question_mac")
-    assert ring.is_question(*who, hexed("question_body"), hexed("question_mac"))
+    covered = codec.signed(hexed("id"), VECTOR["phase"], hexed("question_body"))
+    asked = digest(covered)
+    assert ring.sign_question(*who, covered) == hexed("question_mac")
+    assert ring.is_question(*who, covered, hexed("question_mac"))
     assert ring.sign_verdict(*who, asked, hexed("verdict_body")) == hexed("verdict_mac")
     assert ring.is_verdict(*who, asked, hexed("verdict_body"), hexed("verdict_mac"))
 
