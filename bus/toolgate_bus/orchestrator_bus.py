@@ -64,6 +64,7 @@ class RedisOrchestratorBus:
         self._fact_timer: asyncio.TimerHandle | None = None
         self._view = RosterView()
         self._back_at = -EXPIRY_SECONDS
+        self._ever_up = False
         self._watched: set[str] = set()
         self._asked: set[str] = set()
         self._beats = 0
@@ -271,8 +272,9 @@ class RedisOrchestratorBus:
         up = self.connected
         if up != self._was_up:
             self._was_up = up
-            if up and self._view.members:
+            if up and self._ever_up:
                 self._back_at = time.monotonic()
+            self._ever_up = True
             metrics.CONNECTED.labels("orchestrator").set(up)
             self._poll.set()
             self._listener.connection(up)
