@@ -165,7 +165,7 @@ async def test_one_that_leaves_in_good_order_is_not_asked_again(schedulers, wait
     async with gate_on(schedulers, patience_ms=3000) as gate:
         assert (await gate.decide("search", {}, TOOLS)).why == "agreed"
         child.terminate()
-        await wait_until(lambda: not child.alive, timeout=20)  # without holding up the gate's own loop
+        await wait_until(lambda: child.poll() == 0, timeout=20)  # without holding up the gate's own loop
         decision = await gate.decide("search", {}, TOOLS)
     assert (decision.why, decision.silent) == ("unasked", ())
 
