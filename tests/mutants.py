@@ -212,17 +212,17 @@ MUTANTS = (
     Mutant(
         7,
         "what is being decided is not renewed",
-        f"{BUS}/scheduler_bus.py",
-        "        held = sorted(self._held)\n        if held:",
-        "        held = sorted(self._held)\n        if False:",
+        f"{BUS}/consumer_group.py",
+        "        if held:",
+        "        if False:",
         "test_replicas.py::test_each_is_decided_once_also_when_deciding_takes_longer_than_the_claim_time",
     ),
     Mutant(
         7,
         "nobody takes over from the dead",
-        f"{BUS}/scheduler_bus.py",
-        "        if not times:\n            return",
-        "        if True:\n            return",
+        f"{BUS}/consumer_group.py",
+        "        if not times:\n            return []",
+        "        if True:\n            return []",
         "test_replicas.py::test_kill_9_of_a_replica_in_the_middle_of_500_decisions_loses_none",
     ),
     Mutant(
