@@ -199,11 +199,9 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
                     return False
                 children = node.values()
             seen += len(node)
-            kinds = set(map(type, children))
-            if len(node) > MAX_ENTRIES or not _PLAIN.issuperset(kinds):
+            if len(node) > MAX_ENTRIES or not _PLAIN.issuperset(map(type, children)):
                 return False
-            if not _CONTAINERS.isdisjoint(kinds):
-                deeper += [child for child in children if type(child) in _CONTAINERS]
+            deeper += [child for child in children if type(child) in _CONTAINERS]
         if seen > nodes:
             return False
         level = deeper

@@ -19,14 +19,18 @@ class Lanes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._lent = 0
+        self._coming = False
+        """Whether a lane was woken that has not come to its work yet."""
 
-    def wake(self, pieces: int) -> None:
-        """There is work: see that a lane comes for it."""
-        if pieces <= 0:
+    def wake(self) -> None:
+        """There is work: see that a lane comes for it, unless one is on its way already."""
+        if self._coming:
             return
         if self._idle:
+            self._coming = True
             self._idle.pop().set_result(None)
         elif len(self._tasks) - self._lent < self._limit:
+            self._coming = True
             task = asyncio.get_running_loop().create_task(self._run())
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -53,6 +57,7 @@ class Lanes:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            self._coming = False
             while await self._take():
                 pass
             idle = loop.create_future()
@@ -61,6 +66,7 @@ class Lanes:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._coming = False  # it may have been cancelled on its way
         if not task.cancelled() and (error := task.exception()) is not None:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a lane failed", "exception": error, "task": task}

@@ -53,11 +53,11 @@ class _Entry:
 class _Job:
     """One question on its way through a lane."""
 
-    __slots__ = ("asked", "call", "entry", "written")
+    __slots__ = ("asked", "entry", "written")
 
-    def __init__(self, entry: _Entry, asked: Asked, call: ToolSelecting, written: float) -> None:
+    def __init__(self, entry: _Entry, asked: Asked, written: float) -> None:
         self.entry: _Entry | None = entry
-        self.asked, self.call, self.written = asked, call, written
+        self.asked, self.written = asked, written
 
     def settle(self, bus: SchedulerBus) -> None:
         """Answered, held or expired: the entry is acknowledged with the last of its questions."""
@@ -151,17 +151,17 @@ class Worker:
                 self._withdraw(delivery)
             else:
                 self._accept(delivery)
-        self._lanes.wake(len(self._queue))
+        if self._queue:
+            self._lanes.wake()
         self._want()
 
     def _accept(self, delivery: Delivery) -> None:
-        received = time.monotonic() - delivery.age
-        read = [(item, self._question(item)) for item in self._items(delivery)]
-        questions = [(item, call) for item, call in read if call is not None]
-        entry = _Entry(delivery.entry, len(questions))
-        for item, call in questions:
-            self._queue.append(_Job(entry, Asked(delivery.orchestrator, item), call, received))
-        if not questions:
+        written = time.monotonic() - delivery.age
+        items = self._items(delivery)
+        entry = _Entry(delivery.entry, len(items))
+        for item in items:
+            self._queue.append(_Job(entry, Asked(delivery.orchestrator, item), written))
+        if not items:
             self._bus.done(delivery.entry)
         else:
             self._bus.hold((delivery.entry,))
@@ -215,17 +215,20 @@ class Worker:
             return False
         job = self._queue.popleft()
         if self._queue:
-            self._lanes.wake(1)
+            self._lanes.wake()
         self._deciding += 1
         if not self._queue:
             self._want()  # before deciding: it may take long, and there is room for others
         try:
-            if (time.monotonic() - job.written) * 1000 > job.call.ttl_ms:
+            call = self._question(job.asked.item)
+            if call is None:
+                pass  # counted where it was found
+            elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:
                 metrics.count(metrics.EXPIRED, self._scheduler.name)
             elif self._scheduler.streams:
-                await self._decide_streaming(job)
+                await self._decide_streaming(job, call)
             else:
-                await self._decide(job)
+                await self._decide(job, call)
         finally:
             self._deciding -= 1
             job.settle(self._bus)
@@ -233,24 +236,24 @@ class Worker:
             self._want()
         return True
 
-    async def _decide(self, job: _Job) -> None:
+    async def _decide(self, job: _Job, call: ToolSelecting) -> None:
         """One question, one verdict; a Hold is stored first, and answered some other time."""
         verdict: Verdict | Failed
         try:
-            verdict = self._checked(await cast("Awaitable[Any]", self._scheduler.decide(job.call)))
+            verdict = self._checked(await cast("Awaitable[Any]", self._scheduler.decide(call)))
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
-            verdict = self._raised(job, error)
+            verdict = self._raised(call, error)
         if isinstance(verdict, Hold):
             await self._hold(job, verdict)
         self._send(job.asked, verdict)
-        self._note(job)
+        self._note(job, call)
 
-    async def _decide_streaming(self, job: _Job) -> None:
+    async def _decide_streaming(self, job: _Job, call: ToolSelecting) -> None:
         """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
         key = (job.asked.item.id, job.asked.item.phase)
         lane = self._working[key] = cast("asyncio.Task[None]", asyncio.current_task())
         held = False
-        answers = cast("AsyncGenerator[Any, None]", self._scheduler.decide(job.call))
+        answers = cast("AsyncGenerator[Any, None]", self._scheduler.decide(call))
         try:
             async with aclosing(answers):
                 async for answer in answers:
@@ -273,7 +276,7 @@ class Worker:
                 raise
             lane.uncancel()  # nobody waits for this question any longer; the lane goes on with the next
         except Exception as error:  # noqa: BLE001 - the author's code, as above
-            failed = self._raised(job, error)
+            failed = self._raised(call, error)
             if not held or await self._holds.take(job.asked):
                 self._send(job.asked, failed)
         finally:
@@ -282,17 +285,15 @@ class Worker:
             if held:
                 self._deciding += 1
                 self._lanes.give_back()
-        self._note(job)
+        self._note(job, call)
 
     async def _hold(self, job: _Job, verdict: Hold) -> None:
         await self._holds.keep(job.asked, verdict)
         metrics.count(metrics.HOLDS, self._scheduler.name)
 
-    def _raised(self, job: _Job, error: Exception) -> Failed:
+    def _raised(self, call: ToolSelecting, error: Exception) -> Failed:
         metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "raised")
-        _log.error(
-            "the scheduler raised", scheduler=self._scheduler.name, decision=job.call.id, exc_info=error
-        )
+        _log.error("the scheduler raised", scheduler=self._scheduler.name, decision=call.id, exc_info=error)
         return Failed(reason=f"it raised {type(error).__name__}")
 
     def _checked(self, verdict: Any) -> Verdict | Failed:
@@ -304,9 +305,9 @@ class Worker:
         )
         return Failed(reason=f"it answered {type(verdict).__name__}, which is no verdict")
 
-    def _note(self, job: _Job) -> None:
+    def _note(self, job: _Job, call: ToolSelecting) -> None:
         self._answered += 1
-        if (time.monotonic() - job.written) * 1000 > job.call.ttl_ms:
+        if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
             self._late += 1
 
     def _send(self, asked: Asked, verdict: Verdict | Failed) -> None:
