@@ -31,7 +31,7 @@ from toolgate_bus.verdict_reader import VerdictReader
 
 __all__ = ["RedisOrchestratorBus"]
 
-EARLY: Final = 16
+EARLY: Final = 32
 """So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
 FACT_DELAY: Final = 0.005
 """Seconds that facts may wait for company: they are off every decision's path."""

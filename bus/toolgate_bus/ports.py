@@ -7,7 +7,7 @@ them. Times called `age` or `seconds` are durations; no two machines' clocks are
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 __all__ = [
     "Commands",
@@ -42,8 +42,7 @@ class Member:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """One inbox entry handed to one replica: a frame of questions from one orchestrator."""
 
     entry: str

@@ -31,10 +31,11 @@ from toolgate_bus.server_clock import ServerClock
 __all__ = ["RedisSchedulerBus"]
 
 BLOCK_MS: Final = 1000
-EARLY: Final = 16
+EARLY: Final = 32
 """So many answers do not wait for the end of the tick: both sides can work at once."""
 RETENTION_MS: Final = 10_000
 IDLE_VERDICTS_MS: Final = 60_000
+_FIELDS: Final = [b"event", b"orch", b"frame"]
 _log = structlog.get_logger("toolgate.bus")
 
 
@@ -56,6 +57,8 @@ class RedisSchedulerBus:
         self._acks: list[str] = []
         self._held: set[str] = set()
         self._talked: set[str] = set()
+        self._reads: dict[int, bytes] = {}
+        """Packed reads by count: there are no more of them than the worker's concurrency."""
         self._flushing = False
         self._ready = 0
         self._left = False
@@ -160,7 +163,7 @@ class RedisSchedulerBus:
         out = self._packed_answers()
         if not self._blocked and self._want > 0:
             self._blocked = True
-            out.append(pack_command(self._read_command()))
+            out.append(self._read_command(self._want))
             hot.write(b"".join(out), len(out))
         elif out:
             (side if self._blocked else hot).write(b"".join(out), len(out))
@@ -184,13 +187,18 @@ class RedisSchedulerBus:
             self._acks = []
         return out
 
-    def _read_command(self) -> tuple[Arg, ...]:
-        group = ("XREADGROUP", "GROUP", self._member.name, self._member.replica)
-        return (*group, "COUNT", self._want, "BLOCK", BLOCK_MS, "STREAMS", self._inbox, ">")
+    def _read_command(self, count: int) -> bytes:
+        packed = self._reads.get(count)
+        if packed is None:
+            group = ("XREADGROUP", "GROUP", self._member.name, self._member.replica)
+            packed = pack_command((*group, "COUNT", count, "BLOCK", BLOCK_MS, "STREAMS", self._inbox, ">"))
+            self._reads[count] = packed
+        return packed
 
     def _on_hot(self, reply: Any) -> None:
         if type(reply) is bytes:
-            self._clock.saw(reply, time.monotonic())
+            if not self._clock.known:
+                self._clock.saw(reply, time.monotonic())
         elif isinstance(reply, ServerError):
             self._on_error(reply)
         elif type(reply) is not int:  # a batch, or None when the block ran out
@@ -201,9 +209,7 @@ class RedisSchedulerBus:
             self._soon()
 
     def _on_side(self, reply: Any) -> None:
-        if type(reply) is bytes:
-            self._clock.saw(reply, time.monotonic())
-        elif isinstance(reply, ServerError):
+        if isinstance(reply, ServerError):
             _log.error("the server refused a verdict", scheduler=self._member.name, error=str(reply))
         elif isinstance(reply, list):
             self._drained.set()
@@ -233,13 +239,16 @@ class RedisSchedulerBus:
         self._listener.deliver(deliveries)
 
     def _delivery(self, entry: bytes, fields: Any, now: float, times: int) -> Delivery | None:
-        pairs = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
-        orchestrator = pairs.get(b"orch", b"").decode("ascii", "replace")
-        frame = pairs.get(b"frame")
+        if fields and len(fields) == 6 and fields[::2] == _FIELDS:
+            event, sender, frame = fields[1::2]
+        else:
+            pairs = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
+            event, sender, frame = pairs.get(b"event", b""), pairs.get(b"orch", b""), pairs.get(b"frame")
+        orchestrator = sender.decode("ascii", "replace")
         if frame is None or not orchestrator.isalnum() or len(orchestrator) > 64:
             return None
-        event = pairs.get(b"event", b"").decode("ascii", "replace")
-        return Delivery(entry.decode(), orchestrator, event, frame, self._clock.age(entry, now), times)
+        age = self._clock.age(entry, now)
+        return Delivery(entry.decode(), orchestrator, event.decode("ascii", "replace"), frame, age, times)
 
     async def _drain(self) -> None:
         self._want = 0

@@ -20,6 +20,11 @@ class ServerClock:
     def __init__(self) -> None:
         self._offset: float | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether the server said anything yet."""
+        return self._offset is not None
+
     def saw(self, entry: bytes, now: float) -> None:
         """An id that the server just gave: it is at least that late."""
         offset = _milliseconds(entry) / 1000 - now
