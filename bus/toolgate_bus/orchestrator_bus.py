@@ -189,8 +189,9 @@ class RedisOrchestratorBus:
         if writer.unsent > UNSENT_BYTES:
             self._fact_timer = self._loop.call_later(BEAT_SECONDS, self._write_facts)
             return
-        made = [make() for make in self._facts]
+        waiting = list(self._facts)
         self._facts.clear()
+        made = [fact for make in waiting if (fact := _made(make)) is not None]
         key = self._keys.facts(self.orchestrator)
         for part in codec.frames(made):
             self._send(writer, "XADD", key, "*", "event", "facts", "frame", codec.frame(part))
@@ -351,3 +352,13 @@ class RedisOrchestratorBus:
 
     def _woken(self) -> None:
         self._poll.set()
+
+
+def _made(make: Callable[[], bytes]) -> bytes | None:
+    """One fact's bytes; one that cannot be made is told and counted, and holds up no other."""
+    try:
+        return make()
+    except Exception:  # noqa: BLE001 - it comes from above; whatever went wrong there, the others are written
+        _log.exception("a fact could not be made")
+        metrics.count(metrics.FACTS_DROPPED)
+        return None

@@ -89,7 +89,11 @@ class Redactor:
                 pass
         out = self.outgoing(tool_input)
         fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
-        body = codec.pack(fields)
+        try:
+            body = codec.pack(fields)
+        except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
+            fields |= {name: _readable(value) for name, value in fields.items() if name != "tool_input"}
+            body = codec.pack(fields)
         if len(body) > codec.MAX_QUESTION:  # the names of the tools, most likely
             fields |= {"available_tools": [fields["tool_name"]], "truncated": True}
             body = codec.pack(fields)
@@ -206,3 +210,16 @@ def _fits(text: str) -> bool:
         return len(text.encode()) <= codec.MAX_STRING
     except UnicodeEncodeError:
         return False
+
+
+def _readable(value: Any) -> Any:
+    """The nearest value that can travel: texts with question marks for what they cannot hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_readable(str(key)): _readable(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(child) for child in value]
+    if isinstance(value, int) and -_LARGEST <= value < _LARGEST:
+        return value
+    return None if value is None else _readable(str(value))
