@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 import anyio
 import structlog
 from toolgate_bus import codec, metrics
-from toolgate_bus.errors import CodecError
+from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
 from toolgate_bus.ports import Delivery, Member, SchedulerBus, Store
 from toolgate_bus.signing import Keyring, digest
@@ -229,6 +229,9 @@ class Worker:
                 await self._decide_streaming(job, call)
             else:
                 await self._decide(job, call)
+        except TransportError as error:  # of the store; the bus mends itself, and this lane goes on
+            metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "store")
+            _log.error("a hold could not be kept or ended", scheduler=self._scheduler.name, error=str(error))
         finally:
             self._deciding -= 1
             job.settle(self._bus)
@@ -243,6 +246,10 @@ class Worker:
             verdict = self._checked(await cast("Awaitable[Any]", self._scheduler.decide(call)))
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
             verdict = self._raised(call, error)
+        except asyncio.CancelledError as error:
+            if _being_cancelled():
+                raise
+            verdict = self._raised(call, error)  # something of the author's was cancelled, not this lane
         if isinstance(verdict, Hold):
             await self._hold(job, verdict)
         self._send(job.asked, verdict)
@@ -271,10 +278,15 @@ class Worker:
                     self._send(job.asked, verdict)
                     if not isinstance(verdict, Hold):
                         break
-        except asyncio.CancelledError:
-            if key not in self._withdrawn:
+        except asyncio.CancelledError as error:
+            if key in self._withdrawn:
+                lane.uncancel()  # nobody waits for this question any longer; the lane goes on
+            elif _being_cancelled():
                 raise
-            lane.uncancel()  # nobody waits for this question any longer; the lane goes on with the next
+            elif not held or await self._holds.take(job.asked):
+                self._send(job.asked, self._raised(call, error))
+        except TransportError:
+            raise  # the store's, not the author's
         except Exception as error:  # noqa: BLE001 - the author's code, as above
             failed = self._raised(call, error)
             if not held or await self._holds.take(job.asked):
@@ -291,7 +303,7 @@ class Worker:
         await self._holds.keep(job.asked, verdict)
         metrics.count(metrics.HOLDS, self._scheduler.name)
 
-    def _raised(self, call: ToolSelecting, error: Exception) -> Failed:
+    def _raised(self, call: ToolSelecting, error: BaseException) -> Failed:
         metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "raised")
         _log.error("the scheduler raised", scheduler=self._scheduler.name, decision=call.id, exc_info=error)
         return Failed(reason=f"it raised {type(error).__name__}")
@@ -334,6 +346,12 @@ class Worker:
         metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "unwritable")
         _log.error("a verdict was not sent", scheduler=self._scheduler.name, why=what)
         return codec.verdict_body(Failed(reason=what))
+
+
+def _being_cancelled() -> bool:
+    """Whether the running task itself was told to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _safe_host() -> str:

@@ -1,0 +1,74 @@
+"""What an author's code or the store does wrong costs one answer, never the worker."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from toolgate_bus import metrics
+from toolgate_bus.errors import OutcomeUnknown
+from toolgate_bus.events import Continue, Hold
+from toolgate_bus.memory import MemoryHub
+from toolgate_bus.store import MemoryStore
+from toolgate_orchestrator.client import Client
+from toolgate_orchestrator.config import parse
+from toolgate_orchestrator.gate import Gate
+from toolgate_schedulers import Scheduler, Worker
+
+pytestmark = pytest.mark.pure
+
+
+class BrokenStore(MemoryStore):
+    """A store whose server is away."""
+
+    async def put(self, key, value, ttl_s=None):
+        raise OutcomeUnknown("the server is away")
+
+
+@pytest.fixture
+async def world():
+    async with AsyncExitStack() as stack:
+        hub = MemoryHub()
+
+        async def start(decide, *, store=None, streams=False, concurrency=64):
+            scheduler = Scheduler(name="cost", decide=decide, streams=streams)
+            worker = Worker(scheduler, hub.scheduler(), store=store or hub.store, concurrency=concurrency)
+            await worker.start()
+            stack.push_async_callback(worker.drain)
+            client = Client(hub.orchestrator())
+            await client.start()
+            stack.push_async_callback(client.bus.aclose)
+            return Gate(parse({"patience_ms": 300}), client)
+
+        yield start
+
+
+async def test_a_cancellation_out_of_the_authors_code_is_a_failure_of_that_question_only(world):
+    async def decide(call):
+        if call.tool_name == "odd":
+            raise asyncio.CancelledError
+        return Continue()
+
+    gate = await world(decide, concurrency=1)
+    odd, *others = await asyncio.gather(
+        *(gate.decide(tool, {}, ["odd", "even"]) for tool in ("odd", *["even"] * 5))
+    )
+    assert (odd.why, odd.verdicts[0].verdict.action) == ("failed_open", "failed")
+    assert [one.why for one in others] == ["agreed"] * 5
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_hold_that_cannot_be_kept_does_not_stop_the_worker(world, streams):
+    async def at_once(call):
+        return Hold(seconds=5) if call.tool_name == "slow" else Continue()
+
+    async def in_turn(call):
+        if call.tool_name == "slow":
+            yield Hold(seconds=5)
+        yield Continue()
+
+    before = metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store")
+    decide = in_turn if streams else at_once
+    gate = await world(decide, store=BrokenStore(), streams=streams, concurrency=1)
+    assert (await gate.decide("slow", {}, ["slow", "fast"])).why == "failed_open"
+    assert (await gate.decide("fast", {}, ["slow", "fast"])).why == "agreed"
+    assert metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store") == before + 1
