@@ -25,7 +25,7 @@ test: $(DEV) ## run all tests, on an embedded server
 	@$(BIN)/python -m pytest
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
-	@$(BIN)/python -m pytest -q -m pure
+	@$(BIN)/python -m pytest -q -m pure -n auto
 
 lint: $(DEV) ## check format, style, types and import directions
 	@$(BIN)/ruff format --check .
