@@ -39,7 +39,6 @@ __all__ = [
     "items",
     "pack",
     "question",
-    "question_body",
     "signed",
     "size",
     "unpack",
@@ -113,11 +112,6 @@ def size(value: Any) -> int:
 def fits(value: Any, limit: int) -> bool:
     """Whether a value is within `limit` bytes and the bounds of depth and nodes."""
     return size(value) <= limit and within_bounds(value, MAX_DEPTH - 2, MAX_NODES - 100)
-
-
-def question_body(fields: Mapping[str, Any]) -> bytes:
-    """The body of a question from the fields of ToolSelecting (without `id`)."""
-    return pack(fields)
 
 
 def verdict_body(answer: Verdict | Failed) -> bytes:

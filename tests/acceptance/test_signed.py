@@ -200,7 +200,7 @@ async def test_a_forged_question_is_not_answered(schedulers, rogue, namespace, k
     await schedulers.start("obedient:alpha", "--keys", keys)
     writer = await rogue("writer", namespace)
     fields = {"phase": "select", "tool_name": "search", "ttl_ms": 5000}
-    body = codec.question_body(fields)
+    body = codec.pack(fields)
     inbox = writer.keys.inbox("alpha")
     for mac in (None, os.urandom(32)):
         frame = msgpack.packb([[codec.VERSION, os.urandom(16), 0, body, mac]])

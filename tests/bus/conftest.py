@@ -81,7 +81,7 @@ class Asker:
 
     def ask(self, scheduler: str, id_: bytes, event: str = "tool:selecting") -> None:
         """One small question."""
-        body = codec.question_body({"phase": "select", "tool_name": "t", "tool_input": {}})
+        body = codec.pack({"phase": "select", "tool_name": "t", "tool_input": {}})
         self.bus.ask(scheduler, id_, codec.item(id_, 0, body), event)
 
 

@@ -51,7 +51,7 @@ def test_a_golden_verdict_is_read_and_written_byte_for_byte(vector):
 @pytest.mark.parametrize("vector", named(WIRE["questions"]))
 def test_a_golden_question_is_read_and_written_byte_for_byte(vector):
     body, id_ = bytes_of(vector["body"]), bytes_of(vector["id"])
-    assert codec.question_body(vector["fields"]) == body
+    assert codec.pack(vector["fields"]) == body
     question = codec.question(codec.Item(id_, vector["phase"], body, None))
     told = question.model_dump(mode="json")
     assert told == ToolSelecting(id=vector["id"], **vector["fields"]).model_dump(mode="json")
@@ -124,7 +124,7 @@ questions = st.fixed_dictionaries(
 @given(questions, st.binary(min_size=16, max_size=16), st.none() | st.binary(max_size=32))
 def test_every_question_survives_the_wire(fields, id_, mac):
     phase = ["select", "verify"].index(fields["phase"])
-    raw = codec.frame([codec.item(id_, phase, codec.question_body(fields), mac)])
+    raw = codec.frame([codec.item(id_, phase, codec.pack(fields), mac)])
     (item,) = codec.items(raw)
     assert item.mac == mac
     assert codec.question(item) == ToolSelecting(id=id_.hex(), **fields)
@@ -295,8 +295,8 @@ def question_of(length):
         "tool_name": "t",
         "tool_input": dict.fromkeys("abcd", "x" * 60000) | {"e": ""},
     }
-    fields["tool_input"]["e"] = "x" * (length - len(codec.question_body(fields)) - 2)
-    body = codec.question_body(fields)
+    fields["tool_input"]["e"] = "x" * (length - len(codec.pack(fields)) - 2)
+    body = codec.pack(fields)
     assert len(body) == length
     return codec.Item(ID, 0, body, None)
 

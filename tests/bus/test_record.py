@@ -27,7 +27,7 @@ def decided(outcome="continue", why="agreed", **fields):
 
 def kept(decision, *, final_input=None, reason=None, question=QUESTION):
     verdicts = [record.verdict_fields(heard) for heard in decision.verdicts]
-    raw = record.decision_fact(decision, codec.question_body(question), verdicts, final_input, reason, 7, 2.5)
+    raw = record.decision_fact(decision, codec.pack(question), verdicts, final_input, reason, 7, 2.5)
     (item,) = codec.items(codec.frame([raw]))
     return record.read_fact(item)
 

@@ -52,7 +52,7 @@ async def test_without_anybody_there_nothing_is_written(redis_buses, commands):
 async def test_a_frame_of_long_questions_is_closed_at_64_kib(redis_buses, wait_until):
     asker = await redis_buses.orchestrator()
     replica = await redis_buses.scheduler("cost")
-    body = codec.question_body({"phase": "select", "tool_name": "t", "tool_input": {"x": "y" * 30_000}})
+    body = codec.pack({"phase": "select", "tool_name": "t", "tool_input": {"x": "y" * 30_000}})
     for number in range(5):
         asker.bus.ask("cost", id_of(number), codec.item(id_of(number), 0, body))
     await wait_until(lambda: len(replica.inbox.ids()) == 5)
@@ -64,7 +64,7 @@ async def test_the_largest_question_that_may_be_asked_arrives(redis_buses, wait_
     replica = await redis_buses.scheduler("cost")
     fields = {"phase": "select", "tool_name": "t", "tool_input": dict.fromkeys("abcd", "x" * 60_000)}
     fields["tool_input"]["e"] = "x" * (codec.MAX_QUESTION - codec.size(fields) - 5)
-    body = codec.question_body(fields)
+    body = codec.pack(fields)
     assert len(body) == codec.MAX_QUESTION
     asker.bus.ask("cost", id_of(1), codec.item(id_of(1), 0, body))
     await wait_until(lambda: replica.inbox.ids() == hexes([1]))
@@ -182,7 +182,7 @@ async def test_closing_leaves_no_connection_no_task_and_no_roster_entry(
         await orchestrator.start()
         await scheduler.start(Member("cost", "r1"))
         scheduler.want(10)
-        orchestrator.ask("cost", id_of(1), codec.item(id_of(1), 0, codec.question_body({})))
+        orchestrator.ask("cost", id_of(1), codec.item(id_of(1), 0, codec.pack({})))
         assert await connections(commands) != before
         await scheduler.aclose()
         await orchestrator.aclose()
