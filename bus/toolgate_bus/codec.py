@@ -8,7 +8,7 @@ Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else i
 while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgpack
