@@ -32,7 +32,7 @@ class Client:
         self.breaker = Breaker()
         self.announced: dict[str, Announced] = {}
         self.version = 0
-        """Changes whenever `announced` does, so that plans can be cached."""
+        """Changes whenever `announced` does, so that audiences can be cached."""
         self.loop = asyncio.get_running_loop()
         self.table = Table(self.loop)
         self._back: asyncio.Event = asyncio.Event()
@@ -98,11 +98,13 @@ class Client:
                 self._warn_of_disagreement(member.name)
             if other is None or member.started > other.started:
                 newest[member.name] = member
-        self.announced = {
+        announced = {
             name: Announced(name, member.priority, member.tools, member.shadow)
             for name, member in newest.items()
         }
-        self.version += 1
+        if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
+            self.announced = announced
+            self.version += 1
 
     def connection(self, up: bool) -> None:
         """The bus came or went."""
