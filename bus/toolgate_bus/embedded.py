@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import stat
@@ -185,9 +186,10 @@ def _check_owner(directory: Path) -> None:
 
 
 def _private_directory() -> Path:
+    """A new name; the guard makes the directory, so that nobody dies between making and guarding it."""
     for base in _temporary():
         if _fits(Path(base) / "toolgate-12345678"):
-            return Path(tempfile.mkdtemp(prefix="toolgate-", dir=base))
+            return Path(base) / f"toolgate-{secrets.token_hex(4)}"
     raise ConfigError(
         f"The path {tempfile.gettempdir()} is too long for a socket: set TMPDIR to a shorter one."
     )

@@ -283,7 +283,7 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
     `first` is the connection of the command that started this guard. Raises OSError or RuntimeError,
     with everything cleaned up, when the server cannot be started.
     """
-    directory.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=not private)  # a private one is never somebody else's
     if directory.lstat().st_uid != os.getuid():
         raise PermissionError(f"{directory} belongs to somebody else")
     if _lock(directory) is None:  # the descriptor stays open, and locked, until this process ends

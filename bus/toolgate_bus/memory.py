@@ -182,6 +182,10 @@ class MemorySchedulerBus:
         self._hub._roster_changed()
         return self.member
 
+    async def noticed(self, timeout_s: float) -> bool:
+        """Whether every orchestrator asks us: at once, or never."""
+        return all(self.member.name in one.reading for one in self._hub._orchestrators.values())
+
     async def aclose(self) -> None:
         """Leave, and give back what was not decided."""
         self._flush()

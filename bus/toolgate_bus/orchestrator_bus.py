@@ -26,7 +26,7 @@ from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import OrchestratorListener
 from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
-from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView
+from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.verdict_reader import VerdictReader
 
 __all__ = ["RedisOrchestratorBus"]
@@ -282,13 +282,13 @@ class RedisOrchestratorBus:
 
     async def _keep_roster(self) -> None:
         while True:
+            self._poll.clear()  # before the roster is read: who joins meanwhile is found by the next beat
             if self._writer is not None:
                 with contextlib.suppress(TransportError):
                     await self._beat()
                     self._beats += 1
                     if self._beats % REWIND_EVERY == 0:
                         await self._reader.rewind()
-            self._poll.clear()
             with anyio.move_on_after(BEAT_SECONDS):
                 await self._poll.wait()
 
@@ -306,7 +306,7 @@ class RedisOrchestratorBus:
         replies = await self._commands.pipeline(
             [
                 ("SMEMBERS", self._keys.roster),
-                *self._roster.beat(mine, codec.pack({})),
+                *self._roster.beat(mine, encode_reading(self.reading)),
                 ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
                 ("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS),
                 ("TIME",),

@@ -137,6 +137,9 @@ class SchedulerBus(Protocol):
         Raises TransportError when there is no server.
         """
 
+    async def noticed(self, timeout_s: float) -> bool:
+        """Wait until every living orchestrator asks us; False if one still does not after `timeout_s`."""
+
     async def leave(self) -> None:
         """Leave the roster and say so, so that no new question comes; reading goes on."""
 

@@ -6,8 +6,8 @@ written by others and is decoded with the wire's bounds.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from toolgate_bus.codec import pack, unpack
@@ -16,7 +16,15 @@ from toolgate_bus.events import NAME_PATTERN
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands, Member
 
-__all__ = ["BEAT_SECONDS", "EXPIRY_SECONDS", "Roster", "RosterView", "decode_member", "encode_member"]
+__all__ = [
+    "BEAT_SECONDS",
+    "EXPIRY_SECONDS",
+    "Roster",
+    "RosterView",
+    "decode_member",
+    "encode_member",
+    "encode_reading",
+]
 
 BEAT_SECONDS: Final = 0.5
 EXPIRY_SECONDS: Final = 1.5
@@ -30,7 +38,8 @@ class RosterView:
     """The roster at one moment."""
 
     members: tuple[Member, ...] = ()
-    orchestrators: tuple[str, ...] = ()
+    orchestrators: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The living orchestrators, each with the schedulers whose verdicts it reads: those it asks."""
     readers: int = 0
 
 
@@ -72,6 +81,25 @@ def decode_member(name: str, replica: str, raw: bytes) -> Member | None:
         host=host[:255] if isinstance(host, str) else "",
         answered=_number(fields.get("answered")),
         late=_number(fields.get("late")),
+    )
+
+
+def encode_reading(schedulers: Iterable[str]) -> bytes:
+    """An orchestrator's heartbeat: the schedulers whose verdicts it reads."""
+    return pack({"reading": sorted(schedulers)})
+
+
+def decode_reading(raw: bytes) -> frozenset[str]:
+    """The schedulers in an orchestrator's heartbeat; none in anything that is not one."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return frozenset()
+    reading = fields.get("reading") if isinstance(fields, dict) else None
+    return (
+        frozenset(one for one in reading if isinstance(one, str))
+        if isinstance(reading, list)
+        else frozenset()
     )
 
 
@@ -121,7 +149,7 @@ class Roster:
         members = tuple(member for name, beat in alive if (member := _scheduler(name, beat)) is not None)
         return RosterView(
             members=await self._with_ages(members) if ages else members,
-            orchestrators=tuple(name[2:] for name, _ in alive if name.startswith("o:")),
+            orchestrators={name[2:]: decode_reading(beat) for name, beat in alive if name.startswith("o:")},
             readers=sum(name.startswith("r:") for name, _ in alive),
         )
 

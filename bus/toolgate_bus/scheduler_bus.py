@@ -33,6 +33,7 @@ __all__ = ["RedisSchedulerBus"]
 BLOCK_MS: Final = 1000
 EARLY: Final = 32
 """So many answers do not wait for the end of the tick: both sides can work at once."""
+NOTICE_PAUSE: Final = 0.01
 RETENTION_MS: Final = 10_000
 IDLE_VERDICTS_MS: Final = 60_000
 _FIELDS: Final = [b"event", b"orch", b"frame"]
@@ -94,6 +95,19 @@ class RedisSchedulerBus:
         await self._beat()
         await self._wake_orchestrators()
         return self._member
+
+    async def noticed(self, timeout_s: float) -> bool:
+        """Wait until every living orchestrator asks us; False if one still does not after `timeout_s`."""
+        pause = NOTICE_PAUSE
+        with anyio.move_on_after(timeout_s):
+            while True:
+                with contextlib.suppress(TransportError):
+                    view = await self._roster.read()
+                    if all(self._member.name in reading for reading in view.orchestrators.values()):
+                        return True
+                await anyio.sleep(pause)
+                pause = min(2 * pause, 10 * NOTICE_PAUSE)
+        return False
 
     async def leave(self) -> None:
         """Leave the roster and say so, so that no new question comes; reading goes on."""

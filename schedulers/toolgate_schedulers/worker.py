@@ -37,6 +37,8 @@ POISON_DELIVERIES: Final = 3
 MAX_REASON: Final = 1024
 DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05
+NOTICE_SECONDS: Final = 2.0
+"""Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
 _log = structlog.get_logger("toolgate.worker")
 
@@ -97,7 +99,10 @@ class Worker:
         self._draining = False
 
     async def start(self) -> Member:
-        """Start the scheduler, then join group and roster; gives what the roster says of us."""
+        """Start the scheduler, then join group and roster; gives what the roster says of us.
+
+        When it returns, every orchestrator that is awake asks us from its next call on.
+        """
         scheduler = self._scheduler
         self._loop = asyncio.get_running_loop()
         await scheduler.start(SchedulerContext(self._store, self._holds, self._namespace, self.replica))
@@ -115,6 +120,8 @@ class Worker:
             )
         )
         self._want()
+        if not await self._bus.noticed(NOTICE_SECONDS):
+            _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=scheduler.name)
         return member
 
     async def run(self) -> None:

@@ -250,6 +250,19 @@ async def test_a_scheduler_that_joins_late_is_read_within_a_second(buses, wait_u
     await wait_until(lambda: asker.ears.verdicts() == [("cost", id_of(1).hex(), None)])
 
 
+async def test_a_scheduler_is_noticed_once_every_orchestrator_reads_its_verdicts(buses):
+    askers = [await buses.orchestrator() for _ in range(3)]
+    replicas = await asyncio.gather(*(buses.scheduler(name) for name in ("cost", "router", "policy")))
+    for replica in replicas:
+        assert await replica.bus.noticed(5.0)
+        assert all(replica.member.name in asker.bus.reading for asker in askers)
+
+
+async def test_without_orchestrators_there_is_nobody_to_wait_for(buses):
+    replica = await buses.scheduler("cost")
+    assert await replica.bus.noticed(5.0)
+
+
 async def test_who_is_alive_before_the_orchestrator_is_read_from_its_start(buses):
     await buses.scheduler("cost")
     asker = await buses.orchestrator()

@@ -127,9 +127,21 @@ async def test_a_command_killed_while_its_server_starts_leaves_none_behind(proce
         )
         command.wait()
         pids.append(command.pid)
-    await wait_until(lambda: not [path for path in runtime.iterdir() if answers_ping(path / "s.sock")])
     await wait_until(lambda: not guards_in(runtime))
+    await wait_until(lambda: not list(runtime.iterdir()))
 
+
+async def test_a_command_killed_just_before_it_starts_the_guard_leaves_no_directory(process, runtime):
+    command = process("python", "-c", DIES_EARLY + HOLD, "private_server")
+    assert command.wait() == -signal.SIGKILL
+    assert not list(runtime.iterdir())
+
+
+DIES_EARLY = """
+import os
+from toolgate_bus import embedded
+embedded._spawn = lambda *_, **__: os.kill(os.getpid(), 9)
+"""
 
 STARTS_LATER = """
 import threading, time, os, signal

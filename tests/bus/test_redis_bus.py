@@ -9,7 +9,7 @@ from toolgate_bus.keys import Keys
 from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
 from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster, encode_member
+from toolgate_bus.roster import Roster, encode_member, encode_reading
 from toolgate_bus.scheduler_bus import RedisSchedulerBus
 
 
@@ -162,6 +162,36 @@ async def test_a_member_that_stops_beating_leaves_the_roster(redis_buses, comman
     assert await commands.execute("SMEMBERS", Keys(redis_buses.namespace).roster) == [
         f"o:{asker.bus.orchestrator}".encode()
     ]
+
+
+async def test_an_orchestrator_that_does_not_ask_us_yet_is_waited_for(redis_buses, commands):
+    roster = Roster(commands, redis_buses.namespace)
+    await commands.pipeline(roster.beat("o:0123abcd", encode_reading(["router"])))
+    replica = await redis_buses.scheduler("cost")
+    assert not await replica.bus.noticed(0.05)
+    await commands.pipeline(roster.beat("o:0123abcd", encode_reading(["cost", "router"])))
+    assert await replica.bus.noticed(1.0)
+
+
+async def test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next(
+    redis_buses, monkeypatch, wait_until
+):
+    """The wake comes after the roster was asked for and before the heartbeat is over."""
+    asker = await redis_buses.orchestrator()
+    woken = asyncio.Event()
+    resolve = asker.bus._roster.resolve
+
+    async def while_it_resolves(named, **options):
+        monkeypatch.undo()
+        monkeypatch.setattr("toolgate_bus.orchestrator_bus.BEAT_SECONDS", 3600)
+        poll = asker.bus._poll.set
+        monkeypatch.setattr(asker.bus._poll, "set", lambda: (poll(), woken.set()))
+        await redis_buses.scheduler("cost")
+        await woken.wait()
+        return await resolve(named, **options)
+
+    monkeypatch.setattr(asker.bus._roster, "resolve", while_it_resolves)
+    await wait_until(lambda: "cost" in asker.bus.reading, timeout=10)
 
 
 async def connections(commands):

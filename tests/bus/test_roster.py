@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Member
-from toolgate_bus.roster import EXPIRY_SECONDS, Roster, decode_member, encode_member
+from toolgate_bus.roster import EXPIRY_SECONDS, Roster, decode_member, encode_member, encode_reading
 
 whole = st.integers(0, 2**31 - 1)
 members = st.builds(
@@ -95,13 +95,31 @@ async def test_the_roster_tells_schedulers_orchestrators_and_readers_apart(comma
         ("cost", "r2"),
         ("router", "r1"),
     ]
-    assert (view.orchestrators, view.readers) == (("0123abcd",), 2)
+    assert (dict(view.orchestrators), view.readers) == ({"0123abcd": frozenset()}, 2)
     assert all(0 <= one.age < EXPIRY_SECONDS for one in view.members)
 
 
 async def test_an_empty_roster_is_nobody(commands, namespace):
     view = await Roster(commands, namespace).read(ages=True)
-    assert (view.members, view.orchestrators, view.readers) == ((), (), 0)
+    assert (view.members, dict(view.orchestrators), view.readers) == ((), {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reading"),
+    [
+        (encode_reading(["router", "cost"]), {"cost", "router"}),
+        (encode_reading([]), set()),
+        (msgpack.packb({"reading": ["cost", 7, None]}), {"cost"}),
+        (msgpack.packb({"reading": "cost"}), set()),
+        (msgpack.packb(["cost"]), set()),
+        (b"\xc1", set()),
+        (encode_reading([f"scheduler-{number}-" + "x" * 50 for number in range(400)]), set()),
+    ],
+)
+async def test_an_orchestrators_heartbeat_says_whom_it_asks(commands, namespace, raw, reading):
+    roster = Roster(commands, namespace)
+    await beat(commands, roster, "o:0123abcd", raw)
+    assert (await roster.read()).orchestrators["0123abcd"] == reading
 
 
 async def test_who_leaves_is_gone_at_once(commands, namespace):
