@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         3,
         "a denied call runs all the same",
-        f"{ORCHESTRATOR}/selection.py",
+        f"{ORCHESTRATOR}/turn/selection.py",
         "if not decision.allowed:",
         "if False:",
         "test_replay.py::test_a_policy_that_denies_one_tool_stops_exactly_its_calls_and_the_llm_is_told_why",
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         3,
         "a replacement keeps the old arguments",
-        f"{ORCHESTRATOR}/selection.py",
+        f"{ORCHESTRATOR}/turn/selection.py",
         "redirected(decision.tool_input,",
         "redirected(call.arguments,",
         "test_replay.py::test_a_router_sends_exactly_one_tools_calls_to_another_with_mapped_arguments",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         3,
         "results in the wrong order",
-        f"{ORCHESTRATOR}/results.py",
+        f"{ORCHESTRATOR}/turn/results.py",
         "self._open = list(calls)",
         "self._open = list(reversed(calls))",
         "test_replay.py::test_with_no_scheduler_alive_every_call_runs_with_exactly_its_recorded_arguments",
@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant(
         4,
         "verify off",
-        f"{ORCHESTRATOR}/gate.py",
+        f"{ORCHESTRATOR}/gate/gate.py",
         "and self.config.verify:",
         "and False:",
         "test_ruling.py::test_a_deny_of_the_replacement_vetoes",
@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         4,
         "the person is shown the LLM's call, not the one that would run",
-        f"{ORCHESTRATOR}/gate.py",
+        f"{ORCHESTRATOR}/gate/gate.py",
         "final = call if ruling.winner is None else call.changed(ruling)",
         "final = call",
         "test_ruling.py::test_the_person_is_asked_about_the_call_that_would_run",
@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         4,
         "a required scheduler's silence continues",
-        f"{ORCHESTRATOR}/ruling.py",
+        f"{ORCHESTRATOR}/gate/ruling.py",
         "if closed.required_silent:",
         "if False:",
         "test_ruling.py::test_a_required_scheduler_that_is_dead_denies",
@@ -121,7 +121,7 @@ MUTANTS = (
     Mutant(
         4,
         "a hold that runs out continues",
-        f"{ORCHESTRATOR}/ruling.py",
+        f"{ORCHESTRATOR}/gate/ruling.py",
         "if closed.expired:",
         "if False:",
         "test_ruling.py::test_a_hold_that_runs_out_denies_though_its_scheduler_is_optional",
@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         5,
         "max_priority is ignored",
-        f"{ORCHESTRATOR}/question.py",
+        f"{ORCHESTRATOR}/gate/question.py",
         "capped = cap is not None and priority > cap",
         "capped = False",
         "test_bad_schedulers.py::test_priorities_above_the_cap_are_lowered_to_it_and_counted",
@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         5,
         "whoever answers is heard, asked or not",
-        f"{ORCHESTRATOR}/client.py",
+        f"{ORCHESTRATOR}/gate/client.py",
         "if question is not None and scheduler in question.asked:",
         "if question is not None:",
         "test_bad_schedulers.py::test_an_answer_to_a_question_that_was_put_to_someone_else_is_refused",
@@ -195,7 +195,7 @@ MUTANTS = (
     Mutant(
         6,
         "facts are written for nobody",
-        f"{ORCHESTRATOR}/conclusion.py",
+        f"{ORCHESTRATOR}/gate/conclusion.py",
         "if decision.verdicts or self.recording:",
         "if True:",
         "test_idle.py::test_100_calls_with_nobody_alive_add_no_command",
@@ -203,7 +203,7 @@ MUTANTS = (
     Mutant(
         6,
         "everyone is asked about everything",
-        f"{ORCHESTRATOR}/announced.py",
+        f"{ORCHESTRATOR}/gate/announced.py",
         'return any(glob == "*" or fnmatchcase(tool, glob) for glob in self.tools)',
         "return True",
         "test_idle.py::test_a_scheduler_of_other_tools_is_not_told_of_100_calls",
@@ -262,7 +262,7 @@ MUTANTS = (
     Mutant(
         9,
         "a cancelled decision leaves its round open",
-        f"{ORCHESTRATOR}/asking.py",
+        f"{ORCHESTRATOR}/gate/asking.py",
         "del self.table.open[question.key]",
         "pass",
         "test_cancel.py::test_cancelling_one_that_waits_ends_it_at_once_and_leaves_nothing",

@@ -17,11 +17,11 @@ from pydantic import ValidationError
 from toolgate_bus import metrics
 from toolgate_bus.events import Heard, Hold, ToolSelecting
 from toolgate_bus.round import Round
-from toolgate_orchestrator.config import RedactConfig, SchedulerLimits, ToolgateConfig
-from toolgate_orchestrator.hook_scheduler import selecting_payload
-from toolgate_orchestrator.loop_config import LoopConfig
-from toolgate_orchestrator.ruling import Ruling, denial
-from toolgate_orchestrator.tool_call import Refusal
+from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.ruling import Ruling, denial
+from toolgate_orchestrator.turn.hook_scheduler import selecting_payload
+from toolgate_orchestrator.turn.loop_config import LoopConfig
+from toolgate_orchestrator.turn.tool_call import Refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/README.md")])

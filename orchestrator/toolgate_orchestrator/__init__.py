@@ -4,7 +4,7 @@
 Amplifier finds them by entry point (group `amplifier.modules`).
 """
 
-from toolgate_orchestrator.config import RedactConfig, SchedulerLimits, ToolgateConfig
-from toolgate_orchestrator.gate import Answer, Ask, Gate, LocalScheduler
+from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.gate import Answer, Ask, Gate, LocalScheduler
 
 __all__ = ["Answer", "Ask", "Gate", "LocalScheduler", "RedactConfig", "SchedulerLimits", "ToolgateConfig"]

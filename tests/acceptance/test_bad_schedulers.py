@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from toolgate_bus import codec
 from toolgate_bus.events import Continue, Deny, Modify
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from toolgate_bus.consumer_group import CLAIM_IDLE_MS
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

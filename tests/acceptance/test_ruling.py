@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from amplifier_core import AmplifierSession, ToolResult
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

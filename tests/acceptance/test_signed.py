@@ -8,7 +8,7 @@ import pytest
 from toolgate_bus import codec
 from toolgate_bus.events import Continue, Deny, Modify
 from toolgate_bus.signing import Keyring, digest
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

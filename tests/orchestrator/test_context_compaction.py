@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_orchestrator.compaction import compact, estimate_tokens, pieces
+from toolgate_orchestrator.modules.compaction import compact, estimate_tokens, pieces
 
 pytestmark = pytest.mark.pure
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry, HookResult, ProviderInfo
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.compaction import estimate_tokens
-from toolgate_orchestrator.context_simple import ContextSimple, budget_of
+from toolgate_orchestrator.modules.compaction import estimate_tokens
+from toolgate_orchestrator.modules.context_simple import ContextSimple, budget_of
 
 pytestmark = pytest.mark.pure
 

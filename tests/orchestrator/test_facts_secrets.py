@@ -4,9 +4,9 @@ import pytest
 from toolgate_bus import codec, record
 from toolgate_bus.events import Continue, Deny, Modify
 from toolgate_bus.memory import MemoryHub
-from toolgate_orchestrator.client import Client
-from toolgate_orchestrator.config import parse
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.pure
 

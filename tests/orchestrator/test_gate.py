@@ -7,9 +7,9 @@ import pytest
 from toolgate_bus import codec, metrics
 from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.memory import MemoryHub
-from toolgate_orchestrator.client import Client
-from toolgate_orchestrator.config import parse
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
 
 pytestmark = pytest.mark.pure

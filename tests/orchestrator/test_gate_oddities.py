@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 from toolgate_bus.events import Deny
 from toolgate_bus.memory import MemoryHub
-from toolgate_orchestrator.client import Client
-from toolgate_orchestrator.config import parse
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Worker, scheduler
 
 pytestmark = pytest.mark.pure

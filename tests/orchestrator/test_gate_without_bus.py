@@ -6,8 +6,8 @@ import pytest
 from toolgate_bus import metrics
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import Deny
-from toolgate_orchestrator.config import parse
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.pure
 

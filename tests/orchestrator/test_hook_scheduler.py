@@ -7,9 +7,9 @@ from amplifier_core import HookRegistry, HookResult
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.events import AskUser, Continue, Deny, Modify, ToolSelecting
-from toolgate_orchestrator.consult import Hooks
-from toolgate_orchestrator.hook_scheduler import HookScheduler, modify_in
-from toolgate_orchestrator.injections import Injections
+from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.hook_scheduler import HookScheduler, modify_in
+from toolgate_orchestrator.turn.injections import Injections
 
 pytestmark = pytest.mark.pure
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from amplifier_core import testing
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.events import LoopEvents, mount
-from toolgate_orchestrator.lineage import enter_lineage, root_of
+from toolgate_orchestrator.loops.events import LoopEvents, mount
+from toolgate_orchestrator.turn.lineage import enter_lineage, root_of
 
 pytestmark = pytest.mark.pure
 

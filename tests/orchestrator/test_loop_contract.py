@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookResult
-from toolgate_orchestrator.events import LoopEvents
-from toolgate_orchestrator.provider_scripted import ProviderScripted
-from toolgate_orchestrator.turn import LIMIT_REMINDER
+from toolgate_orchestrator.loops.events import LoopEvents
+from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
+from toolgate_orchestrator.turn.turn import LIMIT_REMINDER
 
 pytestmark = pytest.mark.pure
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import ChatResponse, HookResult, TextBlock, ToolResult
-from toolgate_orchestrator.messages import calls_in
+from toolgate_orchestrator.turn.messages import calls_in
 
 pytestmark = pytest.mark.pure
 
@@ -106,8 +106,8 @@ async def test_a_hook_on_tool_pre_can_deny_and_change(agent: Any, tool: Any, cal
 async def test_tool_pre_is_honoured_without_a_coordinator(tool: Any) -> None:
     from amplifier_core import HookRegistry
     from amplifier_core.testing import MockContextManager
-    from toolgate_orchestrator.events import LoopEvents
-    from toolgate_orchestrator.provider_scripted import ProviderScripted
+    from toolgate_orchestrator.loops.events import LoopEvents
+    from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 
     turns = [{"tool_calls": [{"name": "a"}, {"name": "a"}]}, {"text": "ok"}]
     answers = [HookResult(action="deny", reason="no"), HookResult(action="ask_user", approval_prompt="?")]

@@ -403,7 +403,7 @@ async def test_a_delegation_names_its_agent_and_can_be_sent_to_another(
 async def test_a_gate_that_fails_leaves_the_llms_choice_unless_somebody_is_required(
     agent: Any, tool: Any, calls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolgate_orchestrator.gate import Gate
+    from toolgate_orchestrator.gate.gate import Gate
 
     async def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("bug in the gate")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.events import Modify
-from toolgate_orchestrator.config import RedactConfig, SchedulerLimits
-from toolgate_orchestrator.modifies import check_modify, final_arguments
-from toolgate_orchestrator.redact import BadPlaceholder, Redactor
+from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits
+from toolgate_orchestrator.gate.modifies import check_modify, final_arguments
+from toolgate_orchestrator.gate.redact import BadPlaceholder, Redactor
 
 pytestmark = pytest.mark.pure
 

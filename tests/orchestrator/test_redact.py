@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus import codec
 from toolgate_bus.events import ToolSelecting
-from toolgate_orchestrator.config import RedactConfig
-from toolgate_orchestrator.redact import BadPlaceholder, Redactor, restore
+from toolgate_orchestrator.gate.config import RedactConfig
+from toolgate_orchestrator.gate.redact import BadPlaceholder, Redactor, restore
 
 pytestmark = pytest.mark.pure
 

@@ -9,18 +9,18 @@ from amplifier_core import AmplifierSession
 from amplifier_core.testing import MockCoordinator
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import Continue, Decision, Heard
-from toolgate_orchestrator import provider_replay, tool_replay
-from toolgate_orchestrator.playback import Playback
-from toolgate_orchestrator.provider_replay import tool_results
-from toolgate_orchestrator.recorded_message import RecordedRun
-from toolgate_orchestrator.recording import Recording, arguments_key
-from toolgate_orchestrator.recording_file import load
-from toolgate_orchestrator.recording_turns import read_run
-from toolgate_orchestrator.replay_calls import call_faults, replayed_calls
-from toolgate_orchestrator.replay_report import milliseconds, report_on
-from toolgate_orchestrator.replay_session import ReplayOptions, check_loop, replay_run
-from toolgate_orchestrator.replay_with import specs_of, targets_of
-from toolgate_orchestrator.rulings import Rulings
+from toolgate_orchestrator.host.rulings import Rulings
+from toolgate_orchestrator.replay import provider_replay, tool_replay
+from toolgate_orchestrator.replay.calls import call_faults, replayed_calls
+from toolgate_orchestrator.replay.playback import Playback
+from toolgate_orchestrator.replay.provider_replay import tool_results
+from toolgate_orchestrator.replay.recorded_message import RecordedRun
+from toolgate_orchestrator.replay.recording import Recording, arguments_key
+from toolgate_orchestrator.replay.recording_file import load
+from toolgate_orchestrator.replay.recording_turns import read_run
+from toolgate_orchestrator.replay.report import milliseconds, report_on
+from toolgate_orchestrator.replay.session import ReplayOptions, check_loop, replay_run
+from toolgate_orchestrator.replay.with_schedulers import specs_of, targets_of
 
 OWN = Path(__file__).parent.parent / "data" / "runs.jsonl"
 

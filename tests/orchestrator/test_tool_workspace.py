@@ -7,11 +7,11 @@ import pytest
 from amplifier_core import ToolResult
 from amplifier_core.testing import MockCoordinator
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator import tool_calculator, tool_folder_search, tool_workspace
-from toolgate_orchestrator.tool_base import FunctionTool, Refusal
-from toolgate_orchestrator.tool_calculator import calculate
-from toolgate_orchestrator.tool_folder_search import search_tools
-from toolgate_orchestrator.tool_workspace import workspace_tools
+from toolgate_orchestrator.modules import tool_calculator, tool_folder_search, tool_workspace
+from toolgate_orchestrator.modules.tool_base import FunctionTool, Refusal
+from toolgate_orchestrator.modules.tool_calculator import calculate
+from toolgate_orchestrator.modules.tool_folder_search import search_tools
+from toolgate_orchestrator.modules.tool_workspace import workspace_tools
 
 pytestmark = pytest.mark.pure
 

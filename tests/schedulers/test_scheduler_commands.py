@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

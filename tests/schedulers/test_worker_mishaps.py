@@ -9,9 +9,9 @@ from toolgate_bus.errors import OutcomeUnknown
 from toolgate_bus.events import Continue, Hold
 from toolgate_bus.memory import MemoryHub
 from toolgate_bus.store import MemoryStore
-from toolgate_orchestrator.client import Client
-from toolgate_orchestrator.config import parse
-from toolgate_orchestrator.gate import Gate
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
 
 pytestmark = pytest.mark.pure

@@ -1,0 +1,3 @@
+"""`toolgate bench`: decisions beside the bare server."""
+
+__all__: list[str] = []

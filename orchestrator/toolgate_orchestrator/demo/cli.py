@@ -1,0 +1,60 @@
+"""`toolgate demo`: everything at once, on real parts, and nothing left behind.
+
+A private server, three scheduler processes, a session with a scripted LLM, files in a temporary
+workspace inside the server's own directory: whoever ends the server removes them too, also when
+this command is killed.
+"""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from toolgate_bus.cli_options import console, run_async
+from toolgate_bus.embedded import Server, private_server
+from toolgate_bus.settings import BusSettings
+
+from toolgate_orchestrator.demo.job import ANSWER, lay_out
+from toolgate_orchestrator.host.scheduler_processes import scheduler_processes
+
+__all__ = ["demo"]
+
+
+def demo(
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    color: Annotated[
+        bool, typer.Option("--color/--no-color", help="Colours, where the terminal has them.")
+    ] = True,
+) -> None:
+    """Watch three schedulers rule on a small agent's tool calls.
+
+    Shows what the LLM chose, what each scheduler said and what came of it.
+    Needs nothing and leaves nothing behind.
+
+    Exit codes: 0 all went as it should, 1 it did not, 130 Ctrl-C.
+    """
+    with private_server() as server:
+        good = run_async(lambda: _show(server, as_json=json_, color=color))
+    if not good:
+        raise typer.Exit(1)
+
+
+async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
+    # Late: amplifier_core takes a while to load, and --help should not.
+    from toolgate_orchestrator.demo.session import run_demo
+    from toolgate_orchestrator.demo.view import DemoView, demo_record, promises
+
+    out = Console(quiet=True) if as_json else console if color else Console(no_color=True, highlight=False)
+    view = DemoView(out)
+    bus = BusSettings(redis=server.url, namespace="demo")
+    layout = lay_out(server.directory / "demo")
+    async with scheduler_processes(layout.schedulers, bus) as running:
+        view.opening(layout, server, running)
+        answer, calls = await run_demo(layout, bus, [one.name for one in running], view)
+    promised = promises(calls, answer, ANSWER)
+    view.closing(answer, calls, running)
+    if as_json:
+        typer.echo(json.dumps(demo_record(answer, calls, running, promised), ensure_ascii=False))
+    if not all(promised.values()):
+        view.broken(promised)
+    return all(promised.values())

@@ -1,0 +1,208 @@
+"""One round of one question: ask everyone on the audience, wait, and tidy up after it.
+
+The in-process scheduler (hooks) is asked beside the bus; it is waited for up to `max_hold_s`, because
+a hook may itself be asking a person. Not here: what comes of the verdicts (`ruling`).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from toolgate_bus import codec, metrics
+from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Verdict
+from toolgate_bus.round import Closed, Round
+from toolgate_bus.signing import Keyring, digest
+
+from toolgate_orchestrator.gate.audience import Audience
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.modifies import check_modify
+from toolgate_orchestrator.gate.question import Question
+from toolgate_orchestrator.gate.redact import Redactor
+from toolgate_orchestrator.gate.ruling import Call, question_fields
+from toolgate_orchestrator.gate.table import Table
+
+__all__ = ["IN_PROCESS", "Asking", "LocalScheduler"]
+
+IN_PROCESS: Final = "in-process"
+"""The scheduler made of the hooks of this process."""
+
+LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
+"""Decides in this process; it sees the call unredacted."""
+
+
+class Asking:
+    """Asks the rounds of one gate."""
+
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: Client | None,
+        keyring: Keyring | None,
+        redactor: Redactor,
+        on_late: Callable[[Call, Heard], None],
+    ) -> None:
+        self._config, self._client, self._on_late = config, client, on_late
+        self._redactor = redactor
+        self.table = client.table if client is not None else Table(asyncio.get_running_loop())
+        self.look_at: Callable[[float], None] = self.table.look_at
+        self._required = frozenset(config.required)
+        self.keyring: Keyring | None = keyring
+        self.orchestrator = client.bus.orchestrator if client is not None else ""
+        self.caps: Mapping[str, int] = {
+            name: limits.max_priority
+            for name, limits in config.schedulers.items()
+            if limits.max_priority is not None
+        }
+
+    async def round(
+        self, call: Call, audience: Audience, local: LocalScheduler | None, phase: Phase, patience: float
+    ) -> Closed:
+        """Ask, wait until the round is over, and say how it ended."""
+        loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
+        asked: Sequence[str] = audience.names
+        awaited = audience.required
+        if client is None or not client.breaker.calm or not audience.everyone <= client.bus.reading:
+            awaited, asked = self._whom(call, audience, now)
+        if local is not None:
+            awaited = {**awaited, IN_PROCESS: False}
+        round_ = Round(
+            awaited,
+            patience=patience,
+            max_hold=self._config.max_hold_s,
+            now=now,
+            patient=(IN_PROCESS,) if local is not None else (),
+            modifies=phase == "select",
+        )
+        question = Question(self, call, audience, phase, round_, asked, loop.create_future(), now)
+        fields = question_fields(call, phase, patience)
+        body, call.outgoing = self._redactor.question(fields, call.tool_input)
+        if phase == "select":
+            call.body = body
+        self.table.open[question.key] = question
+        if asked and client is not None:
+            self._publish(client, body, question)
+        hooks = loop.create_task(self._consult(local, call, fields, question)) if local is not None else None
+        question.end_if_over(now)
+        try:
+            closed = await question.future
+        finally:
+            closed = question.closed or question.end(time.monotonic())
+            del self.table.open[question.key]
+            if hooks is not None:
+                hooks.cancel()
+            if asked and client is not None:
+                self._settle(client, question, closed)
+            call.heard += closed.heard
+            if closed.silent:
+                call.silent.extend(name for name in closed.silent if name not in call.silent)
+        return closed
+
+    def _whom(self, call: Call, audience: Audience, now: float) -> tuple[Mapping[str, bool], Sequence[str]]:
+        """Who is waited for (and whether it is required), and who is asked.
+
+        Asked, but not waited for: shadows, and the probes of those who are passed over. Neither: a
+        scheduler whose verdicts cannot be read yet.
+        """
+        client = self._client
+        awaited = dict(audience.required)
+        asked: list[str] = []
+        if client is None:
+            return awaited, asked
+        reading = client.bus.reading
+        for name in audience.names:
+            required = awaited.get(name)
+            if required is False and client.breaker.passes_over(name):
+                del awaited[name]
+                call.passed_over.append(name)
+                metrics.count(metrics.PASSED_OVER, name)
+                metrics.count(metrics.FAILED_OPEN, name, "passed_over")
+                if not client.breaker.probe(name, now):
+                    continue
+            elif not required and name not in reading:
+                awaited.pop(name, None)
+                continue
+            asked.append(name)
+        return awaited, asked
+
+    # ------------------------------------------------------------------ what a question asks back
+
+    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify, or None."""
+        return check_modify(
+            modify,
+            tool_name=call.tool_name,
+            tool_input=call.tool_input,
+            tools=call.tools,
+            limits=self._config.schedulers.get(scheduler),
+            placeholders=call.placeholders,
+            agents=call.agents,
+        )
+
+    def late(self, call: Call, heard: Heard) -> None:
+        """A genuine verdict came after the end."""
+        self._on_late(call, heard)
+
+    # ------------------------------------------------------------------ the bus
+
+    def _publish(self, client: Client, body: bytes, question: Question) -> None:
+        key = question.key
+        question.outages = client.outages
+        if self.keyring is None:
+            item = codec.item(key[0], key[1], body)
+            for name in question.asked:
+                client.bus.ask(name, key[0], item)
+            return
+        question.digest = digest(codec.signed(*key, body))
+        for name in question.asked:
+            client.bus.ask(name, key[0], self._signed(name, key, body))
+
+    def _signed(self, name: str, key: tuple[bytes, int], body: bytes) -> bytes:
+        mac = None
+        if self.keyring is not None:
+            mac = self.keyring.sign_question(self.orchestrator, name, codec.signed(*key, body))
+        return codec.item(*key, body, mac)
+
+    def _settle(self, client: Client, question: Question, closed: Closed) -> None:
+        """After a round: who was silent, who still holds, and where late verdicts belong."""
+        client.table.ended(question, complete=not (closed.silent or closed.unfinished or question.shadowed))
+        if closed.silent:
+            outage = question.outages != client.outages or not client.up
+            for name in closed.silent:
+                if name not in self._required and name != IN_PROCESS:
+                    refused = name in question.refused_by and not outage
+                    self._excuse(
+                        client, name, closed, "refused" if refused else "bus_down" if outage else None
+                    )
+        for name in closed.held:
+            if name != IN_PROCESS:
+                body = codec.pack({"phase": question.phase})
+                client.bus.ask(
+                    name, question.key[0], self._signed(name, question.key, body), "tool:withdrawn"
+                )
+
+    def _excuse(self, client: Client, name: str, closed: Closed, excuse: str | None) -> None:
+        """An optional scheduler that said nothing: counted as failed open, and perhaps passed over next."""
+        failed = any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard)
+        reason = excuse or ("failed" if failed else "silent")
+        metrics.count(metrics.FAILED_OPEN, name, reason)
+        if reason == "silent":
+            client.breaker.silent(name, time.monotonic())
+
+    # ------------------------------------------------------------------ in process
+
+    async def _consult(
+        self, local: LocalScheduler, call: Call, fields: dict[str, Any], question: Question
+    ) -> None:
+        """Hear the hooks of this process: one more scheduler, whose failure is its own."""
+        seen = ToolSelecting.model_construct(id=call.id.hex(), **{**fields, "tool_input": call.tool_input})
+        verdicts: Sequence[Verdict | Failed]
+        try:
+            verdicts = await local(seen)
+        except Exception as error:  # noqa: BLE001 - somebody else's hook; the loop must go on
+            verdicts = (Failed(reason=f"a hook raised {type(error).__name__}"),)
+        now = time.monotonic()
+        for verdict in verdicts:
+            question.receive(question.judged(IN_PROCESS, verdict, repr(verdict).encode(), now), now)
+        question.end_if_over(now)

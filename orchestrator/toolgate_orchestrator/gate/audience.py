@@ -1,0 +1,104 @@
+"""Who is asked about which tool: the roster's selectors, the required, the shadows, the keys.
+
+Cached by tool until the roster changes; who is passed over or cannot be heard yet changes with
+every call and is `asking`'s affair.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from toolgate_bus import metrics
+from toolgate_bus.signing import Keyring
+
+from toolgate_orchestrator.gate.announced import Announced
+from toolgate_orchestrator.gate.config import ToolgateConfig
+
+__all__ = ["Audience", "Audiences"]
+
+MAX_CACHED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who is asked about one tool."""
+
+    names: tuple[str, ...]
+    required: Mapping[str, bool]
+    """Who is waited for, and whether its silence denies."""
+    priorities: Mapping[str, int]
+    """What a verdict without a priority of its own counts with: the announced one, capped."""
+    shadows: frozenset[str]
+    everyone: frozenset[str]
+    """The names as a set."""
+
+    NOBODY: ClassVar["Audience"]
+
+    def without(self, name: str | None) -> "Audience":
+        """The same audience, but this scheduler is not asked."""
+        if name not in self.names:
+            return self
+        return replace(
+            self,
+            names=tuple(one for one in self.names if one != name),
+            required={one: required for one, required in self.required.items() if one != name},
+            everyone=self.everyone - {name},
+        )
+
+
+Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset())
+
+
+class Audiences:
+    """Audiences of one gate's configuration, by tool."""
+
+    def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
+        self._required = frozenset(config.required)
+        self._shadow = frozenset(config.shadow)
+        self._limits = config.schedulers
+        self._keyring = keyring
+        self._audiences: dict[str, Audience] = {}
+        self._version = -1
+
+    def of(self, tool: str, announced: Mapping[str, Announced], version: int) -> Audience:
+        """The audience for a tool, by what the roster says now; `version` changes whenever that does."""
+        if self._version != version:
+            self._audiences.clear()
+            self._version = version
+        audience = self._audiences.get(tool)
+        if audience is None:
+            if len(self._audiences) >= MAX_CACHED:  # the names come from an LLM
+                self._audiences.clear()
+            audience = self._audiences[tool] = self._make(tool, announced)
+        return audience
+
+    def _make(self, tool: str, announced: Mapping[str, Announced]) -> Audience:
+        wanting = {name for name, one in announced.items() if one.wants(tool)}
+        waited = wanting | (self._required - set(announced))
+        names = {name for name in waited if self._trusted(name)}
+        # A required scheduler cannot excuse itself by calling itself a shadow.
+        shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
+        return Audience(
+            names=tuple(sorted(names)),
+            required={
+                name: name in self._required for name in sorted((names - shadows) | (waited & self._required))
+            },
+            priorities={name: self._capped(announced[name]) for name in names if name in announced},
+            shadows=frozenset(shadows),
+            everyone=frozenset(names),
+        )
+
+    def _capped(self, one: Announced) -> int:
+        limits = self._limits.get(one.name)
+        if limits is None or limits.max_priority is None:
+            return one.priority
+        if one.priority > limits.max_priority:
+            metrics.count(metrics.PRIORITY_CAPPED, one.name)
+        return min(one.priority, limits.max_priority)
+
+    def _trusted(self, name: str) -> bool:
+        """Whether its verdicts could be believed: with keys set, only with a key of its own."""
+        if self._keyring is None or self._keyring.knows(name):
+            return True
+        metrics.count(metrics.BAD_MESSAGES, name, "no_key")
+        return False

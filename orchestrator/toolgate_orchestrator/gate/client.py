@@ -1,0 +1,193 @@
+"""One bus client for each event loop, address and namespace, shared by all gates of the process.
+
+It knows who is alive and what they want to see, hands verdicts to the open questions, and keeps the
+silences of each scheduler. Reference-counted: the last gate that leaves closes the bus. What a
+question is and how it ends is `question`'s affair; what is decided, `gate`'s.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import structlog
+from toolgate_bus import codec, metrics
+from toolgate_bus.breaker import Breaker
+from toolgate_bus.errors import CodecError
+from toolgate_bus.ports import Member, OrchestratorBus
+
+from toolgate_orchestrator.gate.announced import Announced
+from toolgate_orchestrator.gate.question import Question
+from toolgate_orchestrator.gate.table import Table
+
+__all__ = ["Client", "acquire", "release"]
+
+_log = structlog.get_logger("toolgate.gate")
+
+
+class Client:
+    """What several gates share; the listener of one OrchestratorBus."""
+
+    def __init__(self, bus: OrchestratorBus) -> None:
+        self.bus = bus
+        self.breaker = Breaker()
+        self.announced: dict[str, Announced] = {}
+        self.version = 0
+        """Changes whenever `announced` does, so that audiences can be cached."""
+        self.loop = asyncio.get_running_loop()
+        self.table = Table(self.loop)
+        self._back: asyncio.Event = asyncio.Event()
+        self._down_since = time.monotonic()
+        self._warned: set[str] = set()
+        self.up = False
+        """Whether the bus can be used right now."""
+        self.outages = 0
+        """How often the bus went away; a question that saw this change is excused from the breaker."""
+        self.facts = 0
+        """Number of the last fact of this orchestrator: the record shows gaps by it."""
+        self.users = 0
+        self.starting: asyncio.Future[None] | None = None
+        bus.listen(self)
+
+    async def start(self) -> None:
+        """Connect; a server that is away is not an error."""
+        await self.bus.start()
+
+    # ------------------------------------------------------------------ what the bus calls
+
+    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+        """Verdict frames: each item goes to its question; those that are over then end."""
+        now = time.monotonic()
+        touched: list[Question] = []
+        for scheduler, raw in frames:
+            try:
+                found = codec.items(raw)
+            except CodecError as error:
+                metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
+                continue
+            for one in found:
+                if isinstance(one, CodecError):
+                    metrics.count(metrics.BAD_MESSAGES, scheduler, one.reason)
+                    continue
+                question = self._hand(scheduler, one, now)
+                if question is not None:
+                    touched.append(question)
+        for question in touched:
+            question.end_if_over(now)
+
+    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+        """The bus would not take these questions."""
+        now = time.monotonic()
+        if error != "bus_down":
+            _log.error("the server refused a question", scheduler=scheduler, error=error)
+        for id_ in ids:
+            for phase in (0, 1):
+                question = self.table.open.get((id_, phase))
+                if question is not None:
+                    question.refused(scheduler, now)
+
+    def roster_changed(self, members: Sequence[Member]) -> None:
+        """Who is alive, by name; replicas that disagree are warned about once."""
+        newest: dict[str, Member] = {}
+        for member in members:
+            other = newest.get(member.name)
+            if other is not None and (other.priority, other.tools, other.shadow) != (
+                member.priority,
+                member.tools,
+                member.shadow,
+            ):
+                self._warn_of_disagreement(member.name)
+            if other is None or member.started > other.started:
+                newest[member.name] = member
+        announced = {
+            name: Announced(name, member.priority, member.tools, member.shadow)
+            for name, member in newest.items()
+        }
+        if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
+            self.announced = announced
+            self.version += 1
+
+    def connection(self, up: bool) -> None:
+        """The bus came or went."""
+        self.up = up
+        if up:
+            self._back.set()
+        else:
+            self.outages += 1
+            self._down_since = time.monotonic()
+            self._back.clear()
+
+    # ------------------------------------------------------------------ what gates use
+
+    async def reachable(self, patience: float) -> bool:
+        """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
+        if self.up:
+            return True
+        left = self._down_since + patience - time.monotonic()
+        if left > 0:
+            try:
+                await asyncio.wait_for(self._back.wait(), left)
+            except TimeoutError:
+                return False
+        return self.up
+
+    def _hand(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
+        key = item[:2]
+        question = self.table.open.get(key)
+        if question is not None and scheduler in question.asked:
+            if not self.breaker.calm:
+                self.breaker.answered(scheduler)
+            question.take(scheduler, item, now)
+            return question
+        ended = self.table.recent(key)
+        if ended is not None and scheduler in ended.asked:
+            if ended.take_late(scheduler, item, now):
+                self.breaker.answered(scheduler)
+        elif question is None and self.table.answered(key, scheduler):
+            metrics.count(metrics.LATE, scheduler)  # everyone had answered: it says the same twice
+        else:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
+        return None
+
+    def _warn_of_disagreement(self, name: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning(
+                "replicas disagree on priority, tools or shadow; the newest start wins", scheduler=name
+            )
+
+
+_shared: dict[tuple[int, str, str], Client] = {}
+
+
+async def acquire(url: str, namespace: str) -> Client:
+    """The client of this loop for an address and namespace, started; every `acquire` needs a `release`."""
+    # Late: a gate with in-process schedulers only needs no server library.
+    from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
+
+    loop = asyncio.get_running_loop()
+    key = (id(loop), url, namespace)
+    client = _shared.get(key)
+    if client is None or client.loop is not loop:  # a loop that ended badly may have left its id behind
+        client = _shared[key] = Client(RedisOrchestratorBus(url, namespace))
+        client.users = 1
+        client.starting = asyncio.ensure_future(client.start())
+    else:
+        client.users += 1
+    try:
+        if client.starting is not None:
+            await asyncio.shield(client.starting)
+    except BaseException:
+        await release(client)
+        raise
+    return client
+
+
+async def release(client: Client) -> None:
+    """Give a client back; the last one closes it."""
+    client.users -= 1
+    if client.users == 0:
+        for key, other in list(_shared.items()):
+            if other is client:
+                del _shared[key]
+        await client.bus.aclose()
+        client.table.close()

@@ -1,0 +1,262 @@
+"""May this call run? The only place where core, bus and clock meet (DESIGN §2).
+
+    async with Gate.open(redis="redis://localhost") as gate:
+        decision = await gate.decide("web_search", {"query": "…"}, ["web_search", "fetch"])
+
+`decide` asks everyone who wants to see the call (`asking`), waits by the rules of
+`toolgate_bus.round`, has a replacement verified, asks a person where somebody said so, and says what
+is to run and why. Bad verdicts, dead schedulers and a missing server change the outcome by DESIGN §4;
+they never raise. For loops of Amplifier and any other asyncio program: no amplifier_core in here.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+import structlog
+from toolgate_bus import metrics
+from toolgate_bus.embedded import running_server
+from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
+from toolgate_bus.merge import rank
+from toolgate_bus.settings import BusSettings, check_url, read_keys
+from toolgate_bus.signing import Keyring
+
+from toolgate_orchestrator.gate.asking import IN_PROCESS, Asking, LocalScheduler
+from toolgate_orchestrator.gate.audience import Audience, Audiences
+from toolgate_orchestrator.gate.client import Client, acquire, release
+from toolgate_orchestrator.gate.conclusion import Conclusion
+from toolgate_orchestrator.gate.config import ToolgateConfig, parse
+from toolgate_orchestrator.gate.ids import decision_id
+from toolgate_orchestrator.gate.modifies import Tools
+from toolgate_orchestrator.gate.redact import Redactor
+from toolgate_orchestrator.gate.ruling import UNASKED, Call, Ruling, final_call, question_fields
+
+_log = structlog.get_logger("toolgate.gate")
+
+__all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
+
+OTHER: Final = "other"
+"""Metrics label of tools that are not mounted: an LLM may name anything."""
+MAX_NAME: Final = 256
+
+Answer = Literal["allow", "refuse", "expired", "no_approver"]
+Ask = Callable[[AskUser, ToolSelecting], Awaitable[Answer]]
+"""Asks a person about the call that would run, which is given unredacted."""
+
+
+class Gate:
+    """Rules on the tool calls of one session, or of as many as share its configuration."""
+
+    def __init__(self, config: ToolgateConfig, client: Client | None, ask: Ask | None = None) -> None:
+        """Use `Gate.open` or `Gate.start`; this takes a client that is already started."""
+        self.config = config
+        self._client = client
+        self._ask = ask
+        keyring = Keyring(read_keys(config.keys)) if config.keys is not None else None
+        self._redactor = Redactor(config.redact)
+        self._conclusion = Conclusion(client, self._redactor)
+        self._audiences = Audiences(config, keyring)
+        self._asking = Asking(config, client, keyring, self._redactor, self._conclusion.late)
+        self._patience = config.patience_ms / 1000
+        if client is not None:
+            client.bus.watch(config.required)
+
+    # ------------------------------------------------------------------ life
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, config: ToolgateConfig | None = None, *, ask: Ask | None = None, **fields: Any
+    ) -> "AsyncIterator[Gate]":
+        """A gate for the length of a block; `fields` are those of `ToolgateConfig` and override it.
+
+        Raises ConfigError for a field that is wrong. A server that is away is not an error.
+        """
+        base = config.model_dump(exclude_unset=True) if config is not None else {}
+        gate = await cls.start(parse({**base, **fields}, "Gate.open"), ask=ask)
+        try:
+            yield gate
+        finally:
+            await gate.aclose()
+
+    @classmethod
+    async def start(cls, config: ToolgateConfig, *, ask: Ask | None = None) -> "Gate":
+        """A gate that `aclose` must end, in this task or another; raises ConfigError.
+
+        Without an address it uses TOOLGATE_REDIS_URL or the user's running server, and where there
+        is neither, in-process schedulers only.
+        """
+        url = config.redis or BusSettings().redis
+        url = check_url(url) if url else await asyncio.to_thread(running_server)
+        client = await acquire(url, config.namespace) if url else None
+        try:
+            return cls(config, client, ask)
+        except BaseException:
+            if client is not None:
+                await release(client)
+            raise
+
+    async def aclose(self) -> None:
+        """Give the bus back; the last gate of the process closes it."""
+        client, self._client = self._client, None
+        if client is not None:
+            await release(client)
+
+    def subscribe(self, callback: Callable[[Decision], None]) -> None:
+        """Be told of every decision, right after it."""
+        self._conclusion.subscribers.append(callback)
+
+    def subscribe_late(self, callback: Callable[[str, Heard], None]) -> None:
+        """Be told of verdicts that came after their decision: decision id and verdict."""
+        self._conclusion.late_subscribers.append(callback)
+
+    def wanted(self, tool_name: str, *, local: bool = False) -> bool:
+        """Whether a decision on this tool would ask or record anything; False is the plain loop."""
+        return (
+            local
+            or bool(self.config.required)
+            or self.config.on_bus_down == "deny"
+            or self._conclusion.recording
+            or bool(self._audience(tool_name).names)
+        )
+
+    def note(self, event: str, data: Mapping[str, Any]) -> None:
+        """A fact after the event (tool:selected, tool:post, usage …); nothing if nobody reads."""
+        self._conclusion.note(event, data)
+
+    # ------------------------------------------------------------------ the decision
+
+    async def decide(
+        self,
+        tool_name: str,
+        tool_input: Mapping[str, Any],
+        available_tools: Tools,
+        *,
+        labels: Mapping[str, str] | None = None,
+        agent: str | None = None,
+        session: str = "",
+        root_session: str = "",
+        parent: str | None = None,
+        tool_call_id: str = "",
+        iteration: int = 0,
+        parallel_group_id: str = "",
+        available_agents: Sequence[str] | None = None,
+        agent_target: str | None = None,
+        trace: Mapping[str, str] | None = None,
+        local: LocalScheduler | None = None,
+        ask: Ask | None = None,
+    ) -> Decision:
+        """Rule on one call; what may run stands in the decision, and why.
+
+        `available_tools` with schemas lets a replacement's arguments be checked. `local` is the
+        in-process scheduler, `ask` how to reach a person (default: the gate's own). Never raises
+        for what others did; a cancelled caller withdraws the question.
+        """
+        name = _name(tool_name)
+        who: dict[str, Any] = {
+            "root_session": root_session or session,
+            "session": session,
+            "parent": parent,
+            "agent": self.config.agent if agent is None else agent,
+            "labels": {**self.config.labels, **labels} if labels else self.config.labels,
+            "tool_call_id": tool_call_id,
+            "iteration": iteration,
+            "parallel_group_id": parallel_group_id,
+        }
+        call = Call(
+            id=decision_id(),
+            tool_name=name,
+            tool_input=dict(tool_input),
+            tools=available_tools,
+            agents=available_agents,
+            agent_target=agent_target,
+            who=who,
+            labels=(name if name in available_tools else OTHER, who["agent"]),
+            trace=dict(trace) if trace else {},
+            started=time.monotonic(),
+        )
+        try:
+            ruling = await self._rule(call, local, ask or self._ask)
+        except asyncio.CancelledError:
+            self._conclusion.conclude(call, Ruling("cancelled", "cancelled"))
+            raise
+        return self._conclusion.conclude(call, ruling)
+
+    async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
+        audience = self._audience(call.tool_name)
+        if not (self._client is not None and self._client.up) and not await self._bus_usable(audience):
+            if self._on_bus_down == "deny":
+                return Ruling(
+                    "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
+                )
+            audience = Audience.NOBODY
+        if local is None and not audience.required and not audience.names:
+            return UNASKED
+        first = await self._asking.round(call, audience, local, "select", self._patience)
+        ruling = final_call(call, first, self.config)
+        if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
+            ruling = await self._verify(call, ruling, local)
+        if ruling.outcome != "deny" and ruling.asks:
+            ruling = await self._ask_person(call, ruling, ask)
+        return ruling
+
+    def _audience(self, tool: str) -> Audience:
+        client = self._client
+        return (
+            self._audiences.of(tool, client.announced, client.version)
+            if client is not None
+            else Audience.NOBODY
+        )
+
+    async def _verify(self, call: Call, ruling: Ruling, local: LocalScheduler | None) -> Ruling:
+        """A winning modify is a new call that nobody has judged: once more to all but its author."""
+        changed = call.changed(ruling)
+        audience = self._audience(changed.tool_name).without(ruling.scheduler)
+        if local is None and not audience.required:
+            return ruling
+        spent = time.monotonic() - call.started
+        patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
+        return ruling.verified(
+            await self._asking.round(changed, audience, local, "verify", patience), self.config
+        )
+
+    async def _ask_person(self, call: Call, ruling: Ruling, ask: Ask | None) -> Ruling:
+        """Somebody said `ask_user`: the person is asked about the call that would run."""
+        asker = min(ruling.asks, key=rank)
+        answer: Answer = "no_approver"
+        if ask is not None and isinstance(asker.verdict, AskUser):
+            final = call if ruling.winner is None else call.changed(ruling)
+            fields = question_fields(final, "verify" if ruling.winner else "select", self._patience)
+            fields["tool_input"] = final.tool_input
+            question = ToolSelecting.model_construct(id=call.id.hex(), **fields)
+            try:
+                answer = await ask(asker.verdict, question)
+            except Exception as error:  # noqa: BLE001 - the app's approval system; its failure is a denial
+                _log.error("the person could not be asked", decision=question.id, exc_info=error)
+        if answer != "allow":
+            ruling = ruling.refused(answer, asker.scheduler)
+        return replace(ruling, asked_user=ask is not None)
+
+    # ------------------------------------------------------------------ the bus being away
+
+    @property
+    def _on_bus_down(self) -> Literal["continue", "deny"]:
+        return self.config.on_bus_down or ("deny" if self.config.required else "continue")
+
+    async def _bus_usable(self, audience: Audience) -> bool:
+        client = self._client
+        if client is None:
+            return self._on_bus_down == "continue" and not self.config.required
+        if await client.reachable(self._patience):
+            return True
+        for name in audience.names or self.config.required or ("unknown",):
+            metrics.count(metrics.FAILED_OPEN, name, "bus_down")
+        return False
+
+
+def _name(tool_name: str) -> str:
+    # An LLM wrote it: it must fit the wire, whatever it is.
+    return tool_name.encode("utf-8", "replace").decode()[:MAX_NAME]

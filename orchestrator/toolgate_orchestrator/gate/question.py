@@ -1,0 +1,192 @@
+"""One open question: a `Round`, the future that waits for it, and what verdicts are checked against.
+
+The bus hands in items as they come, `deadlines` hands in time. Everything that may be wrong with a
+verdict is found here, before the round hears it: signature, shape, priority cap, validity of a modify.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from toolgate_bus import codec, metrics
+from toolgate_bus.errors import CodecError
+from toolgate_bus.events import Failed, Heard, Modify, Phase, Verdict
+from toolgate_bus.round import Closed, Round
+from toolgate_bus.signing import Keyring, digest
+
+from toolgate_orchestrator.gate.audience import Audience
+from toolgate_orchestrator.gate.ruling import Call
+
+__all__ = ["Judge", "Question"]
+
+MAX_REASON: Final = 1024
+
+
+class Judge(Protocol):
+    """What the questions of one gate have in common."""
+
+    caps: Mapping[str, int]
+    keyring: Keyring | None
+    orchestrator: str
+    look_at: Callable[[float], None]
+    """Have the open questions ticked at this deadline at the latest."""
+
+    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify, or None."""
+
+    def late(self, call: Call, heard: Heard) -> None:
+        """A genuine verdict came after the end."""
+
+
+class Question:
+    """A question that waits for verdicts in one phase."""
+
+    __slots__ = (
+        "_audience",
+        "_judge",
+        "_round",
+        "_started",
+        "asked",
+        "call",
+        "closed",
+        "deadline",
+        "digest",
+        "future",
+        "key",
+        "outages",
+        "phase",
+        "refused_by",
+    )
+
+    def __init__(
+        self,
+        judge: Judge,
+        call: Call,
+        audience: Audience,
+        phase: Phase,
+        round_: Round,
+        asked: Sequence[str],
+        future: asyncio.Future[Closed],
+        started: float,
+    ) -> None:
+        self._judge, self.call, self._audience, self._round = judge, call, audience, round_
+        self.phase, self.asked, self.future, self._started = phase, asked, future, started
+        self.key = (call.id, 0 if phase == "select" else 1)
+        self.digest = b""
+        self.outages = 0
+        self.refused_by: tuple[str, ...] = ()
+        """Whose inboxes the bus would not write to."""
+        self.closed: Closed | None = None
+        self.deadline: float | None = None
+        """When `tick` must be called if nothing comes; None when it need not be."""
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether shadows were asked: they answer when they like."""
+        return bool(self._audience.shadows)
+
+    # ------------------------------------------------------------------ verdicts
+
+    def take(self, scheduler: str, item: codec.Item, now: float) -> None:
+        """One verdict off the bus; anything wrong with it is counted and dropped."""
+        judge, audience = self._judge, self._audience
+        if item.body == codec.CONTINUE_BODY and judge.keyring is None and scheduler not in audience.shadows:
+            # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
+            priority = audience.priorities.get(scheduler, 0)
+            heard = Heard(scheduler, codec.PLAIN_CONTINUE, priority, self.phase, now - self._started)
+        elif (read := self._read(scheduler, item, now)) is not None:
+            heard = read
+        else:
+            return
+        if not self.receive(heard, now):
+            self._late(heard)
+
+    def take_late(self, scheduler: str, item: codec.Item, now: float) -> bool:
+        """One verdict after the end; True if it was genuine."""
+        heard = self._read(scheduler, item, now)
+        if heard is None:
+            return False
+        self._late(heard)
+        return True
+
+    def receive(self, heard: Heard, now: float) -> bool:
+        """One verdict, checked; False when it came too late to count."""
+        counted = self._round.receive(heard, now)
+        if counted:
+            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *self.call.labels)
+            metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler)
+        return counted
+
+    def judged(self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float) -> Heard:
+        """A verdict with the priority it counts with, and what is wrong with it."""
+        judge, audience = self._judge, self._audience
+        priority = verdict.priority if verdict.priority is not None else audience.priorities.get(scheduler, 0)
+        cap = judge.caps.get(scheduler)
+        capped = cap is not None and priority > cap
+        if capped and cap is not None:
+            priority = cap
+            metrics.count(metrics.PRIORITY_CAPPED, scheduler)
+        problem = None
+        if type(verdict) is Modify and self.phase == "select":
+            problem = judge.problem(self.call, scheduler, verdict)
+            if problem is not None:
+                metrics.count(metrics.INVALID_MODIFIES, scheduler, problem)
+        mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
+        shadow = scheduler in audience.shadows
+        seconds = now - self._started
+        return Heard(scheduler, verdict, priority, self.phase, seconds, False, shadow, problem, capped, mark)
+
+    def _read(self, scheduler: str, item: codec.Item, now: float) -> Heard | None:
+        judge = self._judge
+        try:
+            if judge.keyring is not None and not judge.keyring.is_verdict(
+                judge.orchestrator, scheduler, self.digest, item.body, item.mac
+            ):
+                raise CodecError("forged")
+            verdict = codec.verdict(item.body)
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
+            return None
+        if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
+            verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
+        return self.judged(scheduler, verdict, item.body, now)
+
+    def _late(self, heard: Heard) -> None:
+        if not heard.shadow:
+            metrics.count(metrics.LATE, heard.scheduler)
+        self._judge.late(self.call, heard)
+
+    # ------------------------------------------------------------------ time and the end
+
+    def refused(self, scheduler: str, now: float) -> None:
+        """The bus would not take the question for this scheduler."""
+        self.refused_by = (*self.refused_by, scheduler)
+        self._round.unreachable(scheduler, now)
+        self.end_if_over(now)
+
+    def tick(self) -> None:
+        """Let time pass."""
+        now = time.monotonic()
+        self._round.tick(now)
+        self.end_if_over(now)
+
+    def end_if_over(self, now: float) -> None:
+        """Close the round once nothing more is waited for, or look again at the next deadline."""
+        if self.closed is not None:
+            return
+        if self._round.over:
+            self.end(now)
+            return
+        self.deadline = self._round.deadline
+        if self.deadline is not None:
+            self._judge.look_at(self.deadline)
+
+    def end(self, now: float) -> Closed:
+        """Close the round now."""
+        if self.closed is None:
+            self.closed = self._round.close(now)
+            self.deadline = None
+            if not self.future.done():
+                self.future.set_result(self.closed)
+        return self.closed

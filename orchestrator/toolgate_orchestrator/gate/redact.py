@@ -1,0 +1,225 @@
+"""What leaves the process, and what comes back: placeholders for secrets and over-long values.
+
+Pure. `Redactor.outgoing` gives the arguments as they may travel and remember what stands for what;
+`restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
+string with a random token, so that nobody who did not receive it can name it. A question is never
+dropped for its size: what does not fit travels as a placeholder and the question is `truncated`
+(DESIGN §6).
+"""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from toolgate_bus import codec
+from toolgate_bus.errors import CodecError
+
+from toolgate_orchestrator.gate.config import RedactConfig
+
+__all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
+
+_MARK: Final = "⟦toolgate:"
+_MARK_BYTES: Final = _MARK.encode()
+_DEPTH: Final = codec.MAX_DEPTH - 4
+_WHOLE: Final = "⟦arguments⟧"
+"""The one argument that a question has when all of them had to travel as a placeholder."""
+_WHOLE_BYTES: Final = _WHOLE.encode()
+_LARGEST: Final = 2**63
+_ROOM: Final = codec.MAX_QUESTION // 2
+"""Bytes of arguments; the rest of a question has the other half."""
+
+Kind = Literal["redacted", "truncated"]
+
+
+class BadPlaceholder(Exception):  # noqa: N818 - it says what was found
+    """A modify holds a placeholder that it may not use."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Arguments as they may travel."""
+
+    value: dict[str, Any]
+    placeholders: dict[str, Any] = field(default_factory=dict)
+    truncated: bool = False
+
+
+class Redactor:
+    """Applies one `redact` configuration."""
+
+    def __init__(self, config: RedactConfig) -> None:
+        self._fields = frozenset(name.casefold() for name in config.fields)
+        self._patterns = [re.compile(pattern) for pattern in config.patterns]
+        self._max_chars = config.max_chars
+        self._configured = bool(self._fields or self._patterns)
+        self._harmless = min(config.max_chars, codec.MAX_NODES // 2)
+        """Bytes of a question in which no string can be too long and no node one too many."""
+
+    def outgoing(self, tool_input: Mapping[str, Any]) -> Outgoing:
+        """The arguments as they may leave; the original is not changed."""
+        out = Outgoing({})
+        trouble = self._container_trouble(tool_input, 0)
+        if trouble is None:
+            out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
+            self._fit(out)
+        else:
+            out.value = {_WHOLE: _hide(dict(tool_input), trouble, out)}
+        return out
+
+    def question(self, fields: dict[str, Any], tool_input: dict[str, Any]) -> tuple[bytes, Outgoing]:
+        """The body of a question about these arguments; `fields` are completed with what travels.
+
+        Most arguments need no second look: nothing is configured, they can be packed, and the whole
+        is too small for anything in it to be too long or too many.
+        """
+        fields["tool_input"] = tool_input
+        if not self._configured:
+            try:
+                body = codec.pack(fields)
+                if (
+                    len(body) <= self._harmless
+                    and _MARK_BYTES not in body
+                    and _WHOLE_BYTES not in body
+                    and codec.within_bounds(tool_input, _DEPTH)
+                ):
+                    return body, Outgoing(tool_input)
+            except CodecError:
+                pass
+        out = self.outgoing(tool_input)
+        fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
+        try:
+            body = codec.pack(fields)
+        except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
+            fields |= {name: _readable(value) for name, value in fields.items() if name != "tool_input"}
+            body = codec.pack(fields)
+        if len(body) > codec.MAX_QUESTION:  # the names of the tools, most likely
+            fields |= {"available_tools": [fields["tool_name"]], "truncated": True}
+            body = codec.pack(fields)
+        return body, out
+
+    def text(self, text: str | None, out: Outgoing) -> str | None:
+        """A free text (a reason) for the record: without patterns and without redacted values."""
+        if text is None or not (self._patterns or out.placeholders):
+            return text
+        for original in out.placeholders.values():
+            if isinstance(original, str) and original and original in text:
+                text = text.replace(original, "⟦redacted⟧")
+        for pattern in self._patterns:
+            text = pattern.sub("⟦redacted⟧", text)
+        return text
+
+    def _value(self, key: str, value: Any, out: Outgoing, depth: int) -> Any:
+        kind = type(value)
+        if self._fields and key.casefold() in self._fields:
+            return _hide(value, "redacted", out)
+        if value is None or kind is bool:
+            return value
+        if kind is dict or kind is list:
+            return self._container(value, out, depth)
+        trouble = self._scalar_trouble(value, kind)
+        return value if trouble is None else _hide(value, trouble, out)
+
+    def _container(self, value: Any, out: Outgoing, depth: int) -> Any:
+        trouble = self._container_trouble(value, depth)
+        if trouble is not None:
+            return _hide(value, trouble, out)
+        if isinstance(value, list):
+            return [self._value("", child, out, depth + 1) for child in value]
+        return {key: self._value(key, child, out, depth + 1) for key, child in value.items()}
+
+    def _container_trouble(self, value: Any, depth: int) -> Kind | None:
+        """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
+        if depth >= _DEPTH or len(value) > codec.MAX_ENTRIES:
+            return "truncated"
+        if isinstance(value, list):
+            return None
+        if _WHOLE in value:
+            return "truncated"
+        troubles = {
+            self._scalar_trouble(key, type(key)) if type(key) is str else "truncated" for key in value
+        }
+        return "redacted" if "redacted" in troubles else "truncated" if "truncated" in troubles else None
+
+    def _scalar_trouble(self, value: Any, kind: type) -> Kind | None:
+        if kind is str:
+            if self._matches(value):
+                return "redacted"
+            return "truncated" if len(value) > self._max_chars or _MARK in value or not _fits(value) else None
+        if kind is int or kind is float:
+            if kind is int and not -_LARGEST <= value < _LARGEST:
+                return "truncated"
+            return "redacted" if self._patterns and self._matches(str(value)) else None
+        return "truncated"
+
+    def _matches(self, text: str) -> bool:
+        return any(pattern.search(text) for pattern in self._patterns)
+
+    def _fit(self, out: Outgoing) -> None:
+        """Replace the largest arguments until the whole is within the wire's bounds."""
+        if codec.fits(out.value, _ROOM):
+            return
+        sizes = sorted(((codec.size(value), key) for key, value in out.value.items()), reverse=True)
+        for _, key in sizes:
+            out.value[key] = _hide(_reveal(out.value[key], out.placeholders), "truncated", out)
+            if codec.fits(out.value, _ROOM):
+                return
+        whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
+        out.value = {_WHOLE: _hide(whole, "truncated", out)}
+
+
+def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
+    """Put the originals back; raises BadPlaceholder for one that is unknown, or not allowed here.
+
+    Only a whole string is a placeholder; one inside a longer text, or used as a key, is refused.
+    """
+    if isinstance(value, str):
+        if _MARK not in value:
+            return value
+        if not allowed or value not in placeholders:
+            raise BadPlaceholder(value)
+        return placeholders[value]
+    if isinstance(value, dict):
+        if any(_MARK in key for key in value):
+            raise BadPlaceholder("as a key")
+        whole = value.get(_WHOLE)
+        if len(value) == 1 and isinstance(whole, str) and whole in placeholders:
+            return restore(whole, placeholders, allowed=allowed)
+        return {key: restore(child, placeholders, allowed=allowed) for key, child in value.items()}
+    if isinstance(value, list):
+        return [restore(child, placeholders, allowed=allowed) for child in value]
+    return value
+
+
+def _reveal(value: Any, placeholders: Mapping[str, Any]) -> Any:
+    """Our own placeholders back to what they stand for, wherever they are."""
+    return restore(value, placeholders, allowed=True)
+
+
+def _hide(value: Any, kind: Kind, out: Outgoing) -> str:
+    placeholder = f"{_MARK}{kind}:{secrets.token_hex(6)}⟧"
+    out.placeholders[placeholder] = value
+    out.truncated = out.truncated or kind == "truncated"
+    return placeholder
+
+
+def _fits(text: str) -> bool:
+    """Whether a text can be encoded, and is short enough when it is."""
+    try:
+        return len(text.encode()) <= codec.MAX_STRING
+    except UnicodeEncodeError:
+        return False
+
+
+def _readable(value: Any) -> Any:
+    """The nearest value that can travel: texts with question marks for what they cannot hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_readable(str(key)): _readable(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(child) for child in value]
+    if isinstance(value, int) and -_LARGEST <= value < _LARGEST:
+        return value
+    return None if value is None else _readable(str(value))

@@ -1,0 +1,192 @@
+"""From closed rounds to a decision: what would run, who decided, what the LLM is told. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from toolgate_bus import codec
+from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
+from toolgate_bus.round import Closed
+
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.modifies import Tools, final_arguments
+from toolgate_orchestrator.gate.redact import Outgoing
+
+__all__ = ["UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
+
+
+@dataclass(slots=True)
+class Call:
+    """One call on its way through the gate, and what was heard about it so far."""
+
+    id: bytes
+    tool_name: str
+    tool_input: dict[str, Any]
+    tools: Tools
+    agents: Sequence[str] | None
+    agent_target: str | None
+    who: dict[str, Any]
+    labels: tuple[str, str]
+    """Tool and agent as metrics labels."""
+    trace: dict[str, str]
+    started: float
+    outgoing: Outgoing | None = None
+    """The arguments as they travelled; None until the question was written."""
+    body: bytes = b""
+    """The question of the select phase as it was written."""
+    heard: list[Heard] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+
+    @property
+    def placeholders(self) -> Mapping[str, Any]:
+        """What stands for what in the question."""
+        return {} if self.outgoing is None else self.outgoing.placeholders
+
+    def changed(self, ruling: "Ruling") -> "Call":
+        """The call that a ruling would have run instead; what is heard of it is kept together."""
+        return replace(
+            self,
+            tool_name=ruling.tool_name or self.tool_name,
+            tool_input=self.tool_input if ruling.tool_input is None else ruling.tool_input,
+            agent_target=ruling.agent_target or self.agent_target,
+            outgoing=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is decided so far."""
+
+    outcome: Outcome
+    why: Why
+    reason: str | None = None
+    scheduler: str | None = None
+    winner: Heard | None = None
+    tool_name: str | None = None
+    tool_input: dict[str, Any] | None = None
+    agent_target: str | None = None
+    asks: tuple[Heard, ...] = ()
+    held: bool = False
+    asked_user: bool = False
+
+    def verified(self, second: Closed, config: ToolgateConfig) -> "Ruling":
+        """After the verify round: a denial there vetoes the replacement."""
+        denied = denial(second, config)
+        if denied is not None:
+            return denied
+        return replace(self, asks=(*self.asks, *second.merged.asks))
+
+    def refused(self, answer: Literal["allow", "refuse", "expired", "no_approver"], asker: str) -> "Ruling":
+        """A person did not agree: refused, expired and nobody there are told apart."""
+        told: dict[str, tuple[Why, str]] = {
+            "refuse": ("refused", "A person was asked about this call and refused it."),
+            "expired": ("expired", "A person was asked about this call and did not answer in time."),
+            "no_approver": (
+                "no_approver",
+                "This call needs a person's approval, and there is nobody to ask.",
+            ),
+        }
+        why, reason = told[answer]
+        return Ruling("deny", why, reason=reason, scheduler=asker)
+
+    def decision(self, call: Call, now: float) -> Decision:
+        """The decision, with everything that was heard."""
+        modified = self.outcome == "modify"
+        return Decision(
+            call.id.hex(),
+            self.outcome,
+            self.why,
+            (self.tool_name or call.tool_name) if modified else call.tool_name,
+            self.tool_input if modified and self.tool_input is not None else call.tool_input,
+            call.tool_name,
+            call.tool_input,
+            self.reason,
+            self.scheduler,
+            self.agent_target or call.agent_target,
+            tuple(call.heard),
+            tuple(call.silent),
+            tuple(call.passed_over),
+            now - call.started,
+            self.asked_user,
+        )
+
+
+def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
+    """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those)."""
+    few = len(call.tools) <= codec.MAX_ENTRIES
+    return {
+        **call.who,
+        "phase": phase,
+        "tool_name": call.tool_name,
+        "available_tools": list(call.tools) if few else list(call.tools)[: codec.MAX_ENTRIES],
+        "available_agents": None if call.agents is None else list(call.agents),
+        "agent_target": call.agent_target,
+        "ttl_ms": int(patience * 1000) or 1,
+        "trace": call.trace,
+        "truncated": not few,
+    }
+
+
+AGREED: Final = Ruling("continue", "agreed")
+UNASKED: Final = Ruling("continue", "unasked")
+
+
+def denial(closed: Closed, config: ToolgateConfig) -> Ruling | None:
+    """The denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
+    merged = closed.merged
+    if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
+        return Ruling(
+            "deny", "denied", reason=merged.winner.verdict.reason, scheduler=merged.winner.scheduler
+        )
+    if closed.required_silent:
+        names = ", ".join(closed.required_silent)
+        return Ruling(
+            "deny",
+            "silent",
+            reason=f"The required scheduler {names} gave no valid answer (waited at most "
+            f"{config.patience_ms} ms); the call was not run.",
+            scheduler=closed.required_silent[0],
+        )
+    if closed.expired:
+        names = ", ".join(closed.expired)
+        return Ruling(
+            "deny",
+            "expired",
+            reason=f"{names} held this call and gave no answer in time.",
+            scheduler=closed.expired[0],
+        )
+    return None
+
+
+def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
+    """What the select round comes to: a denial, a replacement, or the LLM's own choice."""
+    denied = denial(closed, config)
+    if denied is not None:
+        return denied
+    winner = closed.merged.winner
+    if winner is None or not isinstance(winner.verdict, Modify):
+        if not closed.silent and not closed.merged.asks:
+            return AGREED
+        why: Why = "failed_open" if closed.silent else "agreed"
+        return Ruling("continue", why, asks=closed.merged.asks, held=closed.was_held)
+    modify = winner.verdict
+    arguments = final_arguments(
+        modify,
+        call.tool_name,
+        call.tool_input,
+        call.placeholders,
+        config.schedulers.get(winner.scheduler),
+    )
+    return Ruling(
+        "modify",
+        "modified",
+        reason=modify.reason,
+        scheduler=winner.scheduler,
+        winner=winner,
+        tool_name=modify.tool,
+        tool_input=arguments,
+        agent_target=modify.agent_target,
+        asks=closed.merged.asks,
+        held=closed.was_held,
+    )

@@ -1,0 +1,3 @@
+"""What a program needs that hosts a session: the plan, the terminal, processes, rulings."""
+
+__all__: list[str] = []

@@ -1,0 +1,141 @@
+"""`context-simple`: keeps the conversation in memory and fits each request into the model's window.
+
+The stored history stays as it was given; what is sent is compacted for each request, unless
+`keep_history: false` has the history replaced by what was sent. How is `compaction`'s affair.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Annotated, Any
+
+from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolgate_orchestrator.modules.compaction import compact, estimate_tokens
+from toolgate_orchestrator.turn.emitter import Emitter
+from toolgate_orchestrator.turn.loop_config import read_config
+
+__all__ = ["ContextConfig", "ContextSimple", "budget_of", "mount"]
+
+__amplifier_module_type__ = "context"
+
+logger = logging.getLogger(__name__)
+
+_FALLBACK_TOKENS = 100_000
+_MARGIN_TOKENS = 1_000
+
+
+class ContextConfig(BaseModel):
+    """The config of `context-simple`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    max_tokens: Annotated[int, Field(ge=100)] | None = None
+    """Largest request in tokens; None takes the model's window, or 100 000 where it is not told."""
+    compact_threshold: Annotated[float, Field(gt=0, le=1)] = 0.92
+    """Share of the budget that a request may take: the estimate of tokens is rough."""
+    auto_compact: bool = True
+    keep_history: bool = True
+    """False: a compaction also replaces the stored history."""
+
+
+class ContextSimple:
+    """The kernel's ContextManager protocol, in memory."""
+
+    def __init__(self, config: Mapping[str, Any] | ContextConfig | None = None, hooks: Any = None) -> None:
+        given = config if isinstance(config, ContextConfig) else None
+        self.config = given or read_config(ContextConfig, config, "context-simple")  # type: ignore[arg-type]  # a mapping here
+        self._emitter = Emitter(hooks) if hooks is not None else None
+        self._messages: list[dict[str, Any]] = []
+
+    async def add_message(self, message: dict[str, Any]) -> None:
+        """Append one message; it must have a role."""
+        if not isinstance(message.get("role"), str):
+            raise ValueError("a message needs a role: system, developer, user, assistant or tool")
+        self._messages.append(message)
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[dict[str, Any]]:
+        """The messages of the next request, compacted where they would not fit."""
+        budget = int(
+            budget_of(token_budget, provider, self.config.max_tokens) * self.config.compact_threshold
+        )
+        if not self.config.auto_compact or estimate_tokens(self._messages) <= budget:
+            return deepcopy(self._messages)
+        return await self._compacted(budget)
+
+    async def get_messages(self) -> list[dict[str, Any]]:
+        """The stored history, as it was given."""
+        return deepcopy(self._messages)
+
+    async def set_messages(self, messages: list[dict[str, Any]]) -> None:
+        """Replace the history (a session is resumed)."""
+        self._messages = deepcopy(list(messages))
+
+    async def clear(self) -> None:
+        """Forget everything."""
+        self._messages = []
+
+    async def _compacted(self, budget: int) -> list[dict[str, Any]]:
+        before = _counts(self._messages)
+        await self._emit(CONTEXT_PRE_COMPACT, {**before, "budget": budget})
+        sent = compact(deepcopy(self._messages), budget)
+        if not self.config.keep_history:
+            self._messages = deepcopy(sent)
+        after = _counts(sent)
+        told = {
+            **after,
+            "budget": budget,
+            "before": before,
+            "after": after,
+            "removed": before["message_count"] - after["message_count"],
+        }
+        await self._emit(CONTEXT_POST_COMPACT, told)
+        await self._emit(CONTEXT_COMPACTION, told)
+        logger.info("compacted %s to %s messages", before["message_count"], after["message_count"])
+        return sent
+
+    async def _emit(self, event: str, payload: dict[str, Any]) -> None:
+        if self._emitter is not None:
+            await self._emitter.emit(event, payload)
+
+
+def budget_of(token_budget: int | None, provider: Any | None, max_tokens: int | None) -> int:
+    """Tokens a request may take: as asked, else what the model has room for, else as configured."""
+    if token_budget is not None:
+        return max(0, token_budget)
+    window = _window(provider)
+    known = [limit for limit in (window, max_tokens) if limit is not None]
+    return min(known, default=_FALLBACK_TOKENS)
+
+
+def _window(provider: Any | None) -> int | None:
+    """The model's window less its longest answer and a margin; None where the provider does not say."""
+    get_info = getattr(provider, "get_info", None)
+    try:
+        info = get_info() if callable(get_info) else None
+    except Exception as error:  # noqa: BLE001 - a provider's fault; the fallback serves
+        logger.debug("the provider tells nothing about itself: %s", error)
+        return None
+    defaults = getattr(info, "defaults", None)
+    if not isinstance(defaults, Mapping):
+        return None
+    window, answer = defaults.get("context_window"), defaults.get("max_output_tokens", 0)
+    if not isinstance(window, int) or not isinstance(answer, int) or window <= answer + _MARGIN_TOKENS:
+        return None
+    return window - answer - _MARGIN_TOKENS
+
+
+def _counts(messages: Sequence[dict[str, Any]]) -> dict[str, int]:
+    return {"message_count": len(messages), "tokens": estimate_tokens(messages)}
+
+
+async def mount(
+    coordinator: Any, config: Mapping[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
+    """Mount `context-simple` into a session (entry point `amplifier.modules`)."""
+    hooks = getattr(coordinator, "hooks", None)
+    await coordinator.mount("context", ContextSimple(config, hooks))
+    return None

@@ -1,0 +1,177 @@
+"""`provider-scripted`: an LLM that says what a script says; for demos and tests, without a key.
+
+Each request takes the next turn of the script. Past its end the LLM says an empty final text.
+`${last_result}` in a text becomes the latest tool result of the request.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from amplifier_core import (
+    ChatRequest,
+    ChatResponse,
+    LLMError,
+    ModelInfo,
+    ProviderInfo,
+    TextBlock,
+    ToolCall,
+    ToolCallBlock,
+    Usage,
+)
+from pydantic import BaseModel, ConfigDict, Field
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.turn.loop_config import read_config
+
+__all__ = ["ProviderScripted", "ScriptConfig", "ScriptedCall", "ScriptedTurn", "mount"]
+
+__amplifier_module_type__ = "provider"
+
+_LAST_RESULT = "${last_result}"
+_MODEL = "scripted-1"
+_MAX_SCRIPT_BYTES = 4 * 1024 * 1024
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ScriptedCall(_Part):
+    """One tool call that the LLM makes."""
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    id: str | None = None
+    """None gives it a unique one."""
+
+
+class ScriptedTurn(_Part):
+    """One answer of the LLM."""
+
+    text: str = ""
+    tool_calls: tuple[ScriptedCall, ...] = ()
+    usage: dict[str, int] | None = None
+    """input_tokens, output_tokens, total_tokens."""
+    error: str | None = None
+    """The provider fails with this message instead of answering."""
+
+
+class ScriptConfig(_Part):
+    """The config of `provider-scripted`: the turns, or a YAML file that holds them."""
+
+    turns: tuple[ScriptedTurn, ...] = ()
+    script: Path | None = None
+    """YAML: a list of turns, or a mapping with `turns`."""
+    priority: int = 100
+    model: str = _MODEL
+    name: Annotated[str, Field(min_length=1)] = "scripted"
+    context_window: Annotated[int, Field(gt=0)] = 200_000
+    max_output_tokens: Annotated[int, Field(gt=0)] = 8_192
+
+
+class ProviderScripted:
+    """The kernel's Provider protocol over a list of turns."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        settings = read_config(ScriptConfig, config, "provider-scripted")
+        self.name = settings.name
+        self.priority = settings.priority
+        self.model = settings.model
+        self.requests: list[ChatRequest] = []
+        """Every request so far, for tests to look at."""
+        self._settings = settings
+        self._turns = list(settings.turns) + (_read_script(settings.script) if settings.script else [])
+
+    def get_info(self) -> ProviderInfo:
+        """What the provider is; no credentials are needed."""
+        return ProviderInfo(
+            id=self.name,
+            display_name="Scripted LLM",
+            capabilities=["tools"],
+            defaults={
+                "model": self.model,
+                "context_window": self._settings.context_window,
+                "max_output_tokens": self._settings.max_output_tokens,
+            },
+        )
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The one model."""
+        return [
+            ModelInfo(
+                id=self.model,
+                display_name="Scripted LLM",
+                context_window=self._settings.context_window,
+                max_output_tokens=self._settings.max_output_tokens,
+                capabilities=["tools"],
+            )
+        ]
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        """The next turn of the script; raises LLMError where the turn says so."""
+        del kwargs  # options for models that think
+        self.requests.append(request)
+        turn = self._turns.pop(0) if self._turns else ScriptedTurn()
+        if turn.error is not None:
+            raise LLMError(turn.error, provider=self.name, model=self.model)
+        return _response(turn, request)
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
+        """The calls of a response."""
+        return list(response.tool_calls or [])
+
+
+def _response(turn: ScriptedTurn, request: ChatRequest) -> ChatResponse:
+    calls = [
+        ToolCall(id=call.id or f"call_{secrets.token_hex(8)}", name=call.name, arguments=call.arguments)
+        for call in turn.tool_calls
+    ]
+    text = turn.text.replace(_LAST_RESULT, _last_result(request)) if _LAST_RESULT in turn.text else turn.text
+    return ChatResponse(
+        content=[
+            *([TextBlock(text=text)] if text or not calls else []),
+            *(ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls),
+        ],
+        tool_calls=calls or None,
+        usage=Usage.model_validate({**_no_usage(), **turn.usage}) if turn.usage else None,
+        finish_reason="tool_use" if calls else "end_turn",
+    )
+
+
+def _no_usage() -> dict[str, int]:
+    return {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+
+
+def _last_result(request: ChatRequest) -> str:
+    for message in reversed(request.messages):
+        if message.role == "tool":
+            content = message.content
+            if isinstance(content, str):
+                return content
+            return "\n".join(block.text for block in content if isinstance(block, TextBlock))
+    return ""
+
+
+def _read_script(path: Path) -> list[ScriptedTurn]:
+    try:
+        if path.stat().st_size > _MAX_SCRIPT_BYTES:
+            raise ConfigError(f"provider-scripted: script: {path} is larger than {_MAX_SCRIPT_BYTES} bytes")
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"provider-scripted: script: cannot read {path}: {error}") from None
+    turns = content.get("turns") if isinstance(content, dict) else content
+    if not isinstance(turns, list):
+        raise ConfigError(f"provider-scripted: script: {path} must hold a list of turns")
+    return list(read_config(ScriptConfig, {"turns": turns}, f"provider-scripted: {path}").turns)
+
+
+async def mount(
+    coordinator: Any, config: Mapping[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
+    """Mount `provider-scripted` into a session (entry point `amplifier.modules`)."""
+    provider = ProviderScripted(config)
+    await coordinator.mount("providers", provider, name=provider.name)
+    return None

@@ -1,0 +1,145 @@
+"""Amplifier tool module `tool-folder-search`: two searches over the text files of a folder.
+
+`search_files(pattern, folder)` reads every line of every file at each call: thorough, dear.
+`quick_search(words, within)` asks an index made once: cheap. Their arguments are named differently
+on purpose, as those of real alternatives are: sending one's calls to the other takes a mapping.
+Config: `root`, the folder. Files, bytes, time and results are bounded; a pattern is plain text with
+`|` between alternatives, for a regular expression of the LLM's could hold up the process for hours.
+"""
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from toolgate_orchestrator.modules.tool_base import (
+    FunctionTool,
+    Refusal,
+    in_thread,
+    inside,
+    root_of,
+    schema,
+    text_argument,
+)
+
+__all__ = ["mount", "search_tools"]
+
+__amplifier_module_type__ = "tool"
+
+MAX_FILES = 2_000
+MAX_FILE_BYTES = 512 * 1024
+MAX_LINE = 500
+MAX_HITS = 50
+MAX_SECONDS = 5.0
+MAX_PATTERN = 200
+
+
+def search_tools(root: Path) -> list[FunctionTool]:
+    """Both searches, over the text files inside `root` (resolved already)."""
+    index = _Index(root)
+
+    async def search_files(arguments: dict[str, Any]) -> Any:
+        pattern = text_argument(arguments, "pattern", limit=MAX_PATTERN)
+        folder = text_argument(arguments, "folder", ".")
+        return await in_thread(lambda: _grep(root, pattern, folder))
+
+    async def quick_search(arguments: dict[str, Any]) -> Any:
+        words, within = text_argument(arguments, "words"), text_argument(arguments, "within", ".")
+        return await in_thread(lambda: index.find(words, within))
+
+    return [
+        FunctionTool(
+            "search_files",
+            "Search all files line by line. Slow and thorough.",
+            schema(
+                {"pattern": "Text to look for, upper or lower case; `|` separates alternatives"},
+                {"folder": "Folder; everything if left out"},
+            ),
+            search_files,
+        ),
+        FunctionTool(
+            "quick_search",
+            "Look words up in an index of all files. Fast.",
+            schema({"words": "Words that a line must hold"}, {"within": "Folder; everything if left out"}),
+            quick_search,
+        ),
+    ]
+
+
+def _files(root: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Name and lines of each text file below `folder`; links that lead out are passed over."""
+    count = 0
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or not path.resolve().is_relative_to(root):
+            continue
+        count += 1
+        if count > MAX_FILES:
+            raise Refusal(f"there are more than {MAX_FILES} files; name a smaller folder")
+        if path.stat().st_size <= MAX_FILE_BYTES:
+            text = path.read_bytes().decode(errors="replace")
+            yield str(path.relative_to(root)), text.splitlines()
+
+
+def _grep(root: Path, pattern: str, folder: str) -> list[str]:
+    texts = [text for text in pattern.casefold().split("|") if text]
+    if not texts:
+        raise Refusal("pattern: must name a text to look for")
+    ends = time.monotonic() + MAX_SECONDS
+    hits: list[str] = []
+    for name, lines in _files(root, _folder(root, folder)):
+        for number, line in enumerate(lines, 1):
+            if time.monotonic() > ends:
+                raise Refusal(f"gave up after {MAX_SECONDS:g} s; name a smaller folder")
+            if any(text in line[:MAX_LINE].casefold() for text in texts):
+                hits.append(f"{name}:{number}: {line[:MAX_LINE]}")
+                if len(hits) >= MAX_HITS:
+                    return hits
+    return hits
+
+
+def _folder(root: Path, folder: str) -> Path:
+    directory = inside(root, folder)
+    if not directory.is_dir():
+        raise Refusal(f"there is no folder {folder!r}")
+    return directory
+
+
+class _Index:
+    """Which line holds which word; made at the first question and kept."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lines: dict[str, set[tuple[str, int, str]]] | None = None
+
+    def find(self, words: str, within: str) -> list[str]:
+        """The lines in `within` that hold all the words; at most `MAX_HITS`."""
+        wanted = set(_words(words))
+        if not wanted:
+            raise Refusal("words: name at least one word")
+        prefix = str(_folder(self._root, within).relative_to(self._root))
+        lines = self._made()
+        found = set.intersection(*(lines.get(word, set()) for word in wanted))
+        inside_folder = (hit for hit in sorted(found) if prefix == "." or hit[0].startswith(f"{prefix}/"))
+        return [f"{name}:{number}: {line}" for name, number, line in inside_folder][:MAX_HITS]
+
+    def _made(self) -> dict[str, set[tuple[str, int, str]]]:
+        if self._lines is None:
+            lines: dict[str, set[tuple[str, int, str]]] = defaultdict(set)
+            for name, text in _files(self._root, self._root):
+                for number, line in enumerate(text, 1):
+                    for word in _words(line[:MAX_LINE]):
+                        lines[word].add((name, number, line[:MAX_LINE]))
+            self._lines = lines
+        return self._lines
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
+    """Mount both searches; raises ConfigError unless `root` names a folder."""
+    for tool in search_tools(root_of(config, "tool-folder-search")):
+        await coordinator.mount("tools", tool, name=tool.name)

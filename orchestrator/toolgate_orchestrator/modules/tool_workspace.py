@@ -1,0 +1,121 @@
+"""Amplifier tool module `tool-workspace`: files in one folder. Config: `root`, the folder.
+
+`list_files`, `read_file`, `write_file`, `delete_file`. Nothing outside the root is read, written or
+named, whatever the path says and wherever a symbolic link points; sizes are bounded both ways.
+"""
+
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from toolgate_orchestrator.modules.tool_base import (
+    FunctionTool,
+    Refusal,
+    in_thread,
+    inside,
+    root_of,
+    schema,
+    text_argument,
+)
+
+__all__ = ["mount", "workspace_tools"]
+
+__amplifier_module_type__ = "tool"
+
+MAX_BYTES = 256 * 1024
+MAX_ENTRIES = 500
+
+
+def workspace_tools(root: Path) -> list[FunctionTool]:
+    """The four tools, working inside `root` (resolved already)."""
+
+    async def list_files(arguments: dict[str, Any]) -> Any:
+        folder = text_argument(arguments, "folder", ".")
+        return await in_thread(lambda: _list(root, folder))
+
+    async def read_file(arguments: dict[str, Any]) -> Any:
+        path = text_argument(arguments, "path")
+        return await in_thread(lambda: _read(root, path))
+
+    async def write_file(arguments: dict[str, Any]) -> Any:
+        path, content = text_argument(arguments, "path"), text_argument(arguments, "content", limit=MAX_BYTES)
+        return await in_thread(lambda: _write(root, path, content))
+
+    async def delete_file(arguments: dict[str, Any]) -> Any:
+        path = text_argument(arguments, "path")
+        return await in_thread(lambda: _delete(root, path))
+
+    path = {"path": "File, relative to the workspace"}
+    return [
+        FunctionTool(
+            "list_files",
+            "List a folder.",
+            schema({}, {"folder": "Folder; the workspace if left out"}),
+            list_files,
+        ),
+        FunctionTool("read_file", "Read a text file.", schema(path), read_file),
+        FunctionTool(
+            "write_file",
+            "Write a text file, replacing what is there.",
+            schema({**path, "content": "The whole new text"}),
+            write_file,
+        ),
+        FunctionTool("delete_file", "Delete a file for good.", schema(path), delete_file),
+    ]
+
+
+def _list(root: Path, folder: str) -> list[str]:
+    directory = inside(root, folder)
+    if not directory.is_dir():
+        raise Refusal(f"there is no folder {folder!r}")
+    with os.scandir(directory) as entries:
+        names = sorted(
+            entry.name + ("/" if entry.is_dir() else "") for entry in islice(entries, MAX_ENTRIES + 1)
+        )
+    if len(names) > MAX_ENTRIES:
+        raise Refusal(f"{folder!r} holds more than {MAX_ENTRIES} files")
+    return names
+
+
+def _file(root: Path, path: str) -> Path:
+    file = inside(root, path)
+    if not file.is_file():
+        raise Refusal(f"there is no file {path!r}")
+    return file
+
+
+def _read(root: Path, path: str) -> str:
+    with _file(root, path).open("rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise Refusal(f"{path!r} is larger than {MAX_BYTES // 1024} KiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Refusal(f"{path!r} is not a text file") from None
+
+
+def _write(root: Path, path: str, content: str) -> str:
+    file = inside(root, path)
+    data = content.encode(errors="replace")
+    if len(data) > MAX_BYTES:
+        raise Refusal(f"the content is larger than {MAX_BYTES // 1024} KiB")
+    if file == root or file.is_dir():
+        raise Refusal(f"{path!r} is a folder")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    return f"wrote {len(data)} bytes to {path}"
+
+
+def _delete(root: Path, path: str) -> str:
+    _file(root, path)
+    # The name goes, not what a link points to.
+    (root / path).unlink()
+    return f"deleted {path}"
+
+
+async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
+    """Mount the four tools; raises ConfigError unless `root` names a folder."""
+    for tool in workspace_tools(root_of(config, "tool-workspace")):
+        await coordinator.mount("tools", tool, name=tool.name)

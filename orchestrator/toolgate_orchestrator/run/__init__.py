@@ -1,0 +1,3 @@
+"""`toolgate run` and `toolgate chat`."""
+
+__all__: list[str] = []

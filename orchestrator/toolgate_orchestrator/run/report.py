@@ -1,0 +1,75 @@
+"""What the person at `toolgate run` is shown while an agent works, and what is kept for `--json`.
+
+Listens on the session's hooks, after the decisions: it rules on nothing and slows nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_core import HookResult
+from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE, POLICY_VIOLATION
+from rich.text import Text
+
+from toolgate_orchestrator.host.terminal_approvals import printable
+from toolgate_orchestrator.turn.selection import TOOL_SELECTED
+
+__all__ = ["RunReport"]
+
+
+class RunReport:
+    """Collects the decisions, the way the turn ended, and the modules that failed to load."""
+
+    def __init__(self, show: Callable[[Text], None]) -> None:
+        self._show = show
+        self.decisions: list[dict[str, Any]] = []
+        self.failures: list[str] = []
+        self.status = "success"
+        """As the loop reports it: success, incomplete, cancelled; or error."""
+
+    def listen(self, hooks: Any) -> None:
+        """Register on a session's hooks, before its modules are loaded."""
+        handlers = {
+            MODULE_LOAD_FAILED: self._load_failed,
+            TOOL_SELECTED: self._selected,
+            POLICY_VIOLATION: self._denied,
+            ORCHESTRATOR_COMPLETE: self._complete,
+            EXECUTION_END: self._end,
+        }
+        for event, handler in handlers.items():
+            hooks.register(event, handler, name="toolgate-run")
+
+    async def _load_failed(self, event: str, data: dict[str, Any]) -> HookResult:
+        self.failures.append(f"{data.get('module_type')} {data.get('module_id')}: {data.get('error')}")
+        return HookResult()
+
+    async def _selected(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._keep(data)
+        if data.get("source") == "scheduler":
+            by = data.get("scheduler") or "schedulers"
+            self._line("modified", "cyan", f"{data.get('original_tool')} → {data.get('tool')}", by, data)
+        return HookResult()
+
+    async def _denied(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._keep(data)
+        by = data.get("scheduler") or (data.get("decision") or {}).get("why") or "a hook"
+        self._line("denied", "red", str(data.get("tool_name")), by, data)
+        return HookResult()
+
+    async def _complete(self, event: str, data: dict[str, Any]) -> HookResult:
+        self.status = str(data.get("status"))
+        return HookResult()
+
+    async def _end(self, event: str, data: dict[str, Any]) -> HookResult:
+        if data.get("status") == "error":
+            self.status = "error"
+        return HookResult()
+
+    def _keep(self, data: dict[str, Any]) -> None:
+        if isinstance(data.get("decision"), dict):
+            self.decisions.append(data["decision"])
+
+    def _line(self, word: str, style: str, what: str, by: str, data: dict[str, Any]) -> None:
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        line = Text(f"{word:8} ", style=f"bold {style}")
+        line.append(printable(f"{what}  ({by}{reason})"), style="default")
+        self._show(line)

@@ -1,0 +1,85 @@
+"""Asks the person at the app about a call that would run: `ask_user` verdicts inside a session.
+
+The kernel's `process_hook_result` asks the app's approval system; this module puts the call itself
+into the question, and tells a refusal, a question that ran out and the lack of anybody to ask
+apart. How a terminal asks is `terminal_approvals`' affair.
+"""
+
+import json
+import logging
+from typing import Any
+
+from amplifier_core import HookResult
+from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
+from toolgate_bus.events import AskUser, ToolSelecting
+
+from toolgate_orchestrator.gate.gate import Answer
+from toolgate_orchestrator.turn.consult import Hooks
+
+__all__ = ["Approvals", "NoApprover", "question_text"]
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_ARGUMENTS = 2_000
+
+
+class NoApprover(Exception):  # noqa: N818 - it is a state of the world, not a fault
+    """Raised by an approval system that finds nobody to ask."""
+
+
+class Approvals:
+    """Asks through a session's coordinator; call it with the verdict and the call that would run."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    async def __call__(self, ask: AskUser, call: ToolSelecting) -> Answer:
+        """The person's answer; any failure of the approval system is a refusal."""
+        prompt = question_text(ask, call)
+        told = {"prompt": prompt, "tool_name": call.tool_name, "decision_id": call.id, "options": ask.options}
+        await self._hooks.emit(APPROVAL_REQUIRED, told)
+        answer = await self._answer(ask, prompt, call)
+        event = APPROVAL_GRANTED if answer == "allow" else APPROVAL_DENIED
+        await self._hooks.emit(event, {**told, "answer": answer})
+        return answer
+
+    async def _answer(self, ask: AskUser, prompt: str, call: ToolSelecting) -> Answer:
+        coordinator = self._hooks.coordinator
+        if coordinator is None or getattr(coordinator, "approval_system", None) is None:
+            return "no_approver"
+        request = HookResult(
+            action="ask_user",
+            approval_prompt=prompt,
+            approval_options=list(ask.options),
+            approval_timeout=ask.timeout_s,
+            approval_default=ask.default,
+            reason=ask.reason,
+        )
+        try:
+            result = await coordinator.process_hook_result(request, "tool:selecting", call.tool_name)
+        except NoApprover:
+            return "no_approver"
+        except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything
+            logger.warning("the approval system failed: %s", error)
+            return "refuse"
+        return _read(result)
+
+
+def question_text(ask: AskUser, call: ToolSelecting) -> str:
+    """The scheduler's question followed by the very call that would run."""
+    arguments = json.dumps(call.tool_input, ensure_ascii=False, default=str)
+    if len(arguments) > _LONGEST_ARGUMENTS:
+        arguments = f"{arguments[:_LONGEST_ARGUMENTS]}… ({len(arguments)} characters in all)"
+    return f"{ask.prompt}\n{call.tool_name} {arguments}"
+
+
+def _read(result: Any) -> Answer:
+    """The kernel gives allow or deny; its reason tells a timeout from a no."""
+    if result.action == "continue":
+        return "allow"
+    reason = result.reason or ""
+    if reason.startswith("Approval timeout"):
+        return "expired"
+    if reason.startswith("No approval system"):
+        return "no_approver"
+    return "refuse"

@@ -1,0 +1,129 @@
+"""In-process hooks on `tool:selecting`, as one scheduler named `in-process` (DESIGN §8).
+
+    emit              finds deny, ask_user and injections
+    emit_and_collect  where data changed and several hooks are there: each hook's own modify, of
+                      which the highest data["priority"] wins (none given: the first registered)
+
+In the phase `verify` the replacement is emitted in full once more, and only deny and ask_user
+count. Both spellings of a modify are read: `tool`/`tool_name`, `arguments`/`tool_input`.
+Known limit: behind another hook's modify a hook gets only what that one returned; one that expects
+the original fields raises, and the kernel passes over it. It has its say in `verify`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amplifier_core import HookResult
+from toolgate_bus.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
+
+from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+
+__all__ = ["TOOL_SELECTING", "HookScheduler", "modify_in"]
+
+TOOL_SELECTING = "tool:selecting"
+_LONGEST_S = 86_400.0
+_PRIORITY_LIMIT = 2**31
+_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms")
+
+
+class HookScheduler:
+    """Asks the handlers of `tool:selecting`; call it with a question for their verdicts."""
+
+    def __init__(self, hooks: Hooks, timeout_s: float) -> None:
+        self._hooks = hooks
+        self._timeout_s = timeout_s
+
+    async def __call__(self, question: ToolSelecting) -> Sequence[Verdict]:
+        """The most restrictive of all handlers' answers: deny, ask_user, modify, continue (DESIGN §4)."""
+        payload = selecting_payload(question)
+        result = await self._hooks.emit(TOOL_SELECTING, payload)
+        if result is None:
+            return [Continue()]
+        await self._hooks.show(result, TOOL_SELECTING, question.tool_name)
+        if result.action == "deny":
+            return [_deny(result)]
+        if result.action == "ask_user":
+            return [_ask(result, question)]
+        if question.phase == "verify":
+            return [Continue()]
+        if result.action == "inject_context":
+            self._hooks.injections.take(result, TOOL_SELECTING)
+        return [await self._modify(question, payload, result) or Continue()]
+
+    async def _modify(
+        self, question: ToolSelecting, payload: dict[str, Any], result: HookResult
+    ) -> Modify | None:
+        """The modify that counts among the handlers', if any."""
+        own = modify_in(result.data, question)
+        if isinstance(result.data, dict) and own is None:
+            return None
+        if self._hooks.handlers(TOOL_SELECTING) == 1:
+            return own
+        answers = await self._hooks.collect(TOOL_SELECTING, payload, self._timeout_s)
+        modifies = [modify for answer in answers if (modify := modify_in(answer, question))]
+        return _highest(modifies, question.available_tools) or own
+
+
+def selecting_payload(question: ToolSelecting) -> dict[str, Any]:
+    """What hooks on tool:selecting are given: the seed's fields and everything else of the question."""
+    fields = (name for name in ToolSelecting.model_fields if name not in _NOT_FOR_HOOKS)
+    payload: dict[str, Any] = {name: jsonable(getattr(question, name)) for name in fields}
+    return {**payload, "decision_id": question.id}
+
+
+def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify | None:
+    """The replacement that returned data ask for; None where they leave the call as it is."""
+    if not isinstance(data, Mapping):
+        return None
+    tool = _differing(data, ("tool", "tool_name"), str, question.tool_name)
+    arguments = _differing(data, ("arguments", "tool_input"), dict, jsonable(question.tool_input))
+    agent = _differing(data, ("agent_target",), str, question.agent_target)
+    if tool is None and arguments is None and agent is None:
+        return None
+    reason = data.get("reason")
+    return Modify(
+        tool=tool or question.tool_name,
+        arguments=dict(question.tool_input) if arguments is None else arguments,
+        agent_target=agent,
+        reason=reason if isinstance(reason, str) else None,
+        priority=_priority(data),
+    )
+
+
+def _differing(data: Mapping[str, Any], keys: Sequence[str], kind: type, sent: Any) -> Any | None:
+    given = (data[key] for key in keys if isinstance(data.get(key), kind))
+    return next((value for value in given if not same_json(value, sent)), None)
+
+
+def _highest(modifies: Sequence[Modify], available: Sequence[str]) -> Modify | None:
+    """The highest priority, the first registered among equals; one that can run before one that cannot."""
+    able = [modify for modify in modifies if modify.tool in available] or modifies
+    return max(able, key=lambda modify: modify.priority or 0, default=None)
+
+
+def _deny(result: HookResult) -> Deny:
+    return Deny(reason=result.reason or "a hook refused without a reason", priority=_priority(result.data))
+
+
+def _ask(result: HookResult, question: ToolSelecting) -> AskUser:
+    options = tuple(str(option) for option in result.approval_options or ())[:16]
+    return AskUser(
+        prompt=result.approval_prompt or f"Allow the tool {question.tool_name!r}?",
+        options=options or ("Allow", "Deny"),
+        timeout_s=_seconds(result.approval_timeout),
+        default=result.approval_default,
+        reason=result.reason,
+        priority=_priority(result.data),
+    )
+
+
+def _seconds(timeout: float) -> float:
+    return min(max(timeout, 0.001), _LONGEST_S)
+
+
+def _priority(data: Any) -> int | None:
+    value = data.get("priority") if isinstance(data, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= _PRIORITY_LIMIT:
+        return None
+    return value

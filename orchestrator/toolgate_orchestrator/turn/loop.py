@@ -1,0 +1,119 @@
+"""What every loop is besides its way of running calls: its config, its gate, its running turns.
+
+A loop made by `mount` shares one gate among its turns; one made by hand opens a gate for each turn.
+The kernel does not cancel a turn whose caller was cancelled, so closing a loop ends its turns.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.turn.lineage import enter_lineage
+from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
+from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.turn import Turn
+
+__all__ = ["LoopBase", "mount_loop"]
+
+Config = TypeVar("Config", bound=LoopConfig)
+
+_ENDING_S = 5.0
+
+
+class LoopBase(Generic[Config]):
+    """An orchestrator; a subclass says how the calls of one response are run."""
+
+    name: ClassVar[str]
+    config_model: ClassVar[type[LoopConfig]] = LoopConfig
+    raises_provider_errors: bool = True
+    own_events: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
+        given = (
+            config if isinstance(config, LoopConfig) else read_config(self.config_model, config, self.name)
+        )
+        self.settings: LoopConfig = given
+        self._gate = gate
+        self._turns: set[asyncio.Task[Any] | None] = set()
+
+    async def execute(
+        self,
+        prompt: str,
+        context: Any,
+        providers: dict[str, Any],
+        tools: dict[str, Any],
+        hooks: Any,
+        **kwargs: Any,
+    ) -> str:
+        """Run one turn (the kernel's Orchestrator protocol).
+
+        Keywords: `coordinator`, as the kernel passes it, and `request_options`, of which `provider`
+        names the mounted provider to use.
+        """
+        task = asyncio.current_task()
+        gate = self._gate or await _start_gate(self.settings)
+        self._turns.add(task)
+        try:
+            turn = Turn(
+                self,
+                prompt,
+                context,
+                providers,
+                tools,
+                hooks,
+                gate,
+                coordinator=kwargs.get("coordinator"),
+                request_options=kwargs.get("request_options"),
+            )
+            return await turn.run()
+        finally:
+            self._turns.discard(task)
+            if gate is not self._gate:
+                await gate.aclose()
+
+    @property
+    def gate(self) -> Gate | None:
+        """The gate that `mount` gave this loop; None for one made by hand."""
+        return self._gate
+
+    async def run_calls(self, turn: Turn, calls: Sequence[Call]) -> None:
+        """Run the calls of one response and give each its result."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """End the running turns, then the gate."""
+        running = {task for task in self._turns if task is not None} - {asyncio.current_task()}
+        for task in running:
+            task.cancel("the session was closed")
+        if running:
+            await asyncio.wait(running, timeout=_ENDING_S)
+        if self._gate is not None:
+            await self._gate.aclose()
+
+
+async def _start_gate(settings: LoopConfig) -> Gate:
+    """A gate for these settings; raises ConfigError for an address that can never work."""
+    return await Gate.start(settings.toolgate)
+
+
+async def mount_loop(
+    loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
+) -> Callable[[], Awaitable[None]]:
+    """Mount a loop into a session; gives the cleanup that ends its turns and its gate."""
+    settings = read_config(loop_class.config_model, config, loop_class.name)
+    loop = loop_class(settings, await _start_gate(settings))
+    leave = enter_lineage(coordinator)
+
+    async def cleanup() -> None:
+        leave()
+        await loop.aclose()
+
+    try:
+        await coordinator.mount("orchestrator", loop)
+    except BaseException:
+        await cleanup()
+        raise
+    if loop.own_events:
+        coordinator.register_contributor("observability.events", loop.name, lambda: list(loop.own_events))
+    return cleanup

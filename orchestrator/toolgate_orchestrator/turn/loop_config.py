@@ -1,0 +1,44 @@
+"""The config that all loops share, and the errors that name what is wrong in it."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.gate.config import ToolgateConfig, explain
+
+__all__ = ["LoopConfig", "read_config"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class LoopConfig(BaseModel):
+    """What every loop can be told in its mount plan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    max_iterations: int = -1
+    """LLM requests with tools in one turn; -1 is unlimited."""
+    default_provider: str | None = None
+    """Mount name of the provider to use unless the request names one."""
+    extended_thinking: bool = False
+    toolgate: ToolgateConfig = ToolgateConfig()
+
+    @field_validator("max_iterations")
+    @classmethod
+    def _is_a_limit(cls, value: int) -> int:
+        if value != -1 and value < 1:
+            raise ValueError("must be -1 (unlimited) or at least 1")
+        return value
+
+
+def read_config(model: type[Model], config: Mapping[str, Any] | None, where: str) -> Model:
+    """Validate a module's config; raises ConfigError that names each wrong field and the allowed keys."""
+    values = dict(config or {})
+    if unknown := sorted(str(key) for key in values if key not in model.model_fields):
+        raise ConfigError(f"{where}: unknown {', '.join(unknown)}; allowed: {', '.join(model.model_fields)}")
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise explain(error, where) from None

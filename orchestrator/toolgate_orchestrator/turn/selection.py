@@ -1,0 +1,176 @@
+"""Asks the gate about one call of a turn, and announces what was selected.
+
+    call ─▶ gate.decide (schedulers on the bus, hooks in process, a person) ─▶ tool:selected ─▶ call
+                                              └─▶ policy:violation ─▶ Refusal
+
+Nothing is asked and nothing emitted where nobody listens and no scheduler is there: then the LLM's
+choice stands.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from amplifier_core.events import POLICY_VIOLATION
+from toolgate_bus.events import Decision, Heard
+
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.turn.approvals import Approvals
+from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.delegation import agents_of, redirected, target_of
+from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
+from toolgate_orchestrator.turn.messages import Call, schema_of
+from toolgate_orchestrator.turn.tool_call import Refusal
+
+__all__ = ["TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
+
+logger = logging.getLogger(__name__)
+
+TOOL_SELECTED = "tool:selected"
+
+
+class Selection:
+    """The selection of one turn's calls."""
+
+    def __init__(
+        self, hooks: Hooks, tools: Mapping[str, Any], gate: Gate, config: ToolgateConfig, root: str = ""
+    ) -> None:
+        self._hooks = hooks
+        self._gate = gate
+        self._config = config
+        self._session = str(getattr(hooks.coordinator, "session_id", "") or "")
+        parent = getattr(hooks.coordinator, "parent_id", None)
+        self._parent = str(parent) if parent else None
+        self._root = root or self._session
+        self._agents = agents_of(getattr(hooks.coordinator, "config", None))
+        self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
+        self._approvals = Approvals(hooks)
+
+    async def select(self, call: Call) -> Call | Refusal:
+        """The call to run, which may be another than the LLM's, or why none may run."""
+        if call.problem:
+            return call
+        local = self._local()
+        if not self._gate.wanted(call.name, local=local is not None):
+            await self._selected(call, call, None)
+            return call
+        try:
+            decision = await self._decide(call, local)
+        except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
+            return self._undecided(call, error)
+        if not decision.allowed:
+            return await self._refused(call, decision)
+        chosen = self._chosen(call, decision)
+        await self._selected(call, chosen, decision)
+        return chosen
+
+    def _local(self) -> HookScheduler | None:
+        if not self._hooks.heard(TOOL_SELECTING):
+            return None
+        return HookScheduler(self._hooks, self._config.max_hold_s)
+
+    async def _decide(self, call: Call, local: HookScheduler | None) -> Decision:
+        return await self._gate.decide(
+            call.name,
+            call.arguments,
+            self._schemas,
+            session=self._session,
+            root_session=self._root,
+            parent=self._parent,
+            tool_call_id=call.id,
+            iteration=call.iteration,
+            parallel_group_id=call.group,
+            available_agents=self._agents,
+            agent_target=target_of(call.arguments, self._agents),
+            local=local,
+            ask=self._approvals,
+        )
+
+    def _undecided(self, call: Call, error: Exception) -> Call | Refusal:
+        """The gate failed: where somebody must answer that is a denial, else the LLM's choice stands."""
+        logger.error("the gate failed on %s", call.name, exc_info=error)
+        if self._config.required or self._config.on_bus_down == "deny":
+            return Refusal(f"it could not be ruled on: {error}")
+        return call
+
+    def _chosen(self, call: Call, decision: Decision) -> Call:
+        arguments = redirected(decision.tool_input, self._agents, decision.agent_target)
+        return replace(call, name=decision.tool_name, arguments=arguments, decision=decision.id)
+
+    async def _selected(self, call: Call, chosen: Call, decision: Decision | None) -> None:
+        scheduled = decision is not None and decision.outcome == "modify"
+        told: dict[str, Any] = {
+            "tool": chosen.name,
+            "tool_name": chosen.name,
+            "source": "scheduler" if scheduled else "llm",
+            "original_tool": call.name if scheduled else None,
+            "tool_call_id": call.id,
+            "parallel_group_id": call.group,
+            "iteration": call.iteration,
+        }
+        if decision is not None:
+            self._gate.note(TOOL_SELECTED, {**told, "decision_id": decision.id, "session": self._session})
+        if self._hooks.heard(TOOL_SELECTED):
+            told |= {"tool_input": chosen.arguments, "original_input": call.arguments if scheduled else None}
+            await self._hooks.consult(TOOL_SELECTED, {**told, **_ruling(decision)}, chosen.name)
+
+    async def _refused(self, call: Call, decision: Decision) -> Refusal:
+        reason = decision.reason or f"no reason was given ({decision.why})"
+        logger.info("tool call %s was denied: %s", call.name, reason)
+        await self._hooks.emit(
+            POLICY_VIOLATION,
+            lambda: {
+                "tool_name": call.name,
+                "tool_input": call.arguments,
+                "tool_call_id": call.id,
+                "reason": reason,
+                **_ruling(decision),
+            },
+        )
+        return Refusal(reason)
+
+
+def _ruling(decision: Decision | None) -> dict[str, Any]:
+    """The decision as hooks and the command line see it."""
+    if decision is None:
+        return {}
+    return {
+        "decision_id": decision.id,
+        "scheduler": decision.scheduler,
+        "reason": decision.reason,
+        "decision": decision_record(decision),
+    }
+
+
+def decision_record(decision: Decision) -> dict[str, Any]:
+    """A decision with every verdict, as exact JSON; times in seconds."""
+    return {
+        "id": decision.id,
+        "outcome": decision.outcome,
+        "why": decision.why,
+        "tool": decision.tool_name,
+        "original_tool": decision.original_tool,
+        "reason": decision.reason,
+        "scheduler": decision.scheduler,
+        "seconds": decision.seconds,
+        "silent": list(decision.silent),
+        "passed_over": list(decision.passed_over),
+        "asked_user": decision.asked_user,
+        "verdicts": [_heard(heard) for heard in decision.verdicts],
+    }
+
+
+def _heard(heard: Heard) -> Mapping[str, Any]:
+    return {
+        "scheduler": heard.scheduler,
+        "action": heard.verdict.action,
+        "phase": heard.phase,
+        "priority": heard.priority,
+        "seconds": heard.seconds,
+        "reason": heard.verdict.reason,
+        "late": heard.late,
+        "shadow": heard.shadow,
+        "problem": heard.problem,
+    }

@@ -1,0 +1,159 @@
+"""One tool call on its way: tool:pre, the tool itself, tool:post or tool:error.
+
+    before(call)  ─▶  the call, perhaps changed by a hook  |  Refusal
+    run(call)     ─▶  the content of its one result, whatever happens
+
+Nothing here raises for what a tool, a hook or the LLM did; only cancellation passes. Whether a call
+should run at all (`tool:selecting`) was decided before; storing the result comes after.
+"""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amplifier_core import ToolResult
+from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
+
+from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.interruption import being_cancelled
+from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.tool_output import (
+    as_tool_result,
+    changed_by_hook,
+    content_for_llm,
+    result_for_hooks,
+)
+
+__all__ = ["Note", "Refusal", "ToolCalls"]
+
+logger = logging.getLogger(__name__)
+
+Note = Callable[[str, dict[str, Any]], None]
+"""Takes a fact: event name and data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call that must not run, and what the LLM is told."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"The tool call was denied: {self.reason}"
+
+
+class _ToolFailed(Exception):  # noqa: N818 - control flow of this module
+    """A tool could not be run; carries the type named in tool:error."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class ToolCalls:
+    """The mounted tools, as one turn calls them."""
+
+    def __init__(self, tools: Mapping[str, Any], hooks: Hooks, note: Note | None = None) -> None:
+        self.tools = tools
+        self._hooks = hooks
+        self._note = note
+
+    async def before(self, call: Call) -> Call | Refusal:
+        """Ask the hooks on tool:pre; a modify changes the tool or its arguments."""
+        if call.problem or call.name not in self.tools:
+            return call
+        consulted = await self._hooks.consult(TOOL_PRE, lambda: _payload(call), call.name)
+        if consulted.denied is not None:
+            return Refusal(consulted.denied)
+        return _changed(call, consulted.data)
+
+    async def run(self, call: Call) -> Any:
+        """Run the tool and tell what came of it; gives the result's content for the LLM."""
+        started = time.monotonic()
+        try:
+            result = await self._execute(call)
+        except _ToolFailed as failure:
+            return await self._failed(call, failure.kind, str(failure), started)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
+            return await self._failed(call, type(error).__name__, str(error), started)
+        return await self._done(call, result, started)
+
+    async def _execute(self, call: Call) -> ToolResult:
+        if call.problem:
+            raise _ToolFailed("InvalidToolCall", call.problem)
+        tool = self.tools.get(call.name)
+        if tool is None:
+            raise _ToolFailed(
+                "UnknownTool", f"there is no tool {call.name!r}; there are: {', '.join(self.tools)}"
+            )
+        token = getattr(self._hooks.coordinator, "cancellation", None)
+        if token is not None:
+            token.register_tool_start(call.id, call.name)
+        try:
+            return as_tool_result(await _awaited(tool.execute(call.arguments)))
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            raise _ToolFailed("CancelledError", "the tool cancelled itself") from None
+        finally:
+            if token is not None:
+                token.register_tool_complete(call.id)
+
+    async def _done(self, call: Call, result: ToolResult, started: float) -> Any:
+        success = bool(getattr(result, "success", True))
+        self._fact(TOOL_POST, call, {"success": success, "seconds": time.monotonic() - started})
+        content = content_for_llm(result)
+        if not self._hooks.heard(TOOL_POST):
+            return content
+        shown = result_for_hooks(result)
+        payload = _payload(call) | {"result": shown, "tool_result": shown}
+        consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
+        if consulted.denied is not None:
+            return f"The result was withheld: {consulted.denied}"
+        changed = changed_by_hook(shown, consulted.data)
+        return content if changed is None else changed
+
+    async def _failed(self, call: Call, kind: str, message: str, started: float) -> str:
+        self._fact(TOOL_ERROR, call, {"error": kind, "seconds": time.monotonic() - started})
+        logger.info("tool %s failed: %s: %s", call.name, kind, message)
+        payload = _payload(call) | {"error": {"type": kind, "msg": message}}
+        await self._hooks.consult(TOOL_ERROR, payload, call.name)
+        return f"Error: {kind}: {message}"
+
+    def _fact(self, event: str, call: Call, data: dict[str, Any]) -> None:
+        if self._note is not None:
+            self._note(
+                event, {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision, **data}
+            )
+
+
+def _payload(call: Call) -> dict[str, Any]:
+    return {
+        "tool_name": call.name,
+        "tool_input": call.arguments,
+        "input": call.arguments,
+        "tool_call_id": call.id,
+        "parallel_group_id": call.group,
+        "iteration": call.iteration,
+    }
+
+
+def _changed(call: Call, data: Mapping[str, Any]) -> Call:
+    """The call with a hook's changes, under any of the spellings; what is missing is unchanged."""
+    sent = jsonable(call.arguments)
+    given = [data[key] for key in ("arguments", "tool_input", "input") if isinstance(data.get(key), dict)]
+    arguments = next((each for each in given if not same_json(each, sent)), call.arguments)
+    names = [data[key] for key in ("tool", "tool_name") if isinstance(data.get(key), str)]
+    name = next((name for name in names if name != call.name), call.name)
+    if name == call.name and arguments is call.arguments:
+        return call
+    return replace(call, name=name, arguments=arguments)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

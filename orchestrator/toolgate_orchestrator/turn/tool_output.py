@@ -1,0 +1,67 @@
+"""What a tool gave back, as hooks see it and as the LLM is told. Pure.
+
+The text for the LLM is `ToolResult.get_serialized_output()`, whatever hooks were listening; only a
+hook that really changed the result changes the text.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from amplifier_core import ToolResult
+
+from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+
+__all__ = ["as_tool_result", "changed_by_hook", "content_for_llm", "result_for_hooks"]
+
+_FIELDS = frozenset({"success", "output", "error", "content"})
+
+
+def as_tool_result(raw: Any) -> ToolResult:
+    """A tool's answer as ToolResult, also where a tool returns something plain."""
+    if isinstance(raw, ToolResult) or callable(getattr(raw, "get_serialized_output", None)):
+        result: ToolResult = raw
+        return result
+    return ToolResult(success=True, output=jsonable(raw))
+
+
+def result_for_hooks(result: ToolResult) -> Any:
+    """The result as exact JSON: `success`, `output`, `error`, and `content` where there is some."""
+    if isinstance(result, ToolResult):
+        return jsonable(result)
+    return {field: jsonable(getattr(result, field, None)) for field in ("success", "output", "error")}
+
+
+def content_for_llm(result: ToolResult) -> Any:
+    """The text, or blocks that begin with the text where the tool gave pictures or the like."""
+    text = _text(result)
+    blocks = getattr(result, "content", None)
+    if not isinstance(blocks, list) or not blocks:
+        return text
+    return [{"type": "text", "text": text}, *(block.model_dump(exclude_none=True) for block in blocks)]
+
+
+def changed_by_hook(sent: Any, data: Mapping[str, Any]) -> Any | None:
+    """The content for the LLM if a hook on tool:post changed the result, else None."""
+    for key in ("result", "tool_result"):
+        if key in data and not same_json(data[key], sent):
+            return _replacement(data[key])
+    return None
+
+
+def _replacement(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping) and value and set(value) <= _FIELDS:
+        try:
+            return content_for_llm(ToolResult.model_validate(value))
+        except ValueError:
+            pass  # not a result after all: told as it is
+    return json.dumps(value)
+
+
+def _text(result: ToolResult) -> str:
+    try:
+        return result.get_serialized_output()
+    except (TypeError, ValueError):  # an output that JSON cannot say
+        return json.dumps(jsonable(result.output))
