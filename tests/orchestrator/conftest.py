@@ -1,13 +1,15 @@
 """What tests of the loops use: a real AmplifierSession with a scripted LLM, and its events."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from amplifier_core import AmplifierSession, HookResult, ToolResult
+from amplifier_core import AmplifierSession, ChatResponse, HookResult, ProviderInfo, ToolCall, ToolResult
 from amplifier_core.events import ALL_EVENTS
+from toolgate_orchestrator.turn.streamed import Streamed
 
 
 @dataclass
@@ -86,18 +88,105 @@ class Agent:
         self.hooks.register(event, hook, priority=priority, name=name or f"hook-{id(hook)}")
 
 
+class Llm:
+    """A provider that answers as each test tells it, and remembers what it was asked.
+
+    An answer is a list of stream events; in it an `asyncio.Event` is waited for, and an exception is
+    raised. With `whole=True` it cannot stream: the events of an answer come in one piece.
+    """
+
+    name = "llm"
+    model = "llm-1"
+
+    def __init__(self, *answers: Sequence[Any], whole: bool = False) -> None:
+        self.answers = [list(answer) for answer in answers]
+        self.requests: list[Any] = []
+        self.options: list[dict[str, Any]] = []
+        self.closed = 0
+        """How many streams were read to their end or closed."""
+        if not whole:
+            self.stream = self._stream
+
+    def get_info(self) -> ProviderInfo:
+        return ProviderInfo(id=self.name, display_name="LLM of a test", defaults={"model": self.model})
+
+    async def list_models(self) -> list[Any]:
+        return []
+
+    def parse_tool_calls(self, response: Any) -> list[Any]:
+        return list(response.tool_calls or [])
+
+    def _asked(self, request: Any, options: dict[str, Any]) -> list[Any]:
+        self.requests.append(request)
+        self.options.append(options)
+        return self.answers.pop(0) if self.answers else [{"type": "text.delta", "text": "done"}]
+
+    async def _stream(self, request: Any, **options: Any) -> AsyncIterator[Any]:
+        try:
+            for event in self._asked(request, options):
+                if isinstance(event, asyncio.Event):
+                    await event.wait()
+                elif isinstance(event, Exception):
+                    raise event
+                else:
+                    yield event
+        finally:
+            self.closed += 1
+
+    async def complete(self, request: Any, **options: Any) -> ChatResponse:
+        streamed = Streamed()
+        for event in self._asked(request, options):
+            if isinstance(event, asyncio.Event):
+                await event.wait()
+            elif isinstance(event, Exception):
+                raise event
+            else:
+                streamed.feed(event)
+        response = streamed.response
+        return response.model_copy(
+            update={"tool_calls": [ToolCall(**call) for call in streamed.calls] or None}
+        )
+
+
+@pytest.fixture
+def llm() -> type[Llm]:
+    """`llm([{"type": "text.delta", …}, …], …)`: a provider to mount with `agent(llm=…)`."""
+    return Llm
+
+
+@pytest.fixture
+def says() -> Callable[[str], dict[str, Any]]:
+    """`says("text")`: a piece of text in a stream."""
+    return lambda text: {"type": "text.delta", "text": text}
+
+
+@pytest.fixture
+def wants() -> Callable[..., dict[str, Any]]:
+    """`wants("c1", "add", {…})`: a complete tool call in a stream."""
+
+    def call(call_id: str, name: str, arguments: Any = None) -> dict[str, Any]:
+        return {"type": "tool_call.end", "id": call_id, "name": name, "arguments": arguments or {}}
+
+    return call
+
+
 MakeAgent = Callable[..., AbstractAsyncContextManager[Agent]]
 
 
 @pytest.fixture
 def agent() -> MakeAgent:
-    """`async with agent([turn, …], tools=[FakeTool(…)]) as a:` an initialized session of loop-events."""
+    """`async with agent([turn, …], tools=[FakeTool(…)]) as a:` an initialized session.
+
+    Of loop-events, unless `loop` names another; with a scripted LLM, unless `llm` gives one.
+    """
 
     @asynccontextmanager
     async def make(
         turns: Sequence[Mapping[str, Any]] = (),
         *,
         tools: Iterable[FakeTool] = (),
+        loop: str = "loop-events",
+        llm: Llm | None = None,
         config: Mapping[str, Any] | None = None,
         approvals: Any = None,
         plan: Mapping[str, Any] | None = None,
@@ -106,7 +195,7 @@ def agent() -> MakeAgent:
     ) -> AsyncIterator[Agent]:
         mount = {
             "session": {
-                "orchestrator": {"module": "loop-events", "config": dict(config or {})},
+                "orchestrator": {"module": loop, "config": dict(config or {})},
                 "context": "context-simple",
             },
             "providers": [{"module": "provider-scripted", "config": {"turns": list(turns)}}],
@@ -122,6 +211,9 @@ def agent() -> MakeAgent:
 
             for event in [] if deaf else [*ALL_EVENTS, "tool:selected"]:
                 opened.coordinator.hooks.register(event, note, priority=-1000, name="test-notes")
+            if llm is not None:
+                await opened.coordinator.unmount("providers", "scripted")
+                await opened.coordinator.mount("providers", llm, name=llm.name)
             mounted = {tool.name: tool for tool in tools}
             for tool in mounted.values():
                 await opened.coordinator.mount("tools", tool, name=tool.name)

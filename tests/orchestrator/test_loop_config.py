@@ -23,7 +23,7 @@ def coordinator_of_tests() -> Any:
         ({"max_iterations": 0}, "max_iterations: .*at least 1"),
         ({"max_iterations": "many"}, "max_iterations"),
         ({"extended_thinking": "perhaps"}, "extended_thinking"),
-        ({"parallel_tools": True}, "parallel_tools: .*one after another; loop-basic"),
+        ({"parallel_tools": True}, "parallel_tools: .*one after another.*; loop-basic"),
         ({"toolgate": {"patience": 3}}, "toolgate.patience"),
         ({"toolgate": {"required": ["in-process"]}}, "toolgate.required"),
         ({"toolgate": {"redact": {"patterns": ["("]}}}, "toolgate.redact.patterns"),

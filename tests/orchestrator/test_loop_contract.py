@@ -25,11 +25,16 @@ async def test_a_turn_with_a_tool_call_emits_the_standard_events_in_order(
             "execution:start",
             "prompt:submit",
             "provider:request",
+            "content_block:start",
+            "content_block:end",
             "provider:response",
             "tool:selected",
             "tool:pre",
             "tool:post",
             "provider:request",
+            "content_block:start",
+            "content_block:delta",
+            "content_block:end",
             "provider:response",
             "prompt:complete",
             "orchestrator:complete",
@@ -134,21 +139,15 @@ async def test_without_a_limit_a_turn_goes_on_until_the_llm_is_done(
         assert a.told("orchestrator:complete")[0]["turn_count"] == 31
 
 
+@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(("configured", "expected"), [(True, {"extended_thinking": True}), (False, {})])
 async def test_extended_thinking_is_passed_to_the_provider_only_when_configured(
-    agent: Any, configured: bool, expected: dict[str, Any]
+    agent: Any, llm: Any, configured: bool, expected: dict[str, Any], whole: bool
 ) -> None:
-    options: list[dict[str, Any]] = []
-
-    class Thinking(ProviderScripted):
-        async def complete(self, request: Any, **kwargs: Any) -> Any:
-            options.append(kwargs)
-            return await super().complete(request)
-
-    async with agent(config={"extended_thinking": configured}) as a:
-        await a.session.coordinator.mount("providers", Thinking({"turns": [{"text": "ok"}]}), name="scripted")
+    thinking = llm(whole=whole)
+    async with agent(llm=thinking, config={"extended_thinking": configured}) as a:
         await a.ask()
-        assert options == [expected]
+        assert thinking.options == [expected]
 
 
 async def test_the_own_events_are_contributed_to_observability(agent: Any) -> None:

@@ -23,7 +23,16 @@ from amplifier_core.validation.structural import (
 __all__ = ["coordinator", "mock_deps"]  # fixtures of the kernel's plugin, which the suites ask for
 
 FOLDER = Path(toolgate_orchestrator.__file__).parent
-MODULES = {"orchestrator": "events", "context": "context_simple", "provider": "provider_scripted"}
+MODULES = [
+    ("orchestrator", "loops/basic"),
+    ("orchestrator", "loops/streaming"),
+    ("orchestrator", "loops/events"),
+    ("orchestrator", "loops/reactive"),
+    ("context", "modules/context_simple"),
+    ("provider", "modules/provider_scripted"),
+    ("provider", "modules/provider_openai"),
+    ("hook", "modules/hooks_logging"),
+]
 
 
 @pytest.fixture
@@ -57,31 +66,55 @@ async def provider_module(module_path: Path, coordinator: Any) -> AsyncIterator[
         yield next(iter(mounted["providers"].values()))
 
 
+class TestLoopBasicBehaviour(OrchestratorBehaviorTests):
+    module = "loops/basic"
+
+
+class TestLoopBasicStructure(OrchestratorStructuralTests):
+    module = "loops/basic"
+
+
+class TestLoopStreamingBehaviour(OrchestratorBehaviorTests):
+    module = "loops/streaming"
+
+
+class TestLoopStreamingStructure(OrchestratorStructuralTests):
+    module = "loops/streaming"
+
+
 class TestLoopEventsBehaviour(OrchestratorBehaviorTests):
-    module = "events"
+    module = "loops/events"
 
 
 class TestLoopEventsStructure(OrchestratorStructuralTests):
-    module = "events"
+    module = "loops/events"
+
+
+class TestLoopReactiveBehaviour(OrchestratorBehaviorTests):
+    module = "loops/reactive"
+
+
+class TestLoopReactiveStructure(OrchestratorStructuralTests):
+    module = "loops/reactive"
 
 
 class TestContextSimpleBehaviour(ContextBehaviorTests):
-    module = "context_simple"
+    module = "modules/context_simple"
 
 
 class TestContextSimpleStructure(ContextStructuralTests):
-    module = "context_simple"
+    module = "modules/context_simple"
 
 
 class TestProviderScriptedBehaviour(ProviderBehaviorTests):
-    module = "provider_scripted"
+    module = "modules/provider_scripted"
 
 
 class TestProviderScriptedStructure(ProviderStructuralTests):
-    module = "provider_scripted"
+    module = "modules/provider_scripted"
 
 
-@pytest.mark.parametrize(("kind", "name"), MODULES.items())
+@pytest.mark.parametrize(("kind", "name"), MODULES)
 async def test_the_kernels_validator_passes_the_file(kind: str, name: str) -> None:
     program = Path(sys.executable).with_name("amplifier-core")
     process = await asyncio.create_subprocess_exec(

@@ -8,16 +8,16 @@
 Calls run one after another. An error of the provider is told to the user and ends the turn.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import field_validator
 
-from toolgate_orchestrator.turn.loop import LoopBase, mount_loop
-from toolgate_orchestrator.turn.loop_config import LoopConfig
+from toolgate_orchestrator.turn.loop import LoopBase, mount_of
+from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
-from toolgate_orchestrator.turn.tool_call import Refusal
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["EventsConfig", "LoopEvents", "mount"]
@@ -25,7 +25,7 @@ __all__ = ["EventsConfig", "LoopEvents", "mount"]
 __amplifier_module_type__ = "orchestrator"
 
 
-class EventsConfig(LoopConfig):
+class EventsConfig(AskingConfig):
     """The config of `loop-events`."""
 
     parallel_tools: bool = False
@@ -35,7 +35,8 @@ class EventsConfig(LoopConfig):
     def _sequential(cls, value: bool) -> bool:
         if value:
             raise ValueError(
-                "loop-events runs tool calls one after another; loop-basic runs them in parallel"
+                "loop-events runs tool calls one after another, so that schedulers know what came of "
+                "each before they rule on the next; loop-basic and loop-streaming run them in parallel"
             )
         return value
 
@@ -46,25 +47,17 @@ class LoopEvents(LoopBase[EventsConfig]):
     name: ClassVar[str] = "loop-events"
     config_model: ClassVar[type[LoopConfig]] = EventsConfig
     raises_provider_errors: bool = False
+    streams: bool = True
     own_events: ClassVar[tuple[str, ...]] = (TOOL_SELECTING, TOOL_SELECTED)
 
-    async def run_calls(self, turn: Turn, calls: Sequence[Call]) -> None:
-        """One call after another, each with its result before the next is looked at."""
+    async def run_calls(self, turn: Turn, calls: Sequence[Call], results: Results) -> None:
+        """One call after another: what schedulers select runs, or the LLM is told why nothing does."""
         for call in calls:
             if turn.cancelled:
                 return
-            await turn.results.give(call, await self._result(turn, call))
-
-    async def _result(self, turn: Turn, call: Call) -> Any:
-        selected = await turn.selection.select(call)
-        if isinstance(selected, Refusal):
-            return str(selected)
-        prepared = await turn.tools.before(selected)
-        if isinstance(prepared, Call) and prepared is not selected:
-            prepared = await turn.selection.select(prepared)  # a hook's change is a call nobody has judged
-        return str(prepared) if isinstance(prepared, Refusal) else await turn.tools.run(prepared)
+            selected = await turn.select(call)
+            ran = await turn.run(selected)
+            await results.give(call, ran.content)
 
 
-async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], Awaitable[None]]:
-    """Mount `loop-events` into a session (entry point `amplifier.modules`)."""
-    return await mount_loop(LoopEvents, coordinator, config)
+mount = mount_of(LoopEvents)

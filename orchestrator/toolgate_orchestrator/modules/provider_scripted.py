@@ -1,11 +1,14 @@
 """`provider-scripted`: an LLM that says what a script says; for demos and tests, without a key.
 
-Each request takes the next turn of the script. Past its end the LLM says an empty final text.
+Each request takes the next turn of the script, whole or as a stream: text word by word, then the
+calls one by one. Past its end the LLM says an empty final text.
 `${last_result}` in a text becomes the latest tool result of the request.
 """
 
+import asyncio
+import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +35,7 @@ __amplifier_module_type__ = "provider"
 
 _LAST_RESULT = "${last_result}"
 _MODEL = "scripted-1"
+_WORDS = re.compile(r"\s*\S+\s*")
 _MAX_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
@@ -63,6 +67,8 @@ class ScriptConfig(_Part):
     """The config of `provider-scripted`: the turns, or a YAML file that holds them."""
 
     turns: tuple[ScriptedTurn, ...] = ()
+    pace_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Seconds before each piece of a streamed answer."""
     script: Path | None = None
     """YAML: a list of turns, or a mapping with `turns`."""
     priority: int = 100
@@ -113,6 +119,21 @@ class ProviderScripted:
     async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
         """The next turn of the script; raises LLMError where the turn says so."""
         del kwargs  # options for models that think
+        return self._next(request)
+
+    async def stream(
+        self, request: ChatRequest, **kwargs: Any
+    ) -> AsyncIterator[dict[str, Any] | ChatResponse]:
+        """The next turn of the script, piece by piece; raises LLMError where the turn says so."""
+        del kwargs
+        response = self._next(request)
+        for event in _events(response):
+            if self._settings.pace_s:
+                await asyncio.sleep(self._settings.pace_s)
+            yield event
+        yield response
+
+    def _next(self, request: ChatRequest) -> ChatResponse:
         self.requests.append(request)
         turn = self._turns.pop(0) if self._turns else ScriptedTurn()
         if turn.error is not None:
@@ -139,6 +160,16 @@ def _response(turn: ScriptedTurn, request: ChatRequest) -> ChatResponse:
         usage=Usage.model_validate({**_no_usage(), **turn.usage}) if turn.usage else None,
         finish_reason="tool_use" if calls else "end_turn",
     )
+
+
+def _events(response: ChatResponse) -> Iterator[dict[str, Any]]:
+    """The response as a stream tells it."""
+    for block in response.content:
+        if isinstance(block, TextBlock):
+            yield from ({"type": "text.delta", "text": word} for word in _WORDS.findall(block.text))
+        elif isinstance(block, ToolCallBlock):
+            yield {"type": "tool_call.start", "id": block.id, "name": block.name}
+            yield {"type": "tool_call.end", "id": block.id, "name": block.name, "arguments": block.input}
 
 
 def _no_usage() -> dict[str, int]:

@@ -5,16 +5,19 @@ The kernel does not cancel a turn whose caller was cancelled, so closing a loop 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, ClassVar, Generic, TypeVar
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.lineage import enter_lineage
 from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.pieces import pieces_of
+from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.turn import Turn
 
-__all__ = ["LoopBase", "mount_loop"]
+__all__ = ["LoopBase", "mount_of"]
 
 Config = TypeVar("Config", bound=LoopConfig)
 
@@ -27,15 +30,18 @@ class LoopBase(Generic[Config]):
     name: ClassVar[str]
     config_model: ClassVar[type[LoopConfig]] = LoopConfig
     raises_provider_errors: bool = True
+    streams: bool = False
     own_events: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
-        given = (
-            config if isinstance(config, LoopConfig) else read_config(self.config_model, config, self.name)
-        )
-        self.settings: LoopConfig = given
+        self.settings: Config = self._read(config)
         self._gate = gate
         self._turns: set[asyncio.Task[Any] | None] = set()
+
+    def _read(self, config: Any) -> Any:
+        if isinstance(config, self.config_model):
+            return config
+        return read_config(self.config_model, config, self.name)
 
     async def execute(
         self,
@@ -65,21 +71,41 @@ class LoopBase(Generic[Config]):
                 gate,
                 coordinator=kwargs.get("coordinator"),
                 request_options=kwargs.get("request_options"),
+                on_text=kwargs.get("on_text"),
             )
-            return await turn.run()
+            return await turn.execute()
         finally:
             self._turns.discard(task)
-            if gate is not self._gate:
+            if gate is not None and gate is not self._gate:
                 await gate.aclose()
+
+    async def stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[str, None]:
+        """As `execute`, but gives the answer's text piece by piece, as it is produced.
+
+        What the LLM says beside tool calls comes too. A turn that ends in an error raises it after
+        the last piece. Closing the generator cancels the turn.
+        """
+        turn = pieces_of(lambda on_text: self.execute(*args, **kwargs, on_text=on_text))
+        async with aclosing(turn) as pieces:
+            async for piece in pieces:
+                yield piece
 
     @property
     def gate(self) -> Gate | None:
         """The gate that `mount` gave this loop; None for one made by hand."""
         return self._gate
 
-    async def run_calls(self, turn: Turn, calls: Sequence[Call]) -> None:
+    async def step(self, turn: Turn) -> str | None:
+        """One request and its calls; the answer that ends the turn, or None to go on."""
+        return await turn.request(self.run_calls)
+
+    async def run_calls(self, turn: Turn, calls: Sequence[Call], results: Results) -> None:
         """Run the calls of one response and give each its result."""
         raise NotImplementedError
+
+    async def wrap_up(self, turn: Turn) -> str:
+        """The last request of a turn that reached max_iterations; its answer."""
+        return await turn.conclude()
 
     async def aclose(self) -> None:
         """End the running turns, then the gate."""
@@ -92,15 +118,28 @@ class LoopBase(Generic[Config]):
             await self._gate.aclose()
 
 
-async def _start_gate(settings: LoopConfig) -> Gate:
-    """A gate for these settings; raises ConfigError for an address that can never work."""
-    return await Gate.start(settings.toolgate)
+async def _start_gate(settings: LoopConfig) -> Gate | None:
+    """A gate for these settings, if they want one; raises ConfigError for an address that can never work."""
+    return None if settings.toolgate is None else await Gate.start(settings.toolgate)
 
 
-async def mount_loop(
+def mount_of(
+    loop_class: type[LoopBase[Any]],
+) -> Callable[..., Coroutine[Any, Any, Callable[[], Awaitable[None]]]]:
+    """The `mount` of a loop's module (entry point `amplifier.modules`)."""
+
+    async def mount(
+        coordinator: Any, config: Mapping[str, Any] | None = None
+    ) -> Callable[[], Awaitable[None]]:
+        """Mount the loop into a session; gives the cleanup that ends its turns and its gate."""
+        return await _mount(loop_class, coordinator, config)
+
+    return mount
+
+
+async def _mount(
     loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
 ) -> Callable[[], Awaitable[None]]:
-    """Mount a loop into a session; gives the cleanup that ends its turns and its gate."""
     settings = read_config(loop_class.config_model, config, loop_class.name)
     loop = loop_class(settings, await _start_gate(settings))
     leave = enter_lineage(coordinator)

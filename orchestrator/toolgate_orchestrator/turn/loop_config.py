@@ -8,7 +8,7 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.gate.config import ToolgateConfig, explain
 
-__all__ = ["LoopConfig", "read_config"]
+__all__ = ["AskingConfig", "LoopConfig", "ParallelConfig", "read_config"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -23,7 +23,8 @@ class LoopConfig(BaseModel):
     default_provider: str | None = None
     """Mount name of the provider to use unless the request names one."""
     extended_thinking: bool = False
-    toolgate: ToolgateConfig = ToolgateConfig()
+    toolgate: ToolgateConfig | None = None
+    """Unset: nobody is asked, and no `tool:selecting` is emitted."""
 
     @field_validator("max_iterations")
     @classmethod
@@ -31,6 +32,19 @@ class LoopConfig(BaseModel):
         if value != -1 and value < 1:
             raise ValueError("must be -1 (unlimited) or at least 1")
         return value
+
+
+class ParallelConfig(LoopConfig):
+    """The config of the loops that can run calls side by side."""
+
+    parallel_tools: bool = True
+    """False: one after another."""
+
+
+class AskingConfig(LoopConfig):
+    """The config of the loops that ask before every call, with or without a bus."""
+
+    toolgate: ToolgateConfig = ToolgateConfig()
 
 
 def read_config(model: type[Model], config: Mapping[str, Any] | None, where: str) -> Model:

@@ -14,7 +14,16 @@ from typing import Any
 from amplifier_core import ChatRequest, Message, ToolSpec
 from pydantic import BaseModel
 
-__all__ = ["Call", "assistant_message", "calls_in", "chat_request", "result_message", "text_of", "tool_specs"]
+__all__ = [
+    "Call",
+    "assistant_message",
+    "calls_in",
+    "chat_request",
+    "reader_of",
+    "result_message",
+    "text_of",
+    "tool_specs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[Ca
 
 
 def _call(item: Any, group: str, iteration: int) -> Call:
-    read = _reader(item)
+    read = reader_of(item)
     name = read("name") or read("tool")
     arguments, problem = _arguments(read("arguments"))
     if not isinstance(name, str) or not name:
@@ -56,7 +65,7 @@ def _call(item: Any, group: str, iteration: int) -> Call:
     return Call(str(read("id") or f"call_{secrets.token_hex(8)}"), name, arguments, problem, group, iteration)
 
 
-def _reader(item: Any) -> Callable[[str], Any]:
+def reader_of(item: Any) -> Callable[[str], Any]:
     """Reads a field of a dict or of an object; None where there is none."""
     if isinstance(item, Mapping):
         return item.get
@@ -96,10 +105,12 @@ def schema_of(tool: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {}}
 
 
-def chat_request(messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None) -> ChatRequest:
+def chat_request(
+    messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None, tool_choice: str | None = None
+) -> ChatRequest:
     """The request as providers take it; raises pydantic's ValidationError for a message without a role."""
     typed = [Message(**{**message, "content": _sendable(message.get("content"))}) for message in messages]
-    return ChatRequest(messages=typed, tools=tools or None)
+    return ChatRequest(messages=typed, tools=tools or None, tool_choice=tool_choice if tools else None)
 
 
 def _sendable(content: Any) -> Any:
@@ -156,6 +167,6 @@ def text_of(response: Any) -> str:
 
 
 def _block_text(block: Any) -> str:
-    read = _reader(block)
+    read = reader_of(block)
     text = read("text")
     return text if isinstance(text, str) and read("type") in (None, "text") else ""

@@ -1,16 +1,21 @@
 """One result for each call, in the order of the calls, on every path.
 
 A provider rejects a conversation in which a call has no result, or something else stands between.
-So results are stored in call order as soon as those before them are there, and `close` gives the
-rest a result that says why there is none.
+So results are stored in call order as soon as those before them are there, whoever is done first,
+and `close` gives the rest a result that says why there is none.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
+
+import anyio
 
 from toolgate_orchestrator.turn.messages import Call, result_message
 
 __all__ = ["Results"]
+
+_GRACE_S = 5.0
 
 
 class Results:
@@ -20,6 +25,7 @@ class Results:
         self._context = context
         self._open: list[Call] = []
         self._given: dict[str, Any] = {}
+        self._storing = asyncio.Lock()
 
     def expect(self, calls: Sequence[Call]) -> None:
         """These calls are in the conversation now, and wait for their results."""
@@ -30,11 +36,25 @@ class Results:
         """The result of one call; a second one for the same call is ignored."""
         if any(each.id == call.id for each in self._open):
             self._given.setdefault(call.id, content)
-        while self._open and self._open[0].id in self._given:
-            done = self._open.pop(0)
-            await self._context.add_message(result_message(done, self._given.pop(done.id)))
+        async with self._storing:  # calls side by side must not overtake each other here
+            while self._open and self._open[0].id in self._given:
+                await self._store(self._open[0])
 
     async def close(self, why: str) -> None:
         """Give every call that has no result one that says it has none."""
         for call in list(self._open):
             await self.give(call, f"The tool call {why}.")
+
+    async def _store(self, call: Call) -> None:
+        """Write one result; a cancellation waits until it is known whether it was written."""
+        message = result_message(call, self._given[call.id])
+        adding = asyncio.ensure_future(self._context.add_message(message))
+        try:
+            await asyncio.shield(adding)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({adding}, timeout=_GRACE_S)
+            if adding.done() and not adding.cancelled() and adding.exception() is None:
+                self._open.remove(call)
+            raise
+        self._open.remove(call)

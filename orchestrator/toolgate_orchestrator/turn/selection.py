@@ -92,7 +92,7 @@ class Selection:
         """The gate failed: where somebody must answer that is a denial, else the LLM's choice stands."""
         logger.error("the gate failed on %s", call.name, exc_info=error)
         if self._config.required or self._config.on_bus_down == "deny":
-            return Refusal(f"it could not be ruled on: {error}")
+            return Refusal(f"it could not be ruled on: {error}", call)
         return call
 
     def _chosen(self, call: Call, decision: Decision) -> Call:
@@ -129,7 +129,7 @@ class Selection:
                 **_ruling(decision),
             },
         )
-        return Refusal(reason)
+        return Refusal(reason, call)
 
 
 def _ruling(decision: Decision | None) -> dict[str, Any]:

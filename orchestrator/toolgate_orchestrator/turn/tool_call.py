@@ -1,7 +1,7 @@
 """One tool call on its way: tool:pre, the tool itself, tool:post or tool:error.
 
     before(call)  ─▶  the call, perhaps changed by a hook  |  Refusal
-    run(call)     ─▶  the content of its one result, whatever happens
+    run(call)     ─▶  Outcome: the content of its one result, whatever happens
 
 Nothing here raises for what a tool, a hook or the LLM did; only cancellation passes. Whether a call
 should run at all (`tool:selecting`) was decided before; storing the result comes after.
@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
@@ -26,10 +26,11 @@ from toolgate_orchestrator.turn.tool_output import (
     as_tool_result,
     changed_by_hook,
     content_for_llm,
+    error_of,
     result_for_hooks,
 )
 
-__all__ = ["Note", "Refusal", "ToolCalls"]
+__all__ = ["Note", "Outcome", "Refusal", "ToolCalls"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +43,23 @@ class Refusal:
     """A call that must not run, and what the LLM is told."""
 
     reason: str
+    call: Call
 
     def __str__(self) -> str:
         return f"The tool call was denied: {self.reason}"
+
+
+class Outcome(NamedTuple):
+    """What came of running a tool."""
+
+    content: Any
+    """For the LLM."""
+    output: Any = None
+    """`ToolResult.output`, unchanged unless a hook on tool:post changed it."""
+    error: tuple[str, str] | None = None
+    """Type and message, where the tool raised or said that it failed."""
+    withheld: str | None = None
+    """Why a hook on tool:post keeps the result from the LLM."""
 
 
 class _ToolFailed(Exception):  # noqa: N818 - control flow of this module
@@ -69,11 +84,11 @@ class ToolCalls:
             return call
         consulted = await self._hooks.consult(TOOL_PRE, lambda: _payload(call), call.name)
         if consulted.denied is not None:
-            return Refusal(consulted.denied)
+            return Refusal(consulted.denied, call)
         return _changed(call, consulted.data)
 
-    async def run(self, call: Call) -> Any:
-        """Run the tool and tell what came of it; gives the result's content for the LLM."""
+    async def run(self, call: Call) -> Outcome:
+        """Run the tool and tell what came of it."""
         started = time.monotonic()
         try:
             result = await self._execute(call)
@@ -104,26 +119,29 @@ class ToolCalls:
             if token is not None:
                 token.register_tool_complete(call.id)
 
-    async def _done(self, call: Call, result: ToolResult, started: float) -> Any:
+    async def _done(self, call: Call, result: ToolResult, started: float) -> Outcome:
         success = bool(getattr(result, "success", True))
         self._fact(TOOL_POST, call, {"success": success, "seconds": time.monotonic() - started})
-        content = content_for_llm(result)
+        error = None if success else error_of(result)
+        outcome = Outcome(content_for_llm(result), getattr(result, "output", None), error)
         if not self._hooks.heard(TOOL_POST):
-            return content
+            return outcome
         shown = result_for_hooks(result)
         payload = _payload(call) | {"result": shown, "tool_result": shown}
         consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
         if consulted.denied is not None:
-            return f"The result was withheld: {consulted.denied}"
+            return Outcome(
+                f"The result was withheld: {consulted.denied}", error=error, withheld=consulted.denied
+            )
         changed = changed_by_hook(shown, consulted.data)
-        return content if changed is None else changed
+        return outcome if changed is None else Outcome(changed.content, changed.output, error)
 
-    async def _failed(self, call: Call, kind: str, message: str, started: float) -> str:
+    async def _failed(self, call: Call, kind: str, message: str, started: float) -> Outcome:
         self._fact(TOOL_ERROR, call, {"error": kind, "seconds": time.monotonic() - started})
         logger.info("tool %s failed: %s: %s", call.name, kind, message)
         payload = _payload(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
-        return f"Error: {kind}: {message}"
+        return Outcome(f"Error: {kind}: {message}", error=(kind, message))
 
     def _fact(self, event: str, call: Call, data: dict[str, Any]) -> None:
         if self._note is not None:

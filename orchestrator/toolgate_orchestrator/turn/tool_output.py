@@ -6,13 +6,13 @@ hook that really changed the result changes the text.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
 
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 
-__all__ = ["as_tool_result", "changed_by_hook", "content_for_llm", "result_for_hooks"]
+__all__ = ["Changed", "as_tool_result", "changed_by_hook", "content_for_llm", "error_of", "result_for_hooks"]
 
 _FIELDS = frozenset({"success", "output", "error", "content"})
 
@@ -41,23 +41,41 @@ def content_for_llm(result: ToolResult) -> Any:
     return [{"type": "text", "text": text}, *(block.model_dump(exclude_none=True) for block in blocks)]
 
 
-def changed_by_hook(sent: Any, data: Mapping[str, Any]) -> Any | None:
-    """The content for the LLM if a hook on tool:post changed the result, else None."""
+def error_of(result: ToolResult) -> tuple[str, str]:
+    """Type and message of a result that says it failed."""
+    error = getattr(result, "error", None)
+    if isinstance(error, Mapping):
+        return str(error.get("type") or "ToolError"), str(error.get("message") or error.get("msg") or error)
+    return "ToolError", str(error if error is not None else _text(result))
+
+
+class Changed(NamedTuple):
+    """A result that a hook replaced."""
+
+    content: Any
+    """For the LLM."""
+    output: Any
+
+
+def changed_by_hook(sent: Any, data: Mapping[str, Any]) -> Changed | None:
+    """The new result if a hook on tool:post changed it, else None."""
     for key in ("result", "tool_result"):
         if key in data and not same_json(data[key], sent):
             return _replacement(data[key])
     return None
 
 
-def _replacement(value: Any) -> Any:
+def _replacement(value: Any) -> Changed:
     if isinstance(value, str):
-        return value
+        return Changed(value, value)
     if isinstance(value, Mapping) and value and set(value) <= _FIELDS:
         try:
-            return content_for_llm(ToolResult.model_validate(value))
+            result = ToolResult.model_validate(value)
         except ValueError:
             pass  # not a result after all: told as it is
-    return json.dumps(value)
+        else:
+            return Changed(content_for_llm(result), result.output)
+    return Changed(json.dumps(value), value)
 
 
 def _text(result: ToolResult) -> str:

@@ -4,19 +4,21 @@
                                         └──── results stored ◀── the loop's run_calls ◀┘
                      ─▶ prompt:complete ─▶ orchestrator:complete ─▶ execution:end
 
-The loops differ in how they run the calls of one response (`Loop.run_calls`) and in what becomes of
-a provider's error. Everything else is here, or in the parts it is made of: `consult` (hooks),
-`request` (the LLM), `tool_call` (one call), `results` (one result for each call).
+The loops differ in one step: a request and its calls (`Loop.step`), and in what becomes of a
+provider's error. Everything else is here, or in the parts it is made of: `consult` (hooks),
+`request` (the LLM), `passage` (one call), `results` (one result for each call).
 On every way out, execution:end and orchestrator:complete are emitted once, and no call is left
 without a result.
 """
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from amplifier_core import ToolSpec
 from amplifier_core.events import (
     EXECUTION_END,
     EXECUTION_START,
@@ -27,18 +29,20 @@ from amplifier_core.events import (
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.content_blocks import OnText
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.interruption import Interruption, despite_cancellation
 from toolgate_orchestrator.turn.lineage import root_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig
-from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of
+from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of, tool_specs
+from toolgate_orchestrator.turn.passage import Passage, Ran
 from toolgate_orchestrator.turn.provider_choice import choose_provider
-from toolgate_orchestrator.turn.request import Llm, LlmFailed, RequestDenied
+from toolgate_orchestrator.turn.request import Llm, LlmFailed, Reply, RequestDenied
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
-from toolgate_orchestrator.turn.tool_call import ToolCalls
+from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
 
-__all__ = ["LIMIT_REMINDER", "Loop", "Turn"]
+__all__ = ["LIMIT_REMINDER", "Loop", "RunCalls", "Turn"]
 
 LIMIT_REMINDER = """\
 <system-reminder source="orchestrator-loop-limit">
@@ -70,8 +74,19 @@ class Loop(Protocol):
     def settings(self) -> LoopConfig:
         """The part of the config that all loops share."""
 
-    async def run_calls(self, turn: "Turn", calls: Sequence[Call]) -> None:
-        """Run the calls of one response and give each its result by `turn.results.give`."""
+    @property
+    def streams(self) -> bool:
+        """Whether answers are read as the provider produces them, where it can."""
+
+    async def step(self, turn: "Turn") -> str | None:
+        """One request and its calls; the answer that ends the turn, or None to go on."""
+
+    async def wrap_up(self, turn: "Turn") -> str:
+        """The last request of a turn that reached max_iterations; its answer."""
+
+
+RunCalls = Callable[["Turn", Sequence[Call], Results], Awaitable[None]]
+"""Runs the calls of one response and gives each its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +113,10 @@ class Turn:
         providers: Mapping[str, Any],
         tools: Mapping[str, Any],
         hooks: Any,
-        gate: Gate,
+        gate: Gate | None,
         coordinator: Any | None = None,
         request_options: Mapping[str, Any] | None = None,
+        on_text: OnText | None = None,
     ) -> None:
         self.loop = loop
         self.prompt = prompt
@@ -108,13 +124,14 @@ class Turn:
         self.coordinator = coordinator
         self.injections = Injections()
         self.hooks = Hooks(hooks, coordinator, self.injections)
-        self.tools = ToolCalls(tools, self.hooks, gate.note)
-        self.selection = Selection(self.hooks, tools, gate, loop.settings.toolgate, root_of(coordinator))
-        self.results = Results(context)
-        self.llm: Llm | None = None
+        self._note = gate.note if gate is not None else None
+        self.tools = ToolCalls(tools, self.hooks, self._note)
+        self._passage = Passage(self._selection(gate), self.tools)
+        self._results = Results(context)
+        self._llm: Llm | None = None
         self._providers = providers
         self._options = request_options or {}
-        self._note = gate.note
+        self._on_text = on_text
         self._token = getattr(coordinator, "cancellation", None)
 
     @property
@@ -122,7 +139,82 @@ class Turn:
         """Whether the session asked this turn to end; running tools may finish first."""
         return self._token is not None and self._token.is_cancelled is True
 
-    async def run(self) -> str:
+    @property
+    def llm(self) -> Llm:
+        """The provider of this turn."""
+        if self._llm is None:
+            settings = self.loop.settings
+            name, provider = choose_provider(
+                self._providers, settings.default_provider, self._options.get("provider")
+            )
+            self._llm = Llm(
+                name,
+                provider,
+                self.context,
+                self.hooks,
+                thinking=settings.extended_thinking,
+                streams=self.loop.streams,
+                note=self._note,
+                on_text=self._on_text,
+                cancelled=lambda: self.cancelled,
+            )
+        return self._llm
+
+    # ------------------------------------------------------------------ what loops use
+
+    async def select(self, call: Call) -> Call | Refusal:
+        """Ask who is to be asked about a call: the one to run, or why none may."""
+        return await self._passage.select(call)
+
+    async def run(self, selected: Call | Refusal) -> Ran:
+        """Run what was selected; raises nothing but a cancellation."""
+        return await self._passage.run(selected)
+
+    async def request(self, run_calls: "RunCalls") -> str | None:
+        """One request and its calls, in the usual way: the response is stored, then its calls are run."""
+        reply = await self.llm.ask(tool_specs(self.tools.tools))
+        if reply.stopped:
+            await self._store_partial(text_of(reply.response))
+            return None
+        calls = self.calls_in(reply.calls)
+        await self.context.add_message(assistant_message(reply.response, calls))
+        if not calls:
+            return text_of(reply.response)
+        async with self.answering(calls) as results:
+            await run_calls(self, calls, results)
+        return None
+
+    def calls_in(self, raw: Sequence[Any]) -> list[Call]:
+        """The calls of one response, made safe, with an id that tells that they belong together."""
+        return calls_in(raw, str(uuid.uuid4()), self.llm.iterations)
+
+    @asynccontextmanager
+    async def answering(self, calls: Sequence[Call]) -> AsyncIterator[Results]:
+        """Calls that the conversation holds: each has one result before anything else is stored."""
+        results = self._results
+        results.expect(calls)
+        try:
+            yield results
+        except BaseException:
+            await despite_cancellation(results.close("was not completed: the turn ended first"))
+            raise
+        await results.close("was not run: the session was cancelled")
+        await self.injections.store(self.context, self.coordinator)
+
+    async def wrap_up(self, specs: Sequence[ToolSpec] = ()) -> Reply:
+        """The last request of a turn at its limit: no tools but these, and a reminder that is not stored."""
+        self.injections.remind(LIMIT_REMINDER)
+        return await self.llm.ask(specs)
+
+    async def conclude(self) -> str:
+        """The usual end of a turn at its limit: the LLM sums up."""
+        reply = await self.wrap_up()
+        await self.context.add_message(assistant_message(reply.response, ()))
+        return text_of(reply.response)
+
+    # ------------------------------------------------------------------ from start to end
+
+    async def execute(self) -> str:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
         interruption = Interruption(self._token)
         ended = _CANCELLED
@@ -154,62 +246,50 @@ class Turn:
         except RequestDenied as denied:
             return _Ended(f"Operation denied: {denied}", status="incomplete")
         except LlmFailed as failed:
+            await self._store_partial(self.llm.partial)
             if self.loop.raises_provider_errors:
                 raise failed.error from None
             return _Ended(str(failed), "error", "incomplete")
 
     async def _iterate(self) -> _Ended:
-        self.llm = llm = self._choose_llm()
-        while not self.cancelled:
-            if llm.iterations == self.loop.settings.max_iterations:
-                return await self._wrap_up(llm)
-            response, raw_calls = await llm.ask(self.tools.tools)
-            calls = calls_in(raw_calls, str(uuid.uuid4()), llm.iterations)
-            await self.context.add_message(assistant_message(response, calls))
-            if not calls:
-                return _Ended(text_of(response))
-            await self._run_calls(calls)
+        llm, limit = self.llm, self.loop.settings.max_iterations
+        try:
+            while not self.cancelled:
+                if llm.iterations == limit:
+                    return _Ended(await self.loop.wrap_up(self), status="incomplete")
+                answer = await self.loop.step(self)
+                if answer is not None:
+                    return _Ended(answer)
+        except asyncio.CancelledError:
+            await despite_cancellation(self._store_partial(llm.partial))
+            raise
         return _CANCELLED
 
-    async def _run_calls(self, calls: Sequence[Call]) -> None:
-        """Let the loop run them; each call has one result before anything else is stored."""
-        self.results.expect(calls)
-        try:
-            await self.loop.run_calls(self, calls)
-        except BaseException:
-            await despite_cancellation(self.results.close("was not completed: the turn ended first"))
-            raise
-        await self.results.close("was not run: the session was cancelled")
-        await self.injections.store(self.context, self.coordinator)
+    async def _store_partial(self, text: str) -> None:
+        """Text that was shown belongs to the conversation, also where the response broke off."""
+        if text:
+            await self.context.add_message(
+                {"role": "assistant", "content": text, "metadata": {"incomplete": True}}
+            )
 
-    async def _wrap_up(self, llm: Llm) -> _Ended:
-        """The last request of a turn at its limit: no tools, and a reminder that is not stored."""
-        self.injections.remind(LIMIT_REMINDER)
-        response, _ = await llm.ask({})
-        await self.context.add_message(assistant_message(response, ()))
-        return _Ended(text_of(response), status="incomplete")
-
-    def _choose_llm(self) -> Llm:
-        settings = self.loop.settings
-        name, provider = choose_provider(
-            self._providers, settings.default_provider, self._options.get("provider")
-        )
-        return Llm(
-            name, provider, self.context, self.hooks, thinking=settings.extended_thinking, note=self._note
-        )
+    def _selection(self, gate: Gate | None) -> Selection | None:
+        config = self.loop.settings.toolgate
+        if gate is None or config is None:
+            return None
+        return Selection(self.hooks, self.tools.tools, gate, config, root_of(self.coordinator))
 
     async def _finish(self, ended: _Ended) -> None:
         try:
             if ended.execution == "completed" or ended.answer:
                 await self.hooks.emit(PROMPT_COMPLETE, lambda: self._completion(ended.answer))
-            turns = self.llm.iterations if self.llm else 0
+            turns = self._llm.iterations if self._llm else 0
             await self.hooks.emit(
                 ORCHESTRATOR_COMPLETE,
                 {
                     "orchestrator": self.loop.name,
                     "turn_count": turns,
                     "iterations": turns,
-                    "tokens": self.llm.tokens if self.llm else 0,
+                    "tokens": self._llm.tokens if self._llm else 0,
                     "status": ended.status,
                 },
             )

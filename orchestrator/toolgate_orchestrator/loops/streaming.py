@@ -1,0 +1,25 @@
+"""`loop-streaming`: as `loop-basic`, but the answer's text is delivered as it is produced.
+
+Each piece goes to the hooks as content_block:delta, and to whoever reads `stream()`. Tool calls in a
+stream are executed when the response is complete, in parallel. The session can be cancelled in the
+middle of a response: what was said so far stays in the conversation.
+"""
+
+from typing import ClassVar
+
+from toolgate_orchestrator.loops.basic import LoopBasic
+from toolgate_orchestrator.turn.loop import mount_of
+
+__all__ = ["LoopStreaming", "mount"]
+
+__amplifier_module_type__ = "orchestrator"
+
+
+class LoopStreaming(LoopBasic):
+    """The orchestrator for interactive use."""
+
+    name: ClassVar[str] = "loop-streaming"
+    streams: bool = True
+
+
+mount = mount_of(LoopStreaming)
