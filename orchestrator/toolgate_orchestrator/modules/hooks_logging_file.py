@@ -1,0 +1,258 @@
+"""The file of one session's events: lines go in from any thread, and a thread of its own writes them.
+
+    write(entry) ─▶ waiting (bounded) ─▶ thread: whole lines, one write a batch ─▶ SESSION.jsonl
+                                                     full ─▶ SESSION.1.jsonl, replacing the last one
+
+Who writes never waits for the disk and never sees its errors. Lines that could not be kept are counted,
+and a line in their place says how many as soon as the disk takes lines again; the first time, a warning
+is logged. What the process handed to the system survives its `kill -9`; what waits is written at `close`
+and at the end of the program. Not here: what a line says.
+"""
+
+import atexit
+import errno
+import hashlib
+import logging
+import os
+import re
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["MAX_LINE", "Entry", "EventFile", "Lost", "file_name", "last_seq"]
+
+logger = logging.getLogger(__name__)
+
+MAX_LINE: Final = 1 << 20
+"""No line is longer, in bytes."""
+_MAX_WAITING: Final = 16 * MAX_LINE
+_BATCH: Final = MAX_LINE
+_CLOSING_S: Final = 5.0
+_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_SEQ: Final = re.compile(rb'^\{"schema":\d+,"seq":(\d{1,18}),.*\}$', re.MULTILINE)
+_SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""No link is followed, and a pipe in the file's place keeps nobody waiting."""
+
+
+class Entry(NamedTuple):
+    """A line with its number; the bytes end in a line end."""
+
+    seq: int
+    line: bytes
+    stands_for: int = 1
+    """How many lines are lost if this one is."""
+
+
+class Lost(NamedTuple):
+    """Lines that were not kept: the number of the first, how many, and why."""
+
+    seq: int
+    count: int
+    why: str
+
+
+def file_name(session: str) -> str:
+    """A name that no two sessions share, on any file system, and that leads nowhere else."""
+    if _PLAIN.fullmatch(session):
+        return f"{session}.jsonl"
+    digest = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{_UNSAFE.sub('-', session)[:60].strip('-')}~{digest}.jsonl"
+
+
+def last_seq(path: Path) -> int:
+    """The number of the last line of a session's file, so that a resumed one counts on; 0 for a new one."""
+    for file in (path, _older(path)):
+        with suppress(OSError):
+            if numbers := _SEQ.findall(_tail(file)):
+                return int(numbers[-1])
+    return 0
+
+
+def _tail(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | _SAFELY)
+    try:
+        return os.pread(fd, 2 * MAX_LINE, max(0, os.fstat(fd).st_size - 2 * MAX_LINE))
+    finally:
+        os.close(fd)
+
+
+def _older(path: Path) -> Path:
+    return path.with_suffix(".1.jsonl")
+
+
+class EventFile:
+    """Appends lines to one file; the directory (0700) and the file (0600) are made when the first comes.
+
+    At `max_bytes` the file becomes the older one, of which there is one (None: never). `lost_line` makes
+    the line that stands for lost ones.
+    """
+
+    def __init__(self, path: Path, max_bytes: int | None, lost_line: Callable[[Lost], bytes]) -> None:
+        self.path = path
+        self._max_bytes, self._lost_line = max_bytes, lost_line
+        self._changed = threading.Condition()
+        self._waiting: deque[Entry] = deque()
+        self._waiting_bytes = 0
+        self._overflown: Lost | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._disk = threading.Lock()  # guards what follows
+        self._fd: int | None = None
+        self._unwritten: Lost | None = None
+        self._warned = False
+
+    def write(self, entry: Entry) -> None:
+        """Take one line; returns at once. After `close` it is written here and now."""
+        with self._changed:
+            if not self._closed:
+                self._enqueue(entry)
+                return
+        self._put([entry])
+
+    def close(self, timeout_s: float = _CLOSING_S) -> None:
+        """Write what waits and close the file; waits no longer than this for a disk that hangs."""
+        atexit.unregister(self.close)
+        with self._changed:
+            self._closed = True
+            thread, self._thread = self._thread, None
+            self._changed.notify()
+        if thread is None:
+            return
+        thread.join(timeout_s)
+        if thread.is_alive():
+            logger.warning("hooks-logging: writing %s takes too long; its last lines may be lost", self.path)
+        elif self._unwritten is not None:
+            logger.warning("hooks-logging: %s lines are missing from %s", self._unwritten.count, self.path)
+
+    def _enqueue(self, entry: Entry) -> None:
+        if self._waiting_bytes + len(entry.line) > _MAX_WAITING:
+            self._overflown = _more(self._overflown, [entry], "the disk is too slow")
+            return
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="hooks-logging", daemon=True)
+            thread.start()
+            self._thread = thread
+            atexit.register(self.close)
+        if self._overflown is not None:
+            self._wait(self._mark(self._overflown))
+            self._overflown = None
+        self._wait(entry)
+        self._changed.notify()
+
+    def _wait(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+        self._waiting_bytes += len(entry.line)
+
+    def _mark(self, lost: Lost) -> Entry:
+        return Entry(lost.seq, self._lost_line(lost), lost.count)
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        while batch := self._next():
+            self._put(batch)
+        with self._disk:
+            self._leave()
+
+    def _next(self) -> list[Entry]:
+        """The lines to write next; none once the file is closed."""
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            if not self._waiting and self._overflown is not None:
+                self._wait(self._mark(self._overflown))
+                self._overflown = None
+            batch: list[Entry] = []
+            size = 0
+            while self._waiting and size < _BATCH:
+                batch.append(self._waiting.popleft())
+                size += len(batch[-1].line)
+            self._waiting_bytes -= size
+            return batch
+
+    def _put(self, entries: list[Entry]) -> None:
+        """Write lines; those that the disk does not take are lost, and counted."""
+        with self._disk:
+            if self._unwritten is not None:
+                entries = [self._mark(self._unwritten), *entries]
+                self._unwritten = None
+            try:
+                while entries:
+                    fitting = self._fitting(entries)
+                    self._append(b"".join(entry.line for entry in fitting))
+                    entries = entries[len(fitting) :]
+            except OSError as error:
+                self._failed(entries, error.strerror or type(error).__name__)
+            if self._closed and not self._waiting:
+                self._leave()
+
+    def _failed(self, entries: Sequence[Entry], why: str) -> None:
+        self._leave()
+        self._unwritten = _more(None, entries, why)
+        if not self._warned:
+            self._warned = True
+            logger.warning("hooks-logging: %s cannot be written (%s): its events are lost", self.path, why)
+
+    def _fitting(self, entries: list[Entry]) -> list[Entry]:
+        """Those of the lines that the file takes, after making room for at least one."""
+        size = self._enter()
+        if self._max_bytes is None:
+            return entries
+        if size and size + len(entries[0].line) > self._max_bytes:
+            self.path.replace(_older(self.path))
+            size = self._enter()
+        fitting = entries[:1]
+        size += len(entries[0].line)
+        for entry in entries[1:]:
+            size += len(entry.line)
+            if size > self._max_bytes:
+                break
+            fitting.append(entry)
+        return fitting
+
+    def _append(self, data: bytes) -> None:
+        """All of it or, where the disk refuses a part, nothing of it."""
+        if self._fd is None:
+            return
+        before = os.fstat(self._fd).st_size
+        done = 0
+        try:
+            while done < len(data):
+                done += os.write(self._fd, data[done:])
+        except OSError:
+            if done and os.fstat(self._fd).st_size == before + done:
+                os.ftruncate(self._fd, before)
+            raise
+
+    def _enter(self) -> int:
+        """Have the file of this name open, also after somebody moved it away; gives its size."""
+        if self._fd is not None:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
+                    return os.fstat(self._fd).st_size
+            self._leave()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _SAFELY, 0o600)
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if status.st_size and os.pread(self._fd, 1, status.st_size - 1) != b"\n":
+            os.write(self._fd, b"\n")  # the machine stopped in the middle of a line
+        return os.fstat(self._fd).st_size
+
+    def _leave(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with suppress(OSError):
+                os.close(fd)
+
+
+def _more(lost: Lost | None, entries: Sequence[Entry], why: str) -> Lost:
+    """What is lost when these are lost too."""
+    count = sum(entry.stands_for for entry in entries)
+    return Lost(entries[0].seq, count, why) if lost is None else lost._replace(count=lost.count + count)
