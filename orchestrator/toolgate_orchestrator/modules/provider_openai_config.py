@@ -1,0 +1,111 @@
+"""The config of `provider-openai-compatible`: which server, which model, what it costs. Pure.
+
+Secrets (the key, the values of extra headers) are never shown: not in a repr, not in an error.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["OpenAIConfig", "Prices"]
+
+MODULE = "provider-openai-compatible"
+NO_KEY = "no-key"
+"""Sent where a server needs no key: the SDK insists on one."""
+_OFFICIAL = "api.openai.com"
+
+Price = Annotated[Decimal, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Prices(_Part):
+    """US dollars for a million tokens of the configured model."""
+
+    input_per_million: Price
+    output_per_million: Price
+    cached_input_per_million: Price | None = None
+    """Input that the server had in its cache; None: as other input."""
+
+
+class OpenAIConfig(_Part):
+    """Everything that the provider can be told in a mount plan."""
+
+    model: str = Field(default="", validate_default=True)
+    base_url: str | None = None
+    """Up to and including `/v1`; None: the variable OPENAI_BASE_URL, else OpenAI itself."""
+    api_key: SecretStr | None = None
+    """None: the variable OPENAI_API_KEY; servers that need no key get a placeholder."""
+    name: Annotated[str, Field(min_length=1)] = "openai-compatible"
+    """Under which the provider is mounted."""
+    priority: int = 100
+    context_window: Annotated[int, Field(gt=0)] = 128_000
+    """Tokens that the model takes: contexts compact to it."""
+    max_output_tokens: Annotated[int, Field(gt=0)] | None = None
+    """Longest answer; None leaves it to the server."""
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    reasoning_effort: str = "medium"
+    """Asked for where the loop wants `extended_thinking`."""
+    timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """Longest silence of the server, in seconds."""
+    max_retries: Annotated[int, Field(ge=0, le=20)] = 2
+    """The SDK's retries before the first byte of an answer: connection, 408, 409, 429, 5xx."""
+    extra_headers: dict[str, SecretStr] = Field(default_factory=dict)
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the request that only this server knows."""
+    prices: Prices | None = None
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
+    """None: `max_completion_tokens` for OpenAI itself, `max_tokens` for any other server."""
+    developer_role: Literal["system", "developer", "user"] = "system"
+    """What messages of the role developer are sent as: few servers know that role."""
+    reasoning_field: Literal["reasoning_content", "reasoning"] | None = None
+    """Where earlier thinking is sent back; None keeps it here, as most servers want."""
+
+    @field_validator("model")
+    @classmethod
+    def _names_a_model(cls, model: str) -> str:
+        if not model.strip():
+            raise ValueError("name the model to use, as the server's list of models has it")
+        return model
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_http(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+            raise ValueError("must be an http:// or https:// URL, mostly one that ends in /v1")
+        return url
+
+    def server(self, environment: Mapping[str, str]) -> str | None:
+        """URL of the server; None is OpenAI itself."""
+        return self.base_url or environment.get("OPENAI_BASE_URL") or None
+
+    def key(self, environment: Mapping[str, str]) -> str:
+        """The key to send; raises ConfigError where OpenAI itself would be asked without one."""
+        given = self.api_key.get_secret_value() if self.api_key else ""
+        key = given or environment.get("OPENAI_API_KEY", "")
+        if not key and is_official(self.server(environment)):
+            raise ConfigError(
+                f"{MODULE}: api_key: none given; set OPENAI_API_KEY, or base_url to another server"
+            )
+        return key or NO_KEY
+
+    def secrets(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """What must not be seen in any message."""
+        values = [self.key(environment), *(value.get_secret_value() for value in self.extra_headers.values())]
+        return tuple(value for value in values if len(value) >= 4 and value != NO_KEY)
+
+    def length_field(self, environment: Mapping[str, str]) -> str:
+        """The request's field for the longest answer."""
+        official = is_official(self.server(environment))
+        return self.max_tokens_field or ("max_completion_tokens" if official else "max_tokens")
+
+
+def is_official(server: str | None) -> bool:
+    """Whether a URL is that of OpenAI itself."""
+    return server is None or urlsplit(server).hostname == _OFFICIAL
