@@ -52,7 +52,7 @@ class Lost(NamedTuple):
     """Lines that were not kept: the number of the first, how many, and why."""
 
     seq: int
-    count: int
+    lines: int
     why: str
 
 
@@ -127,7 +127,7 @@ class EventFile:
         if thread.is_alive():
             logger.warning("hooks-logging: writing %s takes too long; its last lines may be lost", self.path)
         elif self._unwritten is not None:
-            logger.warning("hooks-logging: %s lines are missing from %s", self._unwritten.count, self.path)
+            logger.warning("hooks-logging: %s lines are missing from %s", self._unwritten.lines, self.path)
 
     def _enqueue(self, entry: Entry) -> None:
         if self._waiting_bytes + len(entry.line) > _MAX_WAITING:
@@ -149,7 +149,7 @@ class EventFile:
         self._waiting_bytes += len(entry.line)
 
     def _mark(self, lost: Lost) -> Entry:
-        return Entry(lost.seq, self._lost_line(lost), lost.count)
+        return Entry(lost.seq, self._lost_line(lost), lost.lines)
 
     # ------------------------------------------------------------------ in the thread
 
@@ -255,4 +255,4 @@ class EventFile:
 def _more(lost: Lost | None, entries: Sequence[Entry], why: str) -> Lost:
     """What is lost when these are lost too."""
     count = sum(entry.stands_for for entry in entries)
-    return Lost(entries[0].seq, count, why) if lost is None else lost._replace(count=lost.count + count)
+    return Lost(entries[0].seq, count, why) if lost is None else lost._replace(lines=lost.lines + count)

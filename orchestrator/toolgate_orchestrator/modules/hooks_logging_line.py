@@ -138,7 +138,7 @@ class _Cut:
 
     def _items(self, values: Any, depth: int) -> list[Any]:
         self._room -= _MARK
-        items = []
+        items: list[Any] = []
         for item in islice(values, len(values)):
             if self._room < _LEAST:
                 items.append(f"[cut: {len(values) - len(items)} more items]")

@@ -99,7 +99,7 @@ class Recorder:
         return self._seq
 
     def _lost(self, lost: Lost) -> bytes:
-        return self._line(lost.seq, LOST, json.dumps({"lines": lost.count, "why": lost.why}))
+        return self._line(lost.seq, LOST, json.dumps({"lines": lost.lines, "why": lost.why}))
 
     def _line(self, seq: int, event: str, body: str) -> bytes:
         at = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
