@@ -106,6 +106,15 @@ def common_tools(file: Path) -> list[str]:
 
 
 @over_files
+def test_without_schedulers_the_loops_end_with_the_same_conversation(replay: Replay, file: Path) -> None:
+    loops = ("loop-basic", "loop-events", "loop-streaming")
+    basic, events, streaming = (replay(file, "--loop", loop) for loop in loops)
+    assert basic["contexts"] == events["contexts"] == streaming["contexts"]
+    assert len(set(basic["contexts"])) > 1
+    assert not basic["violations"]
+
+
+@over_files
 def test_with_no_scheduler_alive_every_call_runs_with_exactly_its_recorded_arguments(
     replay: Replay, file: Path
 ) -> None:

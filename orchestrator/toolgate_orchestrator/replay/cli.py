@@ -90,7 +90,8 @@ def replay(
     in its run or else in the file; where nothing was, the original's result,
     marked `unrecorded`.
 
-    --json prints `totals`, `by_tool`, `by_scheduler`, `violations`, and `calls`:
+    --json prints `totals`, `by_tool`, `by_scheduler`, `violations`, `contexts`
+    (a digest of each run's final conversation, to compare loops by), and `calls`:
     each recorded call with its outcome (run, vetoed, rerouted), what ran, the
     result that the LLM was told, the decision and every verdict.
 

@@ -1,9 +1,9 @@
 """One recorded run being played: which message the LLM says next, what a tool returns. No I/O.
 
 The provider asks `say`, the tools ask `serve`, the loop's `tool:selected` tells `starting`; the
-session says which turn begins. What happened to each call is kept as a `Trace`. A tool knows only
-its input, so a call is recognised by what `starting` told about it, else by tool and arguments,
-else by order: sequential and parallel loops both come out right.
+session says which turn begins. What happened to each call is kept as a `Trace`. A tool knows which
+call it runs for by its id; under a loop that does not say, a call is recognised by what `starting`
+told about it, else by tool and arguments, else by order.
 """
 
 from collections.abc import Iterable
@@ -103,16 +103,20 @@ class Playback:
                 self._starting.append(_Starting(trace, tool, arguments_key(arguments)))
                 return
 
-    def serve(self, tool: str, arguments: dict[str, Any]) -> Served:
+    def serve(self, tool: str, arguments: dict[str, Any], call_id: str | None = None) -> Served:
         """What the tool returns: the call's own result, or for a rerouted one the best recorded."""
-        trace = self._trace_of(tool, arguments)
+        trace = self._trace_of(tool, arguments, call_id)
         text, source = self._result(trace, tool, arguments)
         served = Served(tool, arguments, text, source)
         if trace is not None:
             trace.executions.append(served)
         return served
 
-    def _trace_of(self, tool: str, arguments: dict[str, Any]) -> Trace | None:
+    def _trace_of(self, tool: str, arguments: dict[str, Any], call_id: str | None) -> Trace | None:
+        known = next((one for one in reversed(self.traces) if one.call.id == call_id), None)
+        if known is not None:
+            self._starting = [one for one in self._starting if one.trace is not known]
+            return known
         key = arguments_key(arguments)
         exact = [one for one in self._starting if (one.tool, one.key) == (tool, key)]
         if begun := exact or [one for one in self._starting if one.tool == tool]:

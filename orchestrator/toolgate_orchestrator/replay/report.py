@@ -74,6 +74,8 @@ class Report:
     violations: list[str]
     words: dict[str, str]
     """The end of what each scheduler of --with wrote on stderr, where it wrote anything."""
+    contexts: list[str]
+    """SHA-256 of each run's conversation at its end."""
     calls: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
@@ -99,6 +101,7 @@ def report_on(
         by_scheduler=schedulers,
         violations=[f"run {run.run.number}: {fault}" for run in runs for fault in run.faults],
         words={name: said for name, said in words.items() if said},
+        contexts=[run.context for run in runs],
         calls=[call_record(run.run.number, one) for run in runs for one in run.calls],
     )
 

@@ -5,6 +5,8 @@ The session is made of entry points, as any other: the loop under test with its 
 and whatever should not have happened.
 """
 
+import hashlib
+import json
 import os
 import secrets
 from dataclasses import dataclass, field
@@ -44,6 +46,8 @@ class ReplayedRun:
     faults: tuple[str, ...]
     settled: bool
     """Whether every verdict that was missed came in the end."""
+    context: str
+    """SHA-256 of the conversation at the end, as canonical JSON: equal for loops that do the same."""
 
 
 def check_loop(name: str) -> None:
@@ -69,11 +73,17 @@ async def replay_run(
         rulings = Rulings.of(session)
         faults = await _play(session, playback)
         settled = await rulings.settle(late_s)
+        context = _digest(await session.coordinator.get("context").get_messages())
     finally:
         await session.cleanup()
     calls = replayed_calls(playback, rulings)
     faults += call_faults(playback, calls)
-    return ReplayedRun(run, calls, tuple(faults), settled)
+    return ReplayedRun(run, calls, tuple(faults), settled, context)
+
+
+def _digest(messages: list[dict[str, Any]]) -> str:
+    text = json.dumps(messages, sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plan(options: ReplayOptions) -> dict[str, Any]:

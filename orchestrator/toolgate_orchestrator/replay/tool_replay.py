@@ -11,6 +11,7 @@ from amplifier_core import HookResult, ToolResult
 
 from toolgate_orchestrator.replay.playback import Playback
 from toolgate_orchestrator.replay.playback_mount import parse_config, playback_of
+from toolgate_orchestrator.turn.current_call import current_call
 
 __all__ = ["ReplayTool", "mount"]
 
@@ -41,7 +42,9 @@ class ReplayTool:
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the Tool protocol's name
         """The recorded result, as the text the LLM got then."""
-        return ToolResult(output=self._playback.serve(self._name, input).text)
+        call = current_call()
+        served = self._playback.serve(self._name, input, call.id if call is not None else None)
+        return ToolResult(output=served.text)
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:

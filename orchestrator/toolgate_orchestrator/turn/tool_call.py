@@ -19,6 +19,7 @@ from amplifier_core import ToolResult
 from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
 
 from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.current_call import running
 from toolgate_orchestrator.turn.interruption import being_cancelled
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
@@ -110,7 +111,8 @@ class ToolCalls:
         if token is not None:
             token.register_tool_start(call.id, call.name)
         try:
-            return as_tool_result(await _awaited(tool.execute(call.arguments)))
+            with running(call):
+                return as_tool_result(await _awaited(tool.execute(call.arguments)))
         except asyncio.CancelledError:
             if being_cancelled():
                 raise
