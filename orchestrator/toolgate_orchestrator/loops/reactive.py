@@ -1,0 +1,200 @@
+"""`loop-reactive`: calls start while the LLM still speaks, each as soon as what it needs is there.
+
+    request ─▶ a call out of the stream ─▶ is there what it refers to? ─▶ schedulers, hooks, a person ─▶ run
+                                                    ▲                                                     │
+                                                    └───────────── its result is in the state ◀───────────┘
+            ─▶ all drained ─▶ results, then Error Messages, are stored ─▶ an output? then it ends : once more
+
+A call refers to the input or to another call's result by `†input.…` and `†state.…`; `_outputPath`
+says where its own result is kept (seed agent-loop). With an `output_schema` the turn ends on an
+output that fits it; without one, on a response without calls, whose text is the answer.
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from toolgate_bus.errors import ConfigError, ToolgateError
+
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.reactive.config import ReactiveConfig, checked_schema
+from toolgate_orchestrator.reactive.conversation import close, settle, store
+from toolgate_orchestrator.reactive.guide import notes
+from toolgate_orchestrator.reactive.output import Goal, Output, answer_text
+from toolgate_orchestrator.reactive.schemas import Offered, offer
+from toolgate_orchestrator.reactive.state import Data
+from toolgate_orchestrator.reactive.tick import Tick
+from toolgate_orchestrator.turn.interruption import despite_cancellation
+from toolgate_orchestrator.turn.loop import LoopBase, mount_of
+from toolgate_orchestrator.turn.loop_config import LoopConfig
+from toolgate_orchestrator.turn.messages import text_of
+from toolgate_orchestrator.turn.request import Reply
+from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
+from toolgate_orchestrator.turn.turn import LIMIT_REMINDER, Turn
+
+__all__ = ["LoopReactive", "NoOutput", "mount"]
+
+__amplifier_module_type__ = "orchestrator"
+
+_PATIENCE = 5
+"""Responses in a row that may hold neither a call nor an output."""
+
+_given: ContextVar[Mapping[str, Any]] = ContextVar("given")
+
+
+class NoOutput(ToolgateError):  # noqa: N818 - it is what the LLM did
+    """The LLM goes on answering with neither a call nor an output that fits the schema."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What one turn is after, and how it stands."""
+
+    goal: Goal | None
+    data: Data
+    empty: int = 0
+    """Responses in a row with neither a call nor an output."""
+
+
+class LoopReactive(LoopBase[ReactiveConfig]):
+    """The reactive orchestrator."""
+
+    name: ClassVar[str] = "loop-reactive"
+    config_model: ClassVar[type[LoopConfig]] = ReactiveConfig
+    streams: bool = True
+    own_events: ClassVar[tuple[str, ...]] = (TOOL_SELECTING, TOOL_SELECTED)
+
+    def __init__(
+        self, config: Mapping[str, Any] | ReactiveConfig | None = None, gate: Gate | None = None
+    ) -> None:
+        super().__init__(config, gate)
+        self.data = Data(self.settings.state, self.settings.input)
+        """Lives as long as the session."""
+        self.last_output: Any = None
+        """The output of the latest turn as it was before it became text; None where there was none."""
+        self._progress: WeakKeyDictionary[Turn, _Progress] = WeakKeyDictionary()
+
+    async def execute(
+        self,
+        prompt: str,
+        context: Any,
+        providers: dict[str, Any],
+        tools: dict[str, Any],
+        hooks: Any,
+        **kwargs: Any,
+    ) -> str:
+        """As every loop; the keywords `output_schema` and `input` take the place of the config's."""
+        self.last_output = None
+        token = _given.set({key: kwargs[key] for key in ("output_schema", "input") if key in kwargs})
+        try:
+            return await super().execute(prompt, context, providers, tools, hooks, **kwargs)
+        finally:
+            _given.reset(token)
+
+    async def step(self, turn: Turn) -> str | None:
+        """One request and its calls, run while it comes in."""
+        progress = self._of(turn)
+        tick = Tick(turn, self._offered(turn), progress.data, self._tool_of(progress))
+        reply = await self._run(turn, tick, progress)
+        output = self._output(progress, tick, reply)
+        await store(turn, tick, reply)
+        if tick.interrupted or reply.stopped:
+            return None
+        if progress.goal is None:
+            return None if tick.calls else text_of(reply.response)
+        if output.value is None:
+            self._not_yet(progress, tick)
+            return None
+        return await self._answer(turn, tick, output)
+
+    async def wrap_up(self, turn: Turn) -> str:
+        """The last request of a turn at its limit; only the output can be given in it."""
+        progress = self._of(turn)
+        if progress.goal is None:
+            return await super().wrap_up(turn)
+        turn.injections.remind(LIMIT_REMINDER)
+        tick = Tick(turn, {}, progress.data, self._tool_of(progress))
+        reply = await self._run(turn, tick, progress, last=True)
+        output = self._output(progress, tick, reply)
+        await store(turn, tick, reply)
+        return text_of(reply.response) if output.value is None else await self._answer(turn, tick, output)
+
+    # ------------------------------------------------------------------ one request
+
+    async def _run(self, turn: Turn, tick: Tick, progress: _Progress, *, last: bool = False) -> Reply:
+        goal, tool = progress.goal, self._tool_of(progress)
+        specs = [*(each.spec for each in tick.offered.values()), *([goal.spec] if goal else [])]
+        said = notes(bool(tick.offered), tool, progress.data, nothing_given=progress.empty > 0)
+        choice = "required" if goal and (last or progress.empty) else None
+        try:
+            return await tick.run(
+                lambda on_call: turn.llm.ask(specs, on_call=on_call, notes=said, tool_choice=choice)
+            )
+        except BaseException:
+            settle(tick, Output(), "the response broke off")
+            await despite_cancellation(store(turn, tick, tick.reply))
+            raise
+
+    def _output(self, progress: _Progress, tick: Tick, reply: Reply) -> Output:
+        """The final output of a request that is drained."""
+        goal = progress.goal
+        if goal is None or tick.interrupted or reply.stopped:
+            settle(tick, Output(), "the session was cancelled")
+            return Output()
+        if not tick.calls:
+            return goal.output_in(text_of(reply.response))
+        if not tick.finals:
+            return Output()
+        output = goal.output(tick.finals[-1], progress.data, tick.readiness)
+        settle(tick, output)
+        return output
+
+    def _not_yet(self, progress: _Progress, tick: Tick) -> None:
+        progress.empty = 0 if tick.calls else progress.empty + 1
+        if progress.empty >= _PATIENCE:
+            raise NoOutput(
+                f"the language model answered {_PATIENCE} times with neither a call nor an output that fits "
+                "output_schema: try another model, or a simpler schema"
+            )
+
+    async def _answer(self, turn: Turn, tick: Tick, output: Output) -> str:
+        answer = answer_text(output.value)
+        self.last_output = output.value
+        if tick.calls:
+            await close(turn, answer)
+        return answer
+
+    # ------------------------------------------------------------------ what the turn has
+
+    def _of(self, turn: Turn) -> _Progress:
+        progress = self._progress.get(turn)
+        if progress is None:
+            progress = self._progress[turn] = self._begun()
+        return progress
+
+    def _begun(self) -> _Progress:
+        given = _given.get({})
+        schema, data = given.get("output_schema", self.settings.output_schema), self.data
+        if "input" in given:
+            data = data.with_input(given["input"] or {})
+        try:
+            goal = None if schema is None else Goal(self.settings.output_tool, checked_schema(schema))
+        except ValueError as error:
+            raise ConfigError(f"{self.name}: output_schema: {error}") from None
+        return _Progress(goal, data)
+
+    def _tool_of(self, progress: _Progress) -> str:
+        return self.settings.output_tool if progress.goal is not None else ""
+
+    def _offered(self, turn: Turn) -> dict[str, Offered]:
+        if self._of(turn).goal is not None and self.settings.output_tool in turn.tools.tools:
+            raise ConfigError(
+                f"{self.name}: output_tool: a tool named {self.settings.output_tool!r} is mounted; "
+                "give the output another name"
+            )
+        return offer(turn.tools.tools)
+
+
+mount = mount_of(LoopReactive)

@@ -1,0 +1,3 @@
+"""The parts of `loop-reactive`: references, state, readiness, the tick of one request."""
+
+__all__: list[str] = []

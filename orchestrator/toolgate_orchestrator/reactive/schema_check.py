@@ -1,0 +1,125 @@
+"""Says in readable words why a value does not fit a JSON Schema; bounded, and never from the network.
+
+References inside a schema are followed only within it, and at most a thousand times in one check:
+a tool's schema may come from a stranger, and must neither fetch anything nor run for ever. A schema
+that cannot be applied raises `Uncheckable`; what becomes of that is the caller's affair.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import referencing
+from jsonschema import Draft202012Validator, ValidationError, validators
+from jsonschema.protocols import Validator
+
+__all__ = ["REFERENCE", "Checker", "Uncheckable", "foreign_pointers"]
+
+REFERENCE: dict[str, Any] = {"type": "string", "pattern": "^†"}
+"""The schema of a reference: what a widened schema also takes."""
+
+_MAX_NODES = 20_000
+_MAX_POINTERS = 1_000
+_MAX_PROBLEMS = 5
+_LONGEST = 300
+_POINTERS = ("$ref", "$dynamicRef", "$recursiveRef")
+
+_pointers_left: ContextVar[list[int]] = ContextVar("pointers_left")
+
+
+class Uncheckable(Exception):  # noqa: N818 - it says what a schema is
+    """A schema that cannot be applied: broken, too large, circular, or resting on another document."""
+
+
+class Checker:
+    """One schema, ready to be applied."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self._validator: Validator | None = None
+
+    def problems(self, value: Any, called: str = "") -> list[str]:
+        """What is wrong with a value (which the lines call so), at most five lines; raises Uncheckable."""
+        token = _pointers_left.set([_MAX_POINTERS])
+        try:
+            found = islice(self._ready().iter_errors(value), _MAX_PROBLEMS)
+            lines = [line for error in found for line in _lines(error, called)]
+        except Uncheckable:
+            raise
+        except Exception as error:  # a broken schema raises anything, RecursionError included
+            raise Uncheckable(f"the schema cannot be applied: {type(error).__name__}") from error
+        finally:
+            _pointers_left.reset(token)
+        return list(dict.fromkeys(lines))[:_MAX_PROBLEMS]
+
+    def _ready(self) -> Validator:
+        if self._validator is None:
+            _look_over(self.schema)
+            base = validators.validator_for(self.schema, default=Draft202012Validator)
+            self._validator = _bounded(base)(self.schema, registry=referencing.Registry())
+        return self._validator
+
+
+def foreign_pointers(schema: Any) -> list[str]:
+    """The references of a schema that lead out of it."""
+    return [
+        pointer
+        for node in _nodes(schema)
+        for key in _POINTERS
+        if isinstance(pointer := node.get(key), str) and not pointer.startswith("#")
+    ]
+
+
+def _look_over(schema: Any) -> None:
+    """Raises Uncheckable for what would slip past the bounds."""
+    for count, node in enumerate(_nodes(schema)):
+        if count > _MAX_NODES:
+            raise Uncheckable("the schema is too large")
+        if node is not schema and isinstance(node.get("$schema"), str):
+            raise Uncheckable("the schema changes its own kind inside")
+
+
+def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """The objects of a schema, outermost first; not recursive."""
+    todo = [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Mapping):
+            yield node
+            todo.extend(node.values())
+        elif isinstance(node, list):
+            todo.extend(node)
+
+
+@cache
+def _bounded(base: Any) -> Any:
+    """A kind of validator that counts how often it follows a reference."""
+    counted = {key: _counting(base.VALIDATORS[key]) for key in _POINTERS if key in base.VALIDATORS}
+    extend: Callable[[Any, dict[str, Any]], Any] = validators.extend
+    return extend(base, counted)
+
+
+def _counting(follow: Any) -> Any:
+    def keyword(validator: Any, pointer: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        left = _pointers_left.get()
+        left[0] -= 1
+        if left[0] < 0:
+            raise Uncheckable(f"the schema follows more than {_MAX_POINTERS} references")
+        yield from follow(validator, pointer, instance, schema) or ()
+
+    return keyword
+
+
+def _lines(error: ValidationError, called: str) -> Iterator[str]:
+    """An error in words; one of a widened schema is told as that of the schema it was made from."""
+    branches: Any = error.validator_value
+    if error.validator == "anyOf" and branches[-1] == REFERENCE and error.context:
+        for inner in error.context:
+            if inner.relative_schema_path[0] == 0:
+                yield from _lines(inner, called)
+        return
+    where = ".".join([*([called] if called else []), *map(str, error.absolute_path)])
+    message = error.message if len(error.message) <= _LONGEST else f"{error.message[:_LONGEST]}…"
+    yield f"{where}: {message}" if where else message
