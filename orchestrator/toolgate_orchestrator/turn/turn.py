@@ -37,7 +37,8 @@ from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of, tool_specs
 from toolgate_orchestrator.turn.passage import Passage, Ran
 from toolgate_orchestrator.turn.provider_choice import choose_provider
-from toolgate_orchestrator.turn.request import Llm, LlmFailed, Reply, RequestDenied
+from toolgate_orchestrator.turn.reading import Reply
+from toolgate_orchestrator.turn.request import Llm, LlmFailed, RequestDenied
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
