@@ -30,7 +30,7 @@ from toolgate_orchestrator.turn.interruption import despite_cancellation
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import text_of
-from toolgate_orchestrator.turn.request import Reply
+from toolgate_orchestrator.turn.reading import Reply
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import LIMIT_REMINDER, Turn
 

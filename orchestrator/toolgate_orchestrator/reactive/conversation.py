@@ -12,7 +12,7 @@ from toolgate_orchestrator.reactive.errors import cancelled, data_message, error
 from toolgate_orchestrator.reactive.output import Output
 from toolgate_orchestrator.reactive.tick import Came, Tick
 from toolgate_orchestrator.turn.messages import Call, assistant_message
-from toolgate_orchestrator.turn.request import Reply
+from toolgate_orchestrator.turn.reading import Reply
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["close", "settle", "store"]

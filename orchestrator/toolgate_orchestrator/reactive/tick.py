@@ -34,7 +34,7 @@ from toolgate_orchestrator.turn.interruption import despite_cancellation
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.passage import Ran
-from toolgate_orchestrator.turn.request import Reply
+from toolgate_orchestrator.turn.reading import Reply
 from toolgate_orchestrator.turn.tool_call import Refusal
 from toolgate_orchestrator.turn.turn import Turn
 
