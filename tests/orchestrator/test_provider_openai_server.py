@@ -1,6 +1,7 @@
 """The provider through the real SDK, against a server on loopback: streams, errors, retries, cancellation."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from decimal import Decimal
@@ -248,6 +249,18 @@ async def test_bad_json_in_a_streamed_call_goes_out_as_the_text_it_is(
     assert events[-1].tool_calls[0].arguments == {}
     (raw,) = provider.parse_tool_calls(events[-1])
     assert raw == {"id": "a", "name": "t", "arguments": '{"q": oops}'}
+
+
+async def test_lone_surrogates_from_a_server_become_question_marks(
+    server: Server, provider: ProviderOpenAI
+) -> None:
+    broken = call(0, json.dumps({"x": "\ud800", "y": "😀"}), "a", "t\ud800")
+    server.answers(streamed(text("a\ud800"), broken, finish("tool_calls")))
+    events = await events_of(provider)
+    final = events[-1]
+    assert text_of(final) == "a?"
+    assert [(one.name, one.arguments) for one in final.tool_calls] == [("t?", {"x": "?", "y": "😀"})]
+    json.dumps([events[:-1], final.model_dump()], ensure_ascii=False).encode()
 
 
 async def test_a_server_that_refuses_stream_options_is_asked_without(

@@ -60,5 +60,11 @@ def arguments_of(raw: str) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
-            return value
+            return _encodable(value) if "\\ud" in raw.lower() else value
     return None
+
+
+def _encodable(value: dict[str, Any]) -> dict[str, Any]:
+    """Without lone surrogates, which JSON can spell and nobody can send on."""
+    sound: dict[str, Any] = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return sound

@@ -233,22 +233,22 @@ def _is_another(call: JoinedCall, wire_id: str | None, name: str | None) -> bool
 def _texts(content: Any) -> Iterable[tuple[str, str]]:
     """Pieces of content, each with its kind; some servers send parts instead of a text."""
     if isinstance(content, str):
-        yield "text", content
+        yield "text", _str(content) or ""
     elif isinstance(content, list):
         for part in content:
             if isinstance(part, Mapping):
                 thought = part.get("thinking")
                 yield from (("thinking", text) for _, text in _texts(thought))
-                if isinstance(text := part.get("text"), str):
-                    yield "text", text
+                yield "text", _str(part.get("text")) or ""
 
 
 def _fragment(arguments: Any) -> str:
     """A piece of the arguments; some servers send the object itself."""
     if isinstance(arguments, Mapping):
         return json.dumps(arguments)
-    return arguments if isinstance(arguments, str) else ""
+    return _str(arguments) or ""
 
 
 def _str(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    """A text that is there, without lone surrogates: the kernel takes none."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None

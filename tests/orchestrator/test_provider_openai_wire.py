@@ -1,0 +1,473 @@
+"""The provider's pure parts: messages, names and pairing on the way out; joined chunks on the way in."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amplifier_core import ChatRequest, Message, ToolSpec
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_orchestrator.modules.provider_openai_arguments import ObjectEnd, arguments_of
+from toolgate_orchestrator.modules.provider_openai_config import OpenAIConfig
+from toolgate_orchestrator.modules.provider_openai_messages import Dialect, names_in, wire_messages
+from toolgate_orchestrator.modules.provider_openai_names import ToolNames
+from toolgate_orchestrator.modules.provider_openai_request import asked
+from toolgate_orchestrator.modules.provider_openai_stream import BadReply, Joined
+from toolgate_orchestrator.turn.messages import (
+    Call,
+    assistant_message,
+    calls_in,
+    chat_request,
+    result_message,
+)
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+from openai_server import call, chunk, finish, text
+
+pytestmark = pytest.mark.pure
+
+PIXEL = {"type": "base64", "media_type": "image/png", "data": "aGk="}
+PIXEL_URL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+
+
+def wire(*messages: dict[str, Any], dialect: Dialect | None = None) -> list[dict[str, Any]]:
+    typed = chat_request(list(messages), None).messages
+    return wire_messages(typed, ToolNames(names_in(typed)), dialect or Dialect())
+
+
+def calling(*ids: str, name: str = "t") -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": i, "name": name, "arguments": {}} for i in ids],
+    }
+
+
+def result(call_id: str, content: Any = "r") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def shape(messages: list[dict[str, Any]]) -> list[str]:
+    """Roles, and with calls and results their ids."""
+    return [
+        f"{one['role']} {' '.join(call['id'] for call in one.get('tool_calls', ()))}"
+        f"{one.get('tool_call_id', '')}".strip()
+        for one in messages
+    ]
+
+
+# ---------------------------------------------------------------------- messages
+
+
+def test_what_the_engine_stores_is_what_the_server_gets() -> None:
+    made = Call("c1", "web.search", {"q": "ü"})
+    response = ChatRequest(messages=[])  # stands for a response without content
+    stored = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "hello"},
+        assistant_message(response, [made]),
+        result_message(made, "found"),
+    ]
+    assert wire(*stored) == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "hello"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "web_search", "arguments": '{"q": "ü"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"tool_calls": [{"id": "a", "name": "t", "tool": "t", "arguments": {"x": 1}}]},
+        {"tool_calls": [{"id": "a", "tool": "t", "arguments": '{"x": 1}'}]},
+        {"tool_calls": [{"id": "a", "type": "function", "function": {"name": "t", "arguments": '{"x": 1}'}}]},
+        {"content": [{"type": "tool_call", "id": "a", "name": "t", "input": {"x": 1}}]},
+        {
+            "content": [{"type": "tool_call", "id": "a", "name": "t", "input": {}}],
+            "tool_calls": [{"id": "a", "name": "t", "arguments": {"x": 1}}],
+        },
+    ],
+)
+def test_calls_are_read_from_the_field_or_from_blocks_and_sent_once(stored: dict[str, Any]) -> None:
+    sent, _ = wire({"role": "assistant", "content": "", **stored}, result("a"))
+    function = {"name": "t", "arguments": '{"x": 1}'}
+    assert sent["tool_calls"] == [{"id": "a", "type": "function", "function": function}]
+
+
+@pytest.mark.parametrize("arguments", ["{oops", "[1]", "7", None, "[" * 100_000])
+def test_arguments_that_are_no_object_are_sent_as_an_empty_one(arguments: Any) -> None:
+    stored = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "a", "name": "t", "arguments": arguments}],
+    }
+    assert wire(stored)[0]["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+def test_images_of_users_are_parts_and_images_of_tools_follow_the_results() -> None:
+    url = {"type": "image", "source": {"type": "url", "url": "https://example.org/i.png"}}
+    image = {"type": "image", "source": PIXEL}
+    odd = {"type": "image", "source": {"type": "file"}}
+    told = [{"type": "text", "text": "see"}, image, url, odd]
+    sent = wire(
+        {"role": "user", "content": told},
+        calling("a", "b"),
+        result("a", [{"type": "text", "text": "one"}, image]),
+        result("b", [image]),
+    )
+    assert sent[0]["content"] == [
+        {"type": "text", "text": "see"},
+        PIXEL_URL,
+        {"type": "image_url", "image_url": {"url": "https://example.org/i.png"}},
+        {"type": "text", "text": "(an image that could not be sent)"},
+    ]
+    assert shape(sent[1:]) == ["assistant a b", "tool a", "tool b", "user", "user"]
+    assert [one["content"] for one in sent[2:4]] == ["one", "(images, see below)"]
+    assert [PIXEL_URL in one["content"] for one in sent[4:]] == [True, True]
+
+
+def test_text_blocks_are_sent_as_one_text_and_thinking_stays_here() -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "a"},
+        {"type": "text", "text": "b"},
+    ]
+    assert wire({"role": "assistant", "content": blocks}) == [{"role": "assistant", "content": "a\nb"}]
+    kept = wire(
+        {"role": "assistant", "content": blocks}, dialect=Dialect(reasoning_field="reasoning_content")
+    )
+    assert kept == [{"role": "assistant", "content": "a\nb", "reasoning_content": "hm"}]
+    assert wire({"role": "user", "content": blocks[1:]}) == [{"role": "user", "content": "a\nb"}]
+    assert wire({"role": "assistant", "content": blocks[:1]}) == [], "nothing of it can be sent"
+
+
+@pytest.mark.parametrize(("dialect", "role"), [(Dialect(), "system"), (Dialect("developer"), "developer")])
+def test_the_developer_speaks_in_the_role_that_the_server_knows(dialect: Dialect, role: str) -> None:
+    assert wire({"role": "developer", "content": "x"}, dialect=dialect) == [{"role": role, "content": "x"}]
+
+
+def test_results_of_any_form_are_sent_as_text() -> None:
+    block = {"type": "tool_result", "tool_call_id": "b", "output": {"x": [1]}}
+    sent = wire(
+        calling("a", "b"),
+        {"role": "user", "content": [{"type": "text", "text": "and"}, block]},
+        result("a", [{"type": "reasoning", "content": [1], "summary": []}]),
+    )
+    assert shape(sent) == ["assistant a b", "tool a", "tool b", "user"]
+    assert sent[2]["content"] == '{"x": [1]}'
+    assert json.loads(sent[1]["content"])[0]["content"] == [1]
+
+
+def test_a_sound_conversation_passes_unchanged_even_where_ids_repeat() -> None:
+    sent = wire(calling("c1"), result("c1", "one"), calling("c1"), result("c1", "two"))
+    assert shape(sent) == ["assistant c1", "tool c1"] * 2
+    assert [one["content"] for one in sent if one["role"] == "tool"] == ["one", "two"]
+
+
+def test_orphans_are_mended_and_results_come_right_behind_their_calls() -> None:
+    note = {"role": "system", "content": "injected"}
+    sent = wire(result("gone"), calling("a", "b", "c"), note, result("b"), result("b"), result("a"))
+    assert shape(sent) == ["user", "assistant a b c", "tool a", "tool b", "tool c", "system", "user"]
+    assert sent[4]["content"] == "No result of this call was recorded."
+
+
+@given(
+    st.lists(st.sampled_from(["user", "call a", "call b", "call a b", "result a", "result b"]), max_size=12)
+)
+def test_however_a_conversation_lies_each_call_is_followed_by_its_result(kinds: list[str]) -> None:
+    messages = []
+    for kind, _, ids in (each.partition(" ") for each in kinds):
+        if kind == "call":
+            messages.append(calling(*ids.split()))
+        else:
+            messages.append(result(ids) if kind == "result" else {"role": "user", "content": "u"})
+    expected: list[str] = []
+    for one in wire(*messages):
+        if one["role"] == "tool":
+            assert expected.pop(0) == one["tool_call_id"]
+        else:
+            assert not expected
+            expected = [each["id"] for each in one.get("tool_calls", ())]
+    assert not expected
+
+
+def test_long_ids_are_shortened_alike_for_call_and_result() -> None:
+    sent = wire(calling("x" * 41), result("x" * 41))
+    assert sent[0]["tool_calls"][0]["id"] == sent[1]["tool_call_id"]
+    assert len(sent[1]["tool_call_id"]) <= 40
+
+
+def test_lone_surrogates_can_be_sent() -> None:
+    sent = wire({"role": "user", "content": "a\ud800"}, calling("a"), result("a", {"x": "\ud800"}.__repr__()))
+    json.dumps(sent, ensure_ascii=False).encode()
+
+
+# ---------------------------------------------------------------------- names
+
+
+@given(st.lists(st.text(max_size=80), max_size=8))
+def test_every_name_becomes_a_safe_one_and_comes_back(names: list[str]) -> None:
+    mapped = ToolNames(names)
+    safe = [mapped.safe(name) for name in names]
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", one) for one in safe)
+    assert [mapped.original(one) for one in safe] == names
+
+
+def test_names_that_would_be_one_stay_apart_and_good_names_stay() -> None:
+    names = ToolNames(["a.b", "a b", "a_b", "x" * 70, "x" * 71])
+    assert names.safe("a_b") == "a_b"
+    assert len({names.safe(one) for one in ("a.b", "a b", "a_b", "x" * 70, "x" * 71)}) == 5
+    assert names.original("unheard-of") == "unheard-of"
+
+
+# ---------------------------------------------------------------------- requests
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [
+        ("auto", "auto"),
+        ("any", "required"),
+        ("required", "required"),
+        ("t.x", {"type": "function", "function": {"name": "t_x"}}),
+        ({"type": "tool", "name": "t.x"}, {"type": "function", "function": {"name": "t_x"}}),
+        (
+            {"type": "function", "function": {"name": "t.x"}},
+            {"type": "function", "function": {"name": "t_x"}},
+        ),
+        ({"type": "auto"}, "auto"),
+        ({}, None),
+    ],
+)
+def test_a_tool_is_chosen_in_each_of_the_usual_ways(choice: Any, sent: Any) -> None:
+    tools = [ToolSpec(name="t.x", parameters={})]
+    config = OpenAIConfig(model="m")
+    params = asked(ChatRequest(messages=[], tools=tools, tool_choice=choice), {}, config, "max_tokens").params
+    assert params.get("tool_choice") == sent
+    assert params["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}
+    without = asked(ChatRequest(messages=[], tool_choice=choice), {}, config, "max_tokens").params
+    assert "tool_choice" not in without
+
+
+def test_the_longest_answer_has_the_name_that_the_server_knows() -> None:
+    official, other = OpenAIConfig(model="m"), OpenAIConfig(model="m", base_url="http://localhost:8000/v1")
+    assert official.length_field({}) == "max_completion_tokens"
+    assert other.length_field({}) == official.length_field({"OPENAI_BASE_URL": "http://x/v1"}) == "max_tokens"
+    params = asked(
+        ChatRequest(messages=[], max_output_tokens=3), {}, official, "max_completion_tokens"
+    ).params
+    assert params == {"model": "m", "messages": [], "max_completion_tokens": 3}
+
+
+def test_forms_of_answers_are_asked_for_as_the_wire_has_them() -> None:
+    def sent(form: Any) -> Any:
+        request = ChatRequest(messages=[], response_format=form)
+        return asked(request, {}, OpenAIConfig(model="m"), "max_tokens").params.get("response_format")
+
+    named = {"name": "n", "schema": {"type": "object"}}
+    assert sent({"type": "text"}) is None
+    assert sent({"type": "json"}) == {"type": "json_object"}
+    assert sent({"type": "json_schema", "json_schema": named}) == {
+        "type": "json_schema",
+        "json_schema": named,
+    }
+
+
+# ---------------------------------------------------------------------- joining chunks
+
+
+def joined(*chunks: Any) -> tuple[Joined, list[dict[str, Any]]]:
+    one = Joined()
+    events = [event for each in chunks for event in one.feed(each)]
+    return one, events + one.close()
+
+
+def ends(events: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    return [(event["name"], event["arguments"]) for event in events if event["type"] == "tool_call.end"]
+
+
+OBJECTS = st.dictionaries(
+    st.text(max_size=5), st.text(max_size=8) | st.integers() | st.lists(st.text(max_size=3))
+)
+
+
+@given(
+    st.lists(OBJECTS | st.just("{oops") | st.just("") | st.just("{} {"), min_size=1, max_size=4),
+    st.data(),
+)
+def test_however_the_fragments_are_cut_and_mixed_the_calls_are_the_same(wanted: list[Any], data: Any) -> None:
+    raws = [one if isinstance(one, str) else json.dumps(one) for one in wanted]
+    queues = [_cut(raw, index, data) for index, raw in enumerate(raws)]
+    chunks = [queue.pop(0) for queue in queues]  # each call begins before any goes on: fully interleaved
+    while any(queues):
+        chunks.append(data.draw(st.sampled_from([queue for queue in queues if queue])).pop(0))
+    whole, events = joined(*chunks, finish("tool_calls"))
+    expected = {f"t{index}": _meant(one) for index, one in enumerate(wanted)}
+    assert dict(ends(events)) == expected
+    assert len(ends(events)) == len(wanted)
+    assert {one.name: one.arguments for one in whole.calls} == expected
+    for index, raw in enumerate(raws):
+        told = [one for one in events if one.get("id") == f"c{index}"]
+        assert [one["type"] for one in told][:1] == ["tool_call.start"]
+        assert "".join(one.get("arguments_fragment", "") for one in told) == raw
+        assert told[-1]["type"] == "tool_call.end"
+
+
+def _cut(raw: str, index: int, data: Any) -> list[dict[str, Any]]:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=6)))
+    pieces = [raw[start:end] for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    begin = call(index, "", f"c{index}", f"t{index}")
+    return [begin, *(call(index, piece) for piece in pieces)]
+
+
+def _meant(one: Any) -> Any:
+    return {"": {}}.get(one, one) if isinstance(one, str) else one
+
+
+def test_a_call_is_complete_with_its_last_brace_and_an_empty_one_with_the_next_call() -> None:
+    one = Joined()
+    assert ends(one.feed(call(0, '{"x": "}"', "a", "t"))) == []
+    assert ends(one.feed(call(0, "}"))) == [("t", {"x": "}"})]
+    assert one.feed(call(0, " \n")) == [], "blanks may follow"
+    assert ends(one.feed(call(1, "{}", "b", "u"))) == []
+    assert ends(one.feed(call(2, "", "c", "v"))) == [("u", {})]
+    assert ends(one.feed(finish("tool_calls"))) == [("v", {})]
+    assert one.close() == []
+
+
+def test_an_empty_object_in_front_of_the_arguments_is_dropped() -> None:
+    _, events = joined(call(0, "{}", "a", "t"), call(0, '{"x":'), call(0, " 1}"), finish())
+    assert ends(events) == [("t", {"x": 1})]
+
+
+def test_calls_that_share_an_index_are_told_apart_by_their_ids() -> None:
+    first, second = call(0, '{"x": 1}', "a", "t"), call(0, '{"x": 2}', "b", "t")
+    assert ends(joined(first, second, finish())[1]) == [("t", {"x": 1}), ("t", {"x": 2})]
+    none = [call(0, '{"x": 1}', None, "t"), call(0, '{"x": 2}', None, "u")]
+    assert ends(joined(*none, finish())[1]) == [("t", {"x": 1}), ("u", {"x": 2})]
+
+
+def test_fragments_that_repeat_id_and_name_are_one_call() -> None:
+    parts = [call(0, part, "a", "t") for part in ('{"x"', ": ", "1}")]
+    assert ends(joined(*parts, finish())[1]) == [("t", {"x": 1})]
+
+
+def test_ids_are_unique_within_an_answer_whatever_the_server_says() -> None:
+    whole, _ = joined(
+        call(0, '{"x": 1}', "a", "t"), call(1, '{"x": 2}', "a", "t"), call(2, "{}", None, "t"), finish()
+    )
+    assert len({one.id for one in whole.calls}) == 3
+    assert whole.calls[0].id == "a"
+
+
+def test_a_call_without_a_name_is_kept_for_the_engine_to_name_the_problem() -> None:
+    _, events = joined(call(0, '{"x": 1}', "a"), finish())
+    (end,) = [event for event in events if event["type"] == "tool_call.end"]
+    (read,) = calls_in([end])
+    assert read.problem == "the call names no tool"
+
+
+def test_what_comes_after_a_complete_call_is_not_added_to_it() -> None:
+    whole, events = joined(call(0, '{"x": 1}', "a", "t"), call(0, '{"y": 2}'), finish())
+    assert ends(events) == [("t", {"x": 1})]
+    assert whole.calls[0].arguments == {"x": 1}
+
+
+def test_arguments_given_as_an_object_are_taken() -> None:
+    part = {"index": 0, "id": "a", "function": {"name": "t", "arguments": {"x": 1}}}
+    assert ends(joined(chunk({"tool_calls": [part]}), finish())[1]) == [("t", {"x": 1})]
+
+
+def test_content_in_parts_is_told_by_kind() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "a"},
+    ]
+    whole, _ = joined(chunk({"content": parts}), chunk({"refusal": "b"}), finish())
+    assert (whole.thinking, whole.text) == ("hm", "ab")
+
+
+def test_only_the_first_choice_counts() -> None:
+    other = {"index": 1, "delta": {"content": "x"}, "finish_reason": "stop"}
+    whole, _ = joined(text("a"), {"choices": [other]}, finish())
+    assert whole.text == "a"
+
+
+def test_an_answer_without_end_is_refused_before_it_fills_the_memory() -> None:
+    with pytest.raises(BadReply, match="longer than"):
+        joined(*[text("x" * 1_000_000)] * 20)
+    with pytest.raises(BadReply, match="more than 512 tool calls"):
+        joined(*(call(index, "{}", None, "t") for index in range(513)))
+
+
+_KEYS = st.sampled_from(
+    [
+        "choices",
+        "delta",
+        "message",
+        "content",
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "index",
+        "id",
+        "usage",
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON, max_size=4), st.lists(st.dictionaries(_KEYS, JSON), max_size=4))
+def test_no_chunk_makes_anything_but_events_or_a_bad_reply(odd: list[Any], deltas: list[Any]) -> None:
+    one = Joined()
+    for each in [*odd, *(chunk(delta) for delta in deltas), *({"choices": [delta]} for delta in deltas)]:
+        try:
+            events = one.feed(each)
+        except BadReply:
+            continue
+        assert all(isinstance(event["type"], str) for event in events)
+    one.feed(finish())
+    one.close()
+
+
+@given(OBJECTS, st.text(max_size=3))
+def test_an_object_ends_with_its_last_brace_and_nowhere_before(wanted: dict[str, Any], blank: str) -> None:
+    raw = json.dumps(wanted)
+    end = ObjectEnd()
+    closings = [position for position, char in enumerate(raw) if end.feed(char)]
+    assert closings == [len(raw) - 1]
+    assert arguments_of(raw + " " * len(blank)) == wanted
+
+
+@pytest.mark.parametrize("raw", ["", "  ", "null"])
+def test_nothing_is_no_arguments(raw: str) -> None:
+    assert arguments_of(raw) == {}
+
+
+@pytest.mark.parametrize("raw", ["{", "[1]", '"x"', "7", "{} {", "[" * 100_000])
+def test_what_is_no_object_is_no_arguments(raw: str) -> None:
+    assert arguments_of(raw) is None
+
+
+def test_a_message_of_another_role_is_said_by_the_user() -> None:
+    typed = [Message(role="function", content="x", name="f")]
+    assert wire_messages(typed, ToolNames([]), Dialect()) == [{"role": "user", "content": "x"}]
