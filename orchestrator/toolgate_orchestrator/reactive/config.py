@@ -45,8 +45,8 @@ def checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if foreign := foreign_pointers(schema):
         raise ValueError(f"$ref must stay within the schema: {foreign[0][:80]!r}")
     try:
-        Checker(schema).problems(None)
         validators.validator_for(schema, default=Draft202012Validator).check_schema(schema)
+        Checker(schema).problems(None)
     except SchemaError as error:
         raise ValueError(f"is no JSON Schema: {error.message[:200]}") from None
     except (Uncheckable, RecursionError) as error:
