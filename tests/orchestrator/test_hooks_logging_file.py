@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -302,14 +302,42 @@ async def test_an_event_whose_hooks_are_asked_once_more_is_one_line(path: Path) 
     assert [json.loads(each)["event"] for each in path.read_bytes().splitlines()] == ["tool:selecting"] * 5
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_change_names_the_line_it_changes_where_that_can_be_told(path: Path, known: bool) -> None:
+@pytest.fixture
+def recorded(path: Path) -> Iterator[tuple[Recorder, Callable[[], list[Any]]]]:
+    """A recorder, and a function that closes it and gives the `of` of each change in its file."""
     recorder = Recorder("s-1", None, Shape(1_000, 8_192, redactor()), path, None)
+
+    def changes() -> list[Any]:
+        recorder.file.close()
+        lines = [json.loads(each) for each in path.read_bytes().splitlines()]
+        return [each["data"]["of"] for each in lines if each["event"] == "hooks-logging:changed"]
+
+    yield recorder, changes
+    recorder.file.close()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_change_names_the_line_it_changes_where_that_can_be_told(recorded: Any, known: bool) -> None:
+    recorder, changes = recorded
     for call in ("c1", "c2"):
         recorder.emitted("tool:pre", {"tool_call_id": call, "n": 1})
     recorder.passed("tool:pre", {"n": 2, **({"tool_call_id": "c2"} if known else {})})
     recorder.passed("tool:pre", {"tool_call_id": "c1", "n": 1})
-    recorder.file.close()
-    *_, changed = [json.loads(each) for each in path.read_bytes().splitlines()]
-    assert changed["event"] == "hooks-logging:changed"
-    assert changed["data"]["of"] == (2 if known else None)
+    assert changes() == [2 if known else None]
+
+
+def test_a_change_into_what_an_earlier_event_was_is_a_change(recorded: Any) -> None:
+    recorder, changes = recorded
+    for prompt in ("yes", "Yes"):
+        recorder.emitted("prompt:submit", {"prompt": prompt})
+        recorder.passed("prompt:submit", {"prompt": "yes"})
+    assert changes() == [2]
+
+
+def test_events_that_were_refused_are_forgotten_when_the_turn_ends(recorded: Any) -> None:
+    recorder, changes = recorded
+    recorder.emitted("tool:pre", {"n": 1})
+    recorder.emitted("execution:end", {})
+    recorder.emitted("tool:pre", {"n": 2})
+    recorder.passed("tool:pre", {"n": 3})
+    assert changes() == [3]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from toolgate_orchestrator.modules.hooks_logging_line import HEAD_BYTES, Shape, encoded, redactor
+from toolgate_orchestrator.turn.jsonable import jsonable
 
 pytestmark = pytest.mark.pure
 
@@ -52,6 +53,27 @@ ODDITIES: tuple[Callable[[], Any], ...] = (
     object,
 )
 ODD = st.sampled_from(ODDITIES).map(lambda make: make())
+SECRETS = [
+    *(
+        "api_key",
+        "apiKey",
+        "API-KEY",
+        "X-Api-Key",
+        "OPENAI_API_KEY",
+        "openaiApiKey",
+        "Authorization",
+        "password",
+    ),
+    *(
+        "db_password",
+        "client_secret",
+        "accessToken",
+        "github_token",
+        "Set-Cookie",
+        "proxy-authorization",
+        "own",
+    ),
+]
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | ODD
 PAYLOADS = st.recursive(
     LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner), max_leaves=40
@@ -109,6 +131,19 @@ def test_where_something_was_cut_is_to_be_seen() -> None:
     assert keyed["[cut]"] == f"{1_000 - len(keyed) + 1} more fields"
 
 
+@pytest.mark.parametrize("small", [{}, [], "", {"a": {}}, [[], {}], {"token": 1}, None, 0.1])
+def test_many_small_values_are_within_the_bounds_too(small: Any) -> None:
+    text = shape(line_bytes=HEAD_BYTES + 2_000).data([small] * 5_000)
+    assert 1_000 < len(text) <= 2_000
+
+
+@pytest.mark.parametrize(
+    "odd", ["\ud800", 2**64, -(2**63) - 1, float("nan"), float("inf"), (1,), {1: 2}, b"x"]
+)
+def test_what_json_cannot_say_is_said_as_facts_and_hooks_have_it(odd: Any) -> None:
+    assert json.loads(shape().data({"odd": odd})) == jsonable({"odd": odd})
+
+
 def test_what_is_nested_too_deep_is_cut() -> None:
     nested: Any = "end"
     for _ in range(10_000):
@@ -132,23 +167,7 @@ def test_a_huge_payload_is_not_read_to_its_end() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "api_key",
-        "apiKey",
-        "API-KEY",
-        "X-Api-Key",
-        "OPENAI_API_KEY",
-        "openaiApiKey",
-        "Authorization",
-        "password",
-        "db_password",
-        "client_secret",
-        "accessToken",
-        "github_token",
-        "Set-Cookie",
-        "proxy-authorization",
-        "own",
-    ],
+    SECRETS,
 )
 def test_a_field_that_names_a_secret_is_redacted(name: str) -> None:
     payload = {"deep": [{name: {"value": "sk-1"}, "n": 1}]}

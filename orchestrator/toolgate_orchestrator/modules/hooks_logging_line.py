@@ -94,9 +94,42 @@ class Shape:
     def data(self, data: Any) -> str:
         """The data as JSON, without a line end; never raises, whatever the value."""
         try:
+            if _Look(self._room, self._field_chars, self._is_secret).finds_nothing(data):
+                text = json.dumps(data, separators=(",", ":"))
+                if len(text) <= self._room and "\\ud" not in text:  # half a character may be in it
+                    return text
             return _Cut(self._room, self._field_chars, self._is_secret).json(data)
         except Exception as error:  # noqa: BLE001 - somebody's object would not be read; the event still is
             return json.dumps({"[unreadable]": type(error).__name__})
+
+
+class _Look:
+    """A quick look over data: most are short, plain JSON without secrets, and need no more than this."""
+
+    def __init__(self, room: int, field_chars: int, is_secret: IsSecret) -> None:
+        self._room, self._field_chars, self._is_secret = room, field_chars, is_secret
+
+    def finds_nothing(self, value: Any, depth: int = 0) -> bool:
+        """Whether nothing in it is to be hidden, cut or made JSON; stops where it is too much anyway."""
+        kind = type(value)
+        self._room -= len(value) if kind is str else 1
+        if self._room < 0:
+            return False
+        if kind is str:
+            return len(value) <= self._field_chars
+        if kind is dict:
+            return depth < _DEEPEST and all(
+                self._is_plain(key, item, depth + 1) for key, item in value.items()
+            )
+        if kind is list:
+            return depth < _DEEPEST and all(self.finds_nothing(item, depth + 1) for item in value)
+        return value is None or kind is bool or (kind in (int, float) and -(2**63) <= value < 2**64)
+
+    def _is_plain(self, key: Any, value: Any, depth: int) -> bool:
+        if type(key) is not str or len(key) > _LONGEST_NAME or self._is_secret(key):
+            return False
+        self._room -= len(key)
+        return self.finds_nothing(value, depth)
 
 
 class _Cut:
