@@ -122,6 +122,11 @@ def test_a_text_that_is_longer_than_the_line_shows_as_much_as_fits(fill: str, ke
     assert cut == f"{len(fill) * 9_000 - len(start)} more characters]"
 
 
+@pytest.mark.parametrize(("size", "shown"), [(100, "y" * 100), (101, "y" * 100 + "[cut: 1 more characters]")])
+def test_a_text_is_cut_at_the_fields_bound_though_the_line_has_room(size: int, shown: str) -> None:
+    assert json.loads(shape(field_chars=100).data({"text": "y" * size})) == {"text": shown}
+
+
 def test_where_something_was_cut_is_to_be_seen() -> None:
     payload = {"a": list(range(1_000)), "b": {str(n): n for n in range(1_000)}, "c": 3}
     listed = json.loads(shape(line_bytes=HEAD_BYTES + 600).data(payload))
