@@ -184,6 +184,7 @@ async def test_the_contracts_block_is_a_mount_plan_that_the_kernel_takes_as_it_s
 
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_an_orchestrator_receives_its_configuration_from_the_mount_plan(read: Read, loop: str) -> None:
-    block = f"session:\n  orchestrator: {loop}\norchestrators:\n  - module: {loop}\n    config: {{max_iterations: 7}}\n"
+    listed = f"orchestrators:\n  - module: {loop}\n    config: {{max_iterations: 7}}\n"
+    block = f"session:\n  orchestrator: {loop}\n{listed}"
     async with AmplifierSession(read(block).mount) as session:
         assert session.coordinator.get("orchestrator").settings.max_iterations == 7
