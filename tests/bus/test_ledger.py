@@ -1,0 +1,297 @@
+"""The ledger: no budget is overspent, nothing leaks, whatever is repeated, overtaken or lost."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger import MAX_AMOUNT, Account, Balance, Book, Offer, Reservation, Settled
+from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
+from toolgate_bus.redis_link import RedisCommands
+
+FLEET = Account("daily/fleet", 100)
+MINE = Account("each/session/s-1", 50)
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def ledger(request: pytest.FixtureRequest, namespace: str) -> Any:
+    """Each kind of ledger in turn, empty."""
+    if request.param == "memory":
+        yield MemoryLedger()
+        return
+    commands = RedisCommands(request.getfixturevalue("server_url"), "test")
+    yield RedisLedger(commands, namespace)
+    await commands.aclose()
+
+
+def one(amount: int, name: str = "tool") -> list[Offer]:
+    return [Offer(name, amount)]
+
+
+async def totals(ledger: Any, key: str = FLEET.key) -> tuple[int, int]:
+    """Spent and reserved of one account."""
+    found = [each for each in await ledger.balances() if each.key == key]
+    return (found[0].spent, found[0].reserved) if found else (0, 0)
+
+
+async def test_of_three_calls_of_40_a_budget_of_50_lets_one_pass(ledger):
+    statuses = [(await ledger.reserve(id_, 0, one(40), [MINE], "o")).status for id_ in "abc"]
+    assert statuses == ["reserved", "denied", "denied"]
+    assert await totals(ledger, MINE.key) == (0, 40)
+
+
+async def test_a_denial_says_which_account_is_short_and_what_it_could_still_hold(ledger):
+    await ledger.reserve("a", 0, one(30), [FLEET, MINE], "o")
+    answer = await ledger.reserve("b", 0, one(21), [FLEET, MINE], "o")
+    assert answer == Reservation("denied", short=MINE.key, left=20)
+
+
+async def test_all_accounts_hold_a_reservation_or_none_does(ledger):
+    await ledger.reserve("a", 0, one(40), [MINE], "o")
+    assert (await ledger.reserve("b", 0, one(20), [FLEET, MINE], "o")).status == "denied"
+    assert await totals(ledger, FLEET.key) == (0, 0)
+    assert await totals(ledger, MINE.key) == (0, 40)
+
+
+async def test_the_first_offer_that_fits_is_reserved(ledger):
+    offers = [Offer("best", 60), Offer("good", 45), Offer("cheap", 5)]
+    answer = await ledger.reserve("a", 0, offers, [FLEET, MINE], "o")
+    assert (answer.status, answer.name, answer.amount) == ("reserved", "good", 45)
+
+
+async def test_asking_twice_holds_once_and_is_answered_as_the_first_time(ledger):
+    first = await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    assert await ledger.reserve("a", 0, one(39), [FLEET], "o") == first
+    assert await totals(ledger) == (0, 40)
+    denied = await ledger.reserve("b", 0, one(70), [FLEET], "o")
+    await ledger.release("a")
+    assert await ledger.reserve("b", 0, one(70), [FLEET], "o") == denied
+
+
+async def test_a_replaced_call_reserves_anew_in_verify(ledger):
+    await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    assert (await ledger.reserve("a", 1, one(90), [FLEET], "o")).status == "reserved"
+    assert await totals(ledger) == (0, 90)
+    assert (await ledger.reserve("a", 0, one(40), [FLEET], "o")).status == "closed"
+    assert await totals(ledger) == (0, 90)
+
+
+async def test_a_replacement_that_is_too_dear_is_denied_and_what_was_held_stays_until_released(ledger):
+    await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    answer = await ledger.reserve("a", 1, one(101), [FLEET], "o")
+    assert (answer.status, answer.left) == ("denied", 100)
+    assert await totals(ledger) == (0, 40)
+    await ledger.release("a")
+    assert await totals(ledger) == (0, 0)
+
+
+async def test_what_was_denied_at_first_may_be_affordable_in_verify(ledger):
+    assert (await ledger.reserve("a", 0, one(101), [FLEET], "o")).status == "denied"
+    assert (await ledger.reserve("a", 1, one(7), [FLEET], "o")).status == "reserved"
+    assert await totals(ledger) == (0, 7)
+
+
+@pytest.mark.parametrize(("actual", "spent", "over"), [(25, 25, 0), (None, 40, 0), (0, 0, 0), (55, 55, 15)])
+async def test_settling_spends_what_it_really_cost(ledger, actual, spent, over):
+    await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    assert await ledger.settle("a", actual) == Settled("settled", 40, over)
+    assert await totals(ledger) == (spent, 0)
+    assert await ledger.settle("a", actual) == Settled("duplicate")
+    assert await totals(ledger) == (spent, 0)
+    assert [each.overruns for each in await ledger.balances()] == [int(over > 0)]
+
+
+async def test_releasing_gives_back_once(ledger):
+    await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    for _ in range(2):
+        await ledger.release("a")
+        assert await totals(ledger) == (0, 0)
+
+
+async def test_a_reserve_that_comes_after_the_end_holds_nothing(ledger):
+    await ledger.release("a")
+    await ledger.settle("b", 5)
+    for id_ in "ab":
+        assert (await ledger.reserve(id_, 0, one(40), [FLEET], "o")).status == "closed"
+    assert await totals(ledger) == (0, 0)
+
+
+async def test_a_call_that_ran_after_its_release_is_paid_all_the_same(ledger):
+    await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    await ledger.release("a")
+    assert await ledger.settle("a", 30) == Settled("late")
+    assert await totals(ledger) == (30, 0)
+
+
+async def test_an_orphan_is_paid_at_its_estimate_and_corrected_if_somebody_tells_after_all(ledger):
+    await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    assert await ledger.orphan("a")
+    assert not await ledger.orphan("a")
+    assert await totals(ledger) == (40, 0)
+    assert [each.orphans for each in await ledger.balances()] == [1]
+    assert await ledger.settle("a", 25) == Settled("corrected", 40)
+    assert await totals(ledger) == (25, 0)
+    assert [each.orphans for each in await ledger.balances()] == [0]
+
+
+async def test_charges_are_counted_once_for_each_event(ledger):
+    assert await ledger.charge("usage-1", 30, [FLEET])
+    assert not await ledger.charge("usage-1", 30, [FLEET])
+    assert await totals(ledger) == (30, 0)
+    assert (await ledger.reserve("a", 0, one(71), [FLEET], "o")).status == "denied"
+
+
+async def test_who_holds_money_is_listed_with_its_owner(ledger):
+    for id_, owner in (("a", "o1"), ("b", "o2"), ("c", "o2")):
+        await ledger.reserve(id_, 0, one(10), [FLEET], owner)
+    await ledger.executing("b")
+    await ledger.settle("c", None)
+    held = await ledger.open()
+    assert {(each.decision, each.owner, each.executing) for each in held} == {
+        ("a", "o1", False),
+        ("b", "o2", True),
+    }
+    assert all(0 <= each.age_s < 60 for each in held)
+
+
+async def test_windows_are_accounts_of_their_own(ledger):
+    hourly = Account("hourly/fleet", 50, window_s=3600, keep_s=7200)
+    await ledger.reserve("a", 0, one(20), [hourly, FLEET], "o")
+    found = {each.key: each for each in await ledger.balances()}
+    assert found["hourly/fleet"].window > 400_000
+    assert found["daily/fleet"].window == 0
+
+
+async def test_a_new_limit_holds_from_the_next_call_on(ledger):
+    await ledger.reserve("a", 0, one(40), [FLEET], "o")
+    lower = FLEET._replace(limit=45)
+    assert (await ledger.reserve("b", 0, one(10), [lower], "o")).left == 5
+    assert (await ledger.reserve("c", 0, one(10), [FLEET._replace(limit=None)], "o")).status == "reserved"
+
+
+async def test_an_account_can_be_set_to_zero(ledger):
+    await ledger.charge("u", 90, [FLEET])
+    assert await ledger.forget(FLEET.key) == 1
+    assert await totals(ledger) == (0, 0)
+    assert await ledger.forget("nobody") == 0
+
+
+@pytest.mark.parametrize("amount", [-1, MAX_AMOUNT + 1, 1.5, True])
+async def test_an_amount_that_cannot_be_counted_exactly_is_refused(ledger, amount):
+    with pytest.raises(ConfigError, match="micro-units"):
+        await ledger.reserve("a", 0, one(amount), [FLEET], "o")
+    assert await totals(ledger) == (0, 0)
+
+
+async def test_amounts_of_any_allowed_size_are_exact(ledger):
+    huge = Account("huge", MAX_AMOUNT)
+    await ledger.reserve("a", 0, one(MAX_AMOUNT - 1), [huge], "o")
+    assert await totals(ledger, "huge") == (0, MAX_AMOUNT - 1)
+    assert (await ledger.reserve("b", 0, one(2), [huge], "o")).status == "denied"
+    assert (await ledger.reserve("c", 0, one(1), [huge], "o")).status == "reserved"
+
+
+# ---------------------------------------------------------------- any order of anything
+
+ids = st.sampled_from(["a", "b", "c", "d"])
+amounts = st.integers(0, 60)
+account_sets = st.sampled_from([[FLEET], [MINE], [FLEET, MINE], [FLEET._replace(limit=None)]])
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("reserve"),
+            ids,
+            st.integers(0, 1),
+            st.lists(st.builds(Offer, st.sampled_from(["x", "y"]), amounts), min_size=1, max_size=3),
+            account_sets,
+        ),
+        st.tuples(st.just("settle"), ids, st.none() | amounts),
+        st.tuples(st.sampled_from(["release", "orphan", "executing"]), ids),
+        st.tuples(st.just("charge"), st.sampled_from(["u1", "u2"]), amounts, account_sets),
+    ),
+    max_size=40,
+)
+
+
+def apply(book: Book, step: tuple[Any, ...]) -> Any:
+    """Take one step in the pure book, at a time that does not matter here."""
+    match step:
+        case ("reserve", id_, phase, offers, accounts):
+            return book.reserve(id_, phase, offers, accounts, "o", 1.0)
+        case ("settle", id_, actual):
+            return book.settle(id_, actual, 1.0)
+        case ("charge", id_, amount, accounts):
+            return book.charge(id_, amount, accounts, 1.0)
+        case ("release", id_):
+            return book.release(id_, 1.0)
+        case (op, id_):
+            return getattr(book, op)(id_)
+
+
+@pytest.mark.pure
+@given(steps)
+def test_reserving_never_takes_an_account_over_its_limit(taken):
+    book = Book()
+    for step in taken:
+        before = {each.key: each for each in book.balances()}
+        answer = apply(book, step)
+        for each in book.balances():
+            assert each.reserved >= 0
+            assert each.spent >= 0
+            was = before.get(each.key, Balance(each.key, 0, None, 0, 0))
+            grew = each.reserved - was.reserved
+            if step[0] == "reserve" and answer.status == "reserved" and grew > 0 and each.limit is not None:
+                assert each.spent + each.reserved <= each.limit
+
+
+@pytest.mark.pure
+@given(steps)
+def test_once_all_is_told_nothing_is_reserved_and_every_cost_is_counted_once(taken):
+    """An independent sum: what each decision cost the account, from the answers alone."""
+    book, cost = Book(), dict[str, int]()
+    for step in taken:
+        state = book.records.get(step[1])
+        state = state and (state.state, state.amount, any(place[0] == FLEET.key for place in state.accounts))
+        answer = apply(book, step)
+        if step[0] == "settle" and state and state[2] and answer.outcome not in ("duplicate", "unreserved"):
+            cost[step[1]] = state[1] if step[2] is None else step[2]
+        elif step[0] == "orphan" and answer and state and state[2]:
+            cost[step[1]] = state[1]
+        elif step[0] == "charge" and answer and any(each.key == FLEET.key for each in step[3]):
+            cost[step[1]] = step[2]
+    for id_ in "abcd":
+        book.release(id_, 2.0)
+    fleet = next((each for each in book.balances() if each.key == FLEET.key), None)
+    assert (fleet.spent, fleet.reserved) == (sum(cost.values()), 0) if fleet else not cost
+
+
+@settings(max_examples=40, deadline=None)
+@given(taken=steps)
+def test_the_server_keeps_the_same_book(server_url: str, taken: list[tuple[Any, ...]]) -> None:
+    asyncio.run(compare(server_url, taken))
+
+
+async def compare(url: str, taken: list[tuple[Any, ...]]) -> None:
+    book, commands = Book(), RedisCommands(url, "test")
+    ledger = RedisLedger(commands, f"t{secrets.token_hex(6)}")
+    try:
+        for step in taken:
+            expected, got = apply(book, step), await take(ledger, step)
+            assert got == expected, step
+            assert await ledger.balances() == book.balances()
+            assert sorted(each[:2] for each in await ledger.open()) == sorted(
+                (name, one.owner) for name, one in book.records.items() if one.state == "reserved"
+            )
+    finally:
+        await commands.aclose()
+
+
+async def take(ledger: RedisLedger, step: tuple[Any, ...]) -> Any:
+    if step[0] == "reserve":
+        return await ledger.reserve(*step[1:], "o")
+    run: Callable[..., Any] = getattr(ledger, step[0])
+    return await run(*step[1:])
