@@ -7,7 +7,6 @@ characters. Where there is no terminal, `NoTerminal` says so and nothing is allo
 
 import asyncio
 import os
-import re
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +19,12 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from toolgate_orchestrator.host.printable import printable
 from toolgate_orchestrator.turn.approvals import NoApprover
 
 __all__ = ["NoTerminal", "TerminalApprovals", "choose", "printable", "terminal_approvals"]
 
 _TTY = Path("/dev/tty")
-_LONGEST = 4_000
-_CONTROL = re.compile(r"[^\S \n\t]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class NoTerminal:
@@ -46,14 +44,19 @@ class NoTerminal:
         self._say(f"denied, as there is no terminal to ask on: {printable(prompt)}")
         raise NoApprover("there is no terminal to ask on")
 
+    def refuse(self) -> None:
+        """Nothing is ever open here."""
+
 
 class TerminalApprovals:
-    """One question at a time on an open terminal."""
+    """One question at a time on an open terminal; `before` is called before each is shown."""
 
-    def __init__(self, terminal: int, screen: TextIO) -> None:
+    def __init__(self, terminal: int, screen: TextIO, before: Callable[[], None] = lambda: None) -> None:
         self._terminal = terminal
         self._lock = asyncio.Lock()
         self._console = Console(file=screen, highlight=False)
+        self._before = before
+        self._open: set[asyncio.Future[None]] = set()
 
     async def request_approval(
         self,
@@ -63,20 +66,47 @@ class TerminalApprovals:
         default: Literal["allow", "deny"],
     ) -> str:
         """The option that was chosen; raises ApprovalTimeoutError after `timeout` seconds."""
-        async with self._lock:
-            with suppress(termios.error):
-                termios.tcflush(self._terminal, termios.TCIFLUSH)
-            self._show(prompt, options, timeout, default)
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self._chosen(options, default)
-            except TimeoutError:
-                self._console.print(f"No answer: {default}.", style="yellow")
-                raise ApprovalTimeoutError(f"nobody answered within {timeout:g} s") from None
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open.add(refused)
+        try:
+            async with self._lock:
+                if refused.done():
+                    return choose("", options, "deny") or "Deny"
+                return await self._ask(prompt, options, timeout, default, refused)
+        finally:
+            self._open.discard(refused)
 
-    async def _chosen(self, options: Sequence[str], default: str) -> str:
+    def refuse(self) -> None:
+        """Answer every open question, and those that wait for their turn, with no."""
+        for question in self._open:
+            if not question.done():
+                question.set_result(None)
+
+    async def _ask(
+        self,
+        prompt: str,
+        options: Sequence[str],
+        timeout: float,  # noqa: ASYNC109 - as above
+        default: str,
+        refused: asyncio.Future[None],
+    ) -> str:
+        self._before()
+        with suppress(termios.error):
+            termios.tcflush(self._terminal, termios.TCIFLUSH)
+        self._show(prompt, options, timeout, default)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._chosen(options, default, refused)
+        except TimeoutError:
+            self._console.print(f"No answer: {default}.", style="yellow")
+            raise ApprovalTimeoutError(f"nobody answered within {timeout:g} s") from None
+
+    async def _chosen(self, options: Sequence[str], default: str, refused: asyncio.Future[None]) -> str:
         while True:
-            line = await _line(self._terminal)
+            line = await _line(self._terminal, refused)
+            if line is None:
+                self._console.print("\nNo.", style="yellow")
+                return choose("", options, "deny") or "Deny"
             chosen = choose(line, options, default)
             if chosen is not None:
                 return chosen
@@ -90,14 +120,19 @@ class TerminalApprovals:
 
 
 @contextmanager
-def terminal_approvals(say: Callable[[str], None]) -> Iterator[TerminalApprovals | NoTerminal]:
-    """How approvals are asked for here; `say` is told of those that nobody can be asked for."""
+def terminal_approvals(
+    say: Callable[[str], None], before: Callable[[], None] = lambda: None
+) -> Iterator[TerminalApprovals | NoTerminal]:
+    """How approvals are asked for here; `say` is told of those that nobody can be asked for.
+
+    `before` is called before each question that is shown.
+    """
     terminal = _terminal()
     if terminal is None:
         yield NoTerminal(say)
         return
     with os.fdopen(terminal, "w") as screen:
-        yield TerminalApprovals(terminal, screen)
+        yield TerminalApprovals(terminal, screen, before)
 
 
 def _terminal() -> int | None:
@@ -122,23 +157,18 @@ def choose(line: str, options: Sequence[str], default: str) -> str | None:
     return next((option for option in options if option.lower() == typed), None)
 
 
-def printable(text: str) -> str:
-    """Text without control characters and direction marks, at most 4000 characters of it."""
-    clean = _CONTROL.sub("�", text.replace("\r\n", "\n"))
-    return clean if len(clean) <= _LONGEST else f"{clean[:_LONGEST]}…"
-
-
-async def _line(terminal: int) -> str:
-    """One line as typed; empty at the end of input."""
+async def _line(terminal: int, refused: asyncio.Future[None]) -> str | None:
+    """One line as typed, empty at the end of input; None once the question is refused."""
     loop = asyncio.get_running_loop()
-    typed: asyncio.Future[str] = loop.create_future()
+    typed: asyncio.Future[None] = loop.create_future()
 
-    def read() -> None:
+    def readable() -> None:
         if not typed.done():
-            typed.set_result(os.read(terminal, 4096).decode("utf-8", "replace"))
+            typed.set_result(None)
 
-    loop.add_reader(terminal, read)
+    loop.add_reader(terminal, readable)
     try:
-        return await typed
+        await asyncio.wait((typed, refused), return_when=asyncio.FIRST_COMPLETED)
+        return None if refused.done() else os.read(terminal, 4096).decode("utf-8", "replace")
     finally:
         loop.remove_reader(terminal)
