@@ -1,30 +1,34 @@
-"""What the person at `toolgate run` is shown while an agent works, and what is kept for `--json`.
+"""Keeps what a turn's report needs, and shows each ruling that changed something.
 
 Listens on the session's hooks, after the decisions: it rules on nothing and slows nothing.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from amplifier_core import HookResult
 from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE, POLICY_VIOLATION
 from rich.text import Text
 
-from toolgate_orchestrator.host.terminal_approvals import printable
+from toolgate_orchestrator.host.printable import printable
+from toolgate_orchestrator.run.view import View
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED
 
 __all__ = ["RunReport"]
 
 
 class RunReport:
-    """Collects the decisions, the way the turn ended, and the modules that failed to load."""
+    """Collects a turn's decisions, the way it ended, and the modules that failed to load."""
 
-    def __init__(self, show: Callable[[Text], None]) -> None:
-        self._show = show
+    def __init__(self, view: View) -> None:
+        self._view = view
         self.decisions: list[dict[str, Any]] = []
         self.failures: list[str] = []
         self.status = "success"
         """As the loop reports it: success, incomplete, cancelled; or error."""
+
+    def begin(self) -> None:
+        """A new turn: what the last one left is forgotten."""
+        self.decisions, self.status = [], "success"
 
     def listen(self, hooks: Any) -> None:
         """Register on a session's hooks, before its modules are loaded."""
@@ -67,9 +71,10 @@ class RunReport:
     def _keep(self, data: dict[str, Any]) -> None:
         if isinstance(data.get("decision"), dict):
             self.decisions.append(data["decision"])
+            self._view.decision(data["decision"])
 
     def _line(self, word: str, style: str, what: str, by: str, data: dict[str, Any]) -> None:
         reason = f": {data['reason']}" if data.get("reason") else ""
         line = Text(f"{word:8} ", style=f"bold {style}")
         line.append(printable(f"{what}  ({by}{reason})"), style="default")
-        self._show(line)
+        self._view.ruling(line)
