@@ -21,6 +21,7 @@ from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, Too
 from toolgate_orchestrator.gate.ruling import Ruling, denial
 from toolgate_orchestrator.turn.hook_scheduler import selecting_payload
 from toolgate_orchestrator.turn.loop_config import LoopConfig
+from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.tool_call import Refusal
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -278,8 +279,8 @@ def test_denials_are_told_in_the_documented_words() -> None:
         assert ruling is not None
         told.append(ruling.reason)
     for reason in told:
-        assert f"`{Refusal(reason or '')}`" in text, reason
-    assert f"`{Refusal('<its reason>')}`" in text
+        assert f"`{Refusal(reason or '', Call('c', 't'))}`" in text, reason
+    assert f"`{Refusal('<its reason>', Call('c', 't'))}`" in text
 
 
 @pure

@@ -20,7 +20,7 @@ class Registry:
     """A registry with hooks that give fixed answers, and the scheduler they make."""
 
     def __init__(self, *answers: HookResult) -> None:
-        registry = HookRegistry()
+        self.registry = registry = HookRegistry()
         for number, answer in enumerate(answers):
             registry.register("tool:selecting", self._hook(answer), priority=number, name=f"h{number}")
         self.injections = Injections()
@@ -78,6 +78,13 @@ async def test_one_hook_is_asked_once_and_several_are_asked_for_their_own() -> N
     alone = Registry(to("b"))
     assert await alone.verdicts() == [Modify(tool="b", arguments={"n": 1})]
     assert alone.runs == 1
+
+
+async def test_a_hook_beside_the_log_is_alone_and_runs_once() -> None:
+    logged = Registry(to("b"))
+    logged.registry.register("tool:selecting", lambda event, data: HookResult(), name="hooks-logging")
+    assert await logged.verdicts() == [Modify(tool="b", arguments={"n": 1})]
+    assert logged.runs == 1
     several = Registry(to("b"), to("c", priority=1))
     assert await several.verdicts() == [Modify(tool="c", arguments={"n": 1}, priority=1)]
     assert several.runs == 4

@@ -23,11 +23,17 @@ class Emitter:
     def __init__(self, hooks: Any) -> None:
         self.hooks = hooks
 
-    def handlers(self, event: str) -> int | None:
-        """How many handlers an event has; None where the registry cannot say."""
+    def handlers(self, event: str, besides: str = "") -> int | None:
+        """How many handlers an event has; None where the registry cannot say.
+
+        Those whose name begins with `besides` are not counted.
+        """
         lookup = getattr(self.hooks, "list_handlers", None)
         found = lookup(event) if callable(lookup) else None
-        return len(found.get(event, ())) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        names = found.get(event, ())
+        return sum(not str(name).startswith(besides) for name in names) if besides else len(names)
 
     def heard(self, event: str) -> bool:
         """Whether emitting could reach anyone; true where the registry cannot say."""

@@ -23,6 +23,8 @@ __all__ = ["TOOL_SELECTING", "HookScheduler", "modify_in"]
 
 TOOL_SELECTING = "tool:selecting"
 _LONGEST_S = 86_400.0
+_OBSERVERS = "hooks-logging"
+"""Handlers so named answer nothing: a hook beside them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
 _NOT_FOR_HOOKS = ("id", "trace", "ttl_ms")
 
@@ -58,7 +60,7 @@ class HookScheduler:
         own = modify_in(result.data, question)
         if isinstance(result.data, dict) and own is None:
             return None
-        if self._hooks.handlers(TOOL_SELECTING) == 1:
+        if self._hooks.handlers(TOOL_SELECTING, besides=_OBSERVERS) == 1:
             return own
         answers = await self._hooks.collect(TOOL_SELECTING, payload, self._timeout_s)
         modifies = [modify for answer in answers if (modify := modify_in(answer, question))]
