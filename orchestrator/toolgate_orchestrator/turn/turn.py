@@ -222,8 +222,8 @@ class Turn:
         if callable(reset := getattr(self.coordinator, "reset_turn", None)):
             reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
         try:
-            await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
             with interruption:
+                await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
                 ended = await self._converse()
         except asyncio.CancelledError:
             await despite_cancellation(self._finish(_CANCELLED))
@@ -280,23 +280,26 @@ class Turn:
         return Selection(self.hooks, self.tools.tools, gate, config, root_of(self.coordinator))
 
     async def _finish(self, ended: _Ended) -> None:
+        """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
         try:
             if ended.execution == "completed" or ended.answer:
                 await self.hooks.emit(PROMPT_COMPLETE, lambda: self._completion(ended.answer))
-            turns = self._llm.iterations if self._llm else 0
-            await self.hooks.emit(
-                ORCHESTRATOR_COMPLETE,
-                {
-                    "orchestrator": self.loop.name,
-                    "turn_count": turns,
-                    "iterations": turns,
-                    "tokens": self._llm.tokens if self._llm else 0,
-                    "status": ended.status,
-                },
-            )
         finally:
-            response = ended.answer if ended.execution == "completed" else ""
-            await self.hooks.emit(EXECUTION_END, {"response": response, "status": ended.execution})
+            try:
+                await self.hooks.emit(ORCHESTRATOR_COMPLETE, lambda: self._summary(ended))
+            finally:
+                response = ended.answer if ended.execution == "completed" else ""
+                await self.hooks.emit(EXECUTION_END, {"response": response, "status": ended.execution})
+
+    def _summary(self, ended: _Ended) -> dict[str, Any]:
+        turns = self._llm.iterations if self._llm else 0
+        return {
+            "orchestrator": self.loop.name,
+            "turn_count": turns,
+            "iterations": turns,
+            "tokens": self._llm.tokens if self._llm else 0,
+            "status": ended.status,
+        }
 
     def _completion(self, answer: str) -> dict[str, Any]:
         return {
