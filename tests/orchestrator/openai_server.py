@@ -123,18 +123,24 @@ class Server:
         try:
             first = await reader.read(1)
             while first:
-                exchange = await _read(first, reader, writer)
-                self.requests.append(exchange)
-                following = asyncio.ensure_future(_next_byte(reader, exchange.gone))
-                answer = self._answers.pop(0) if self._answers else _unexpected
-                with contextlib.suppress(ConnectionError):
-                    await answer(exchange)
-                first = await following
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+                first = await self._exchange(await _read(first, reader, writer), reader)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client or the test is over
         finally:
             writer.close()
             self._tasks.discard(task)
+
+    async def _exchange(self, exchange: Exchange, reader: asyncio.StreamReader) -> bytes:
+        """Answer one request; gives the first byte of the next."""
+        self.requests.append(exchange)
+        following = asyncio.ensure_future(_next_byte(reader, exchange.gone))
+        answer = self._answers.pop(0) if self._answers else _unexpected
+        try:
+            with contextlib.suppress(ConnectionError):
+                await answer(exchange)
+            return await following
+        finally:
+            following.cancel()
 
 
 async def _read(first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:

@@ -12,6 +12,7 @@ import pytest
 from amplifier_core import ChatRequest, ChatResponse, Message, ToolSpec, llm_errors
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.modules.provider_openai import ProviderOpenAI
+from toolgate_orchestrator.modules.provider_openai_errors import Whose, told
 from toolgate_orchestrator.turn.messages import calls_in, text_of
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
@@ -652,7 +653,7 @@ async def test_a_server_without_keys_gets_a_placeholder(server: Server) -> None:
 async def test_key_and_server_may_come_from_the_environment(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-environment")
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-environment\n")
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     provider = ProviderOpenAI({"model": MODEL})
     server.answers(completion("a"))
@@ -676,11 +677,36 @@ async def test_key_and_server_may_come_from_the_environment(
         ({"model": "m", "max_retries": -1}, "max_retries"),
         ({"model": "m", "timeout_s": 0}, "timeout_s"),
         ({"model": "m"}, "api_key: none given; set OPENAI_API_KEY"),
+        ({"model": "m", "api_key": "sk-secret\nkey"}, "api_key: .*one line"),
+        (
+            {"model": "m", "api_key": "k", "extra_headers": {"x": "sk-secret\r\ny: z"}},
+            "extra_headers: .*one line",
+        ),
     ],
 )
-def test_a_wrong_config_is_refused_by_name(config: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+def test_a_wrong_config_is_refused_by_name_and_without_its_secrets(
+    config: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
         ProviderOpenAI(config)
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_key_of_the_environment_that_cannot_be_sent_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\nkey")
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY: must be one line") as caught:
+        ProviderOpenAI({"model": "m"})
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_secrets_are_taken_out_of_the_whole_chain_of_an_error() -> None:
+    inner, outer = OSError(f"refused {KEY}"), RuntimeError("outer")
+    outer.__cause__ = inner
+    failed = told(outer, Whose("p", "s", (KEY,)), "m")
+    assert str(failed) == "outer"
+    assert str(inner) == "refused [secret]"
 
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

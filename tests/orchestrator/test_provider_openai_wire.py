@@ -178,6 +178,16 @@ def test_a_sound_conversation_passes_unchanged_even_where_ids_repeat() -> None:
     assert [one["content"] for one in sent if one["role"] == "tool"] == ["one", "two"]
 
 
+def test_calls_that_share_an_id_do_not_share_a_result() -> None:
+    def results(*messages: dict[str, Any]) -> list[str]:
+        return [one["content"] for one in wire(*messages) if one["role"] == "tool"]
+
+    none = "No result of this call was recorded."
+    assert results(calling("a", "a"), result("a", "one"), result("a", "two")) == ["one", "two"]
+    assert results(calling("a", "a"), result("a", "one")) == ["one", none]
+    assert results(calling("a"), calling("a"), result("a", "two")) == [none, "two"]
+
+
 def test_orphans_are_mended_and_results_come_right_behind_their_calls() -> None:
     note = {"role": "system", "content": "injected"}
     sent = wire(result("gone"), calling("a", "b", "c"), note, result("b"), result("b"), result("a"))
@@ -387,6 +397,15 @@ def test_what_comes_after_a_complete_call_is_not_added_to_it() -> None:
     assert whole.calls[0].arguments == {"x": 1}
 
 
+def test_what_comes_before_the_name_is_told_with_it() -> None:
+    _, events = joined(call(0, '{"x"', "a"), call(0, ": ", None, "t"), call(0, "1}"), finish())
+    assert [one.get("arguments_fragment") for one in events if one["type"] == "tool_call.delta"] == [
+        '{"x": ',
+        "1}",
+    ]
+    assert ends(events) == [("t", {"x": 1})]
+
+
 def test_arguments_given_as_an_object_are_taken() -> None:
     part = {"index": 0, "id": "a", "function": {"name": "t", "arguments": {"x": 1}}}
     assert ends(joined(chunk({"tool_calls": [part]}), finish())[1]) == [("t", {"x": 1})]
@@ -456,6 +475,12 @@ def test_an_object_ends_with_its_last_brace_and_nowhere_before(wanted: dict[str,
     closings = [position for position, char in enumerate(raw) if end.feed(char)]
     assert closings == [len(raw) - 1]
     assert arguments_of(raw + " " * len(blank)) == wanted
+
+
+def test_a_string_that_is_open_is_no_end() -> None:
+    end = ObjectEnd()
+    assert not end.feed('{}"')
+    assert not end.closed
 
 
 @pytest.mark.parametrize("raw", ["", "  ", "null"])

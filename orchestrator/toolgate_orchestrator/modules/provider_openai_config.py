@@ -81,14 +81,31 @@ class OpenAIConfig(_Part):
             raise ValueError("must be an http:// or https:// URL, mostly one that ends in /v1")
         return url
 
+    @field_validator("api_key")
+    @classmethod
+    def _is_one_word(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and not _sendable(key.get_secret_value().strip()):
+            raise ValueError("must be one line of printable ASCII")
+        return key
+
+    @field_validator("extra_headers")
+    @classmethod
+    def _are_headers(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, value in headers.items():
+            if not _sendable(name) or not _sendable(value.get_secret_value()):
+                raise ValueError(f"{name!r}: name and value must be one line of printable ASCII")
+        return headers
+
     def server(self, environment: Mapping[str, str]) -> str | None:
         """URL of the server; None is OpenAI itself."""
         return self.base_url or environment.get("OPENAI_BASE_URL") or None
 
     def key(self, environment: Mapping[str, str]) -> str:
         """The key to send; raises ConfigError where OpenAI itself would be asked without one."""
-        given = self.api_key.get_secret_value() if self.api_key else ""
-        key = given or environment.get("OPENAI_API_KEY", "")
+        given = self.api_key.get_secret_value().strip() if self.api_key else ""
+        key = given or environment.get("OPENAI_API_KEY", "").strip()
+        if not _sendable(key):
+            raise ConfigError(f"{MODULE}: OPENAI_API_KEY: must be one line of printable ASCII")
         if not key and is_official(self.server(environment)):
             raise ConfigError(
                 f"{MODULE}: api_key: none given; set OPENAI_API_KEY, or base_url to another server"
@@ -104,6 +121,11 @@ class OpenAIConfig(_Part):
         """The request's field for the longest answer."""
         official = is_official(self.server(environment))
         return self.max_tokens_field or ("max_completion_tokens" if official else "max_tokens")
+
+
+def _sendable(text: str) -> bool:
+    """Whether a header can hold it; libraries quote what they refuse, secret or not."""
+    return text.isascii() and text.isprintable()
 
 
 def is_official(server: str | None) -> bool:
