@@ -15,6 +15,7 @@ from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.pieces import pieces_of
 from toolgate_orchestrator.turn.results import Results
+from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["LoopBase", "mount_of"]
@@ -153,6 +154,12 @@ async def _mount(
     except BaseException:
         await cleanup()
         raise
-    if loop.own_events:
-        coordinator.register_contributor("observability.events", loop.name, lambda: list(loop.own_events))
+    if own := _own_events(loop):
+        coordinator.register_contributor("observability.events", loop.name, lambda: list(own))
     return cleanup
+
+
+def _own_events(loop: LoopBase[Any]) -> tuple[str, ...]:
+    """The events that the kernel does not know; a loop that asks about calls emits those of the asking."""
+    asking = (TOOL_SELECTING, TOOL_SELECTED) if loop.settings.toolgate is not None else ()
+    return loop.own_events or asking
