@@ -62,8 +62,11 @@ class Conclusion:
             tell(call.id.hex(), told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
-        """Any other fact; its values are redacted as arguments are."""
-        if self.recording:
+        """Any other fact; its values are redacted as arguments are.
+
+        What becomes of a decision is told in any case: somebody may have reserved for it and died.
+        """
+        if self.recording or data.get("decision_id"):
             fields = {**self._redactor.outgoing(data).value, "event": event}
             self._keep(lambda seq, at: record.other_fact(fields, seq, at))
 

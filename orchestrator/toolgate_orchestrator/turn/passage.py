@@ -3,15 +3,16 @@
     select(call)  ─▶  tool:selecting … tool:selected   ─▶  the call to run  |  Refusal
     run(selected) ─▶  tool:pre, the tool, tool:post|error ─▶  Ran
 
-A call that a tool:pre hook changed is one that nobody has ruled on: it is selected again. In which
-order or how many at once, is the loop's affair.
+A call that a tool:pre hook changed is one that nobody has ruled on: it is selected again. A call
+that was let through and is not run after all is told as the fact tool:unused, so that what was
+reserved for it is given back. In which order or how many at once, is the loop's affair.
 """
 
 from typing import Any, NamedTuple
 
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.selection import Selection
-from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
+from toolgate_orchestrator.turn.tool_call import TOOL_UNUSED, Note, Refusal, ToolCalls
 
 __all__ = ["Passage", "Ran"]
 
@@ -34,8 +35,8 @@ class Ran(NamedTuple):
 class Passage:
     """The way of one turn's calls; without a selection every call stands as the LLM chose it."""
 
-    def __init__(self, selection: Selection | None, tools: ToolCalls) -> None:
-        self._selection, self._tools = selection, tools
+    def __init__(self, selection: Selection | None, tools: ToolCalls, note: Note | None = None) -> None:
+        self._selection, self._tools, self._note = selection, tools, note
 
     async def select(self, call: Call) -> Call | Refusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
@@ -45,10 +46,25 @@ class Passage:
         """Run what was selected; nothing but cancellation is raised."""
         if isinstance(selected, Refusal):
             return Ran(selected.call, str(selected), refused=selected.reason)
-        prepared = await self._tools.before(selected)
-        if isinstance(prepared, Call) and prepared is not selected:
-            prepared = await self.select(prepared)
+        prepared = await self._prepared(selected)
         if isinstance(prepared, Refusal):
             return Ran(prepared.call, str(prepared), refused=prepared.reason)
         outcome = await self._tools.run(prepared)
         return Ran(prepared, outcome.content, outcome.output, outcome.withheld, outcome.error)
+
+    async def _prepared(self, selected: Call) -> Call | Refusal:
+        """The call after tool:pre, ruled on once more where a hook changed it."""
+        try:
+            prepared = await self._tools.before(selected)
+        except BaseException:
+            self._unused(selected)
+            raise
+        if prepared is selected:
+            return selected
+        self._unused(selected)
+        return await self.select(prepared) if isinstance(prepared, Call) else prepared
+
+    def _unused(self, call: Call) -> None:
+        if self._note is not None and call.decision:
+            told = {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision}
+            self._note(TOOL_UNUSED, told)

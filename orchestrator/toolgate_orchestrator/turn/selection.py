@@ -22,7 +22,7 @@ from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.delegation import agents_of, redirected, target_of
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
 from toolgate_orchestrator.turn.messages import Call, schema_of
-from toolgate_orchestrator.turn.tool_call import Refusal
+from toolgate_orchestrator.turn.tool_call import TOOL_UNUSED, Refusal
 
 __all__ = ["TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
 
@@ -63,7 +63,11 @@ class Selection:
         if not decision.allowed:
             return await self._refused(call, decision)
         chosen = self._chosen(call, decision)
-        await self._selected(call, chosen, decision)
+        try:
+            await self._selected(call, chosen, decision)
+        except BaseException:
+            self._gate.note(TOOL_UNUSED, {"tool": chosen.name, "decision_id": decision.id})
+            raise
         return chosen
 
     def _local(self) -> HookScheduler | None:

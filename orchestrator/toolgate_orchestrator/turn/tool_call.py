@@ -27,13 +27,17 @@ from toolgate_orchestrator.turn.tool_output import (
     as_tool_result,
     changed_by_hook,
     content_for_llm,
+    cost_of,
     error_of,
     result_for_hooks,
 )
 
-__all__ = ["Note", "Outcome", "Refusal", "ToolCalls"]
+__all__ = ["TOOL_UNUSED", "Note", "Outcome", "Refusal", "ToolCalls"]
 
 logger = logging.getLogger(__name__)
+
+TOOL_UNUSED = "tool:unused"
+"""A fact, no event: a call that was let through is not run after all."""
 
 Note = Callable[[str, dict[str, Any]], None]
 """Takes a fact: event name and data."""
@@ -66,9 +70,9 @@ class Outcome(NamedTuple):
 class _ToolFailed(Exception):  # noqa: N818 - control flow of this module
     """A tool could not be run; carries the type named in tool:error."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, *, ran: bool = False) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.ran = kind, ran
 
 
 class ToolCalls:
@@ -94,7 +98,10 @@ class ToolCalls:
         try:
             result = await self._execute(call)
         except _ToolFailed as failure:
-            return await self._failed(call, failure.kind, str(failure), started)
+            return await self._failed(call, failure.kind, str(failure), started, ran=failure.ran)
+        except asyncio.CancelledError:
+            self._fact(TOOL_ERROR, call, {"error": "CancelledError", **_took(started)})
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
             return await self._failed(call, type(error).__name__, str(error), started)
         return await self._done(call, result, started)
@@ -116,14 +123,16 @@ class ToolCalls:
         except asyncio.CancelledError:
             if being_cancelled():
                 raise
-            raise _ToolFailed("CancelledError", "the tool cancelled itself") from None
+            raise _ToolFailed("CancelledError", "the tool cancelled itself", ran=True) from None
         finally:
             if token is not None:
                 token.register_tool_complete(call.id)
 
     async def _done(self, call: Call, result: ToolResult, started: float) -> Outcome:
         success = bool(getattr(result, "success", True))
-        self._fact(TOOL_POST, call, {"success": success, "seconds": time.monotonic() - started})
+        cost = cost_of(result)
+        told = {"success": success, **_took(started)} | ({} if cost is None else {"cost": cost})
+        self._fact(TOOL_POST, call, told)
         error = None if success else error_of(result)
         outcome = Outcome(content_for_llm(result), getattr(result, "output", None), error)
         if not self._hooks.heard(TOOL_POST):
@@ -138,8 +147,10 @@ class ToolCalls:
         changed = changed_by_hook(shown, consulted.data)
         return outcome if changed is None else Outcome(changed.content, changed.output, error)
 
-    async def _failed(self, call: Call, kind: str, message: str, started: float) -> Outcome:
-        self._fact(TOOL_ERROR, call, {"error": kind, "seconds": time.monotonic() - started})
+    async def _failed(
+        self, call: Call, kind: str, message: str, started: float, *, ran: bool = True
+    ) -> Outcome:
+        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **_took(started)})
         logger.info("tool %s failed: %s: %s", call.name, kind, message)
         payload = _payload(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
@@ -150,6 +161,10 @@ class ToolCalls:
             self._note(
                 event, {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision, **data}
             )
+
+
+def _took(started: float) -> dict[str, float]:
+    return {"seconds": time.monotonic() - started}
 
 
 def _payload(call: Call) -> dict[str, Any]:

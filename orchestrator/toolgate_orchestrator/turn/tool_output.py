@@ -6,14 +6,24 @@ hook that really changed the result changes the text.
 
 import json
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
 
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 
-__all__ = ["Changed", "as_tool_result", "changed_by_hook", "content_for_llm", "error_of", "result_for_hooks"]
+__all__ = [
+    "Changed",
+    "as_tool_result",
+    "changed_by_hook",
+    "content_for_llm",
+    "cost_of",
+    "error_of",
+    "result_for_hooks",
+]
 
+_MOST = 2**52
 _FIELDS = frozenset({"success", "output", "error", "content"})
 
 
@@ -47,6 +57,23 @@ def error_of(result: ToolResult) -> tuple[str, str]:
     if isinstance(error, Mapping):
         return str(error.get("type") or "ToolError"), str(error.get("message") or error.get("msg") or error)
     return "ToolError", str(error if error is not None else _text(result))
+
+
+def cost_of(result: Any) -> int | None:
+    """What a tool says it cost, in micro-units: `cost_usd` in its output; None where it says nothing.
+
+    A number or decimal text; rounded up, as nothing may cost less than it does.
+    """
+    output = getattr(result, "output", None)
+    told = output.get("cost_usd") if isinstance(output, Mapping) else None
+    if isinstance(told, bool) or not isinstance(told, int | float | str | Decimal):
+        return None
+    try:
+        micro = Decimal(str(told)) * 1_000_000
+        cost = int(micro.to_integral_value(ROUND_CEILING))
+    except (ArithmeticError, ValueError):
+        return None
+    return cost if 0 <= cost <= _MOST else None
 
 
 class Changed(NamedTuple):

@@ -127,7 +127,7 @@ class Turn:
         self.hooks = Hooks(hooks, coordinator, self.injections)
         self._note = gate.note if gate is not None else None
         self.tools = ToolCalls(tools, self.hooks, self._note)
-        self._passage = Passage(self._selection(gate), self.tools)
+        self._passage = Passage(self._selection(gate), self.tools, self._note)
         self._results = Results(context)
         self._llm: Llm | None = None
         self._providers = providers
