@@ -281,6 +281,20 @@ def test_the_conversation_goes_on_from_turn_to_turn(at_terminal: Any, plan: Any)
     assert person.leaves() == 0
 
 
+def test_what_is_typed_during_a_turn_is_the_next_prompt(
+    at_terminal: Any, plan: Any, modules: Modules
+) -> None:
+    person = at_terminal("chat", "--plan", plan(SLOW, "{text: first}", "{text: second}"))
+    person.asks("hi")
+    person.sees("slow()")
+    person.types("typed ahead\r")
+    person.sees("typed ahead")
+    modules.go()
+    person.sees("first\n")
+    person.sees("second\n")
+    assert person.leaves() == 0
+
+
 def test_what_is_pasted_in_several_lines_is_one_prompt(at_terminal: Any, plan: Any) -> None:
     person = at_terminal("chat", "--plan", plan(), "--provider", "echo")
     person.sees(">")

@@ -1,7 +1,10 @@
 """`toolgate run` as a command: plans, exit codes, what goes where, and rulings by real schedulers."""
 
 import json
+import os
+import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +152,106 @@ def test_a_scheduler_process_denies_and_replaces_and_the_person_reads_it_on_stde
     ]
     assert "modified calculate → calculate  (ruler: better)" in run.stderr
     assert "denied   calculate  (ruler: no zeroes)" in run.stderr
+
+
+# ---------------------------------------------------------------- --stream
+
+TALK_AND_CALL = f'{{text: "Let me see.", {CALCULATE.removeprefix("{")}'
+
+
+@pytest.mark.parametrize("loop", ["loop-events", "loop-streaming", "loop-basic"])
+def test_a_streamed_answer_goes_to_stdout_and_tool_calls_to_stderr(
+    process: Any, plan: Any, on_bus: list[str], loop: str
+) -> None:
+    path = plan(TALK_AND_CALL, '{text: "It is ${last_result}."}')
+    path.write_text(path.read_text().replace("loop-events", loop))
+    run = process("toolgate", "run", "What is 6*7?", "--plan", path, "--stream", *on_bus)
+    assert run.wait() == 0, run.stderr
+    assert run.stdout == "Let me see.\nIt is 42.\n"
+    assert re.fullmatch(r'tool     calculate\(expression="6\*7"\)  ok  \d+ ms\n', run.stderr), run.stderr
+
+
+def test_a_streamed_run_tells_text_before_the_answer_is_complete(
+    process: Any, plan: Any, on_bus: list[str]
+) -> None:
+    words = " ".join(f"w{number}." for number in range(200))
+    path = plan(f'{{text: "{words}"}}')
+    path.write_text(path.read_text().replace("config:\n", "config:\n      pace_s: 0.1\n", 1))
+    run = process(
+        "toolgate", "run", "hi", "--plan", path, "--stream", *on_bus, stdout=subprocess.PIPE, bufsize=0
+    )
+    told = b""
+    while b"w2." not in told:
+        piece = run.popen.stdout.read(64)
+        assert piece, run.stderr
+        told += piece
+    assert b"w100." not in told
+    run.signal(signal.SIGINT)
+    assert run.wait(10) == 130
+    assert "Traceback" not in run.stderr
+
+
+def test_streamed_json_is_one_event_a_line_and_the_answer_the_last(
+    process: Any, plan: Any, on_bus: list[str]
+) -> None:
+    path = plan(TALK_AND_CALL, r'{text: "It is ${last_result}\e[31m."}')
+    run = process("toolgate", "run", "What is 6*7?", "--plan", path, "--stream", "--json", *on_bus)
+    assert run.wait() == 0, run.stderr
+    events = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [event["event"] for event in events] == [
+        *["text"] * 3,
+        "tool",
+        "tool_result",
+        *["text"] * 3,
+        "answer",
+    ]
+    called, done = events[3:5]
+    assert (called["tool"], called["arguments"]) == ("calculate", {"expression": "6*7"})
+    assert (done["tool_call_id"], done["success"]) == (called["tool_call_id"], True)
+    assert done["seconds"] >= 0
+    assert "".join(event["text"] for event in events[5:8]) == events[-1]["answer"] == "It is 42\x1b[31m."
+    assert events[-1]["status"] == "success"
+    assert events[-1]["session_id"]
+    assert run.stderr == ""
+
+
+def test_streamed_json_tells_decisions_and_errors(
+    process: Any, plan: Any, on_bus: list[str], tmp_path: Path
+) -> None:
+    path = plan(
+        CALCULATE,
+        "{error: overloaded}",
+        more="orchestrator: {config: {toolgate: {required: [nobody], patience_ms: 1}}}",
+    )
+    run = process("toolgate", "run", "hi", "--plan", path, "--stream", "--json", *on_bus)
+    assert run.wait() == 1, run.stderr
+    events = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["decision", "answer"]
+    assert (events[0]["outcome"], events[0]["silent"]) == ("deny", ["nobody"])
+    assert events[1]["status"] == "error"
+    assert "overloaded" in events[1]["answer"]
+    assert "denied   calculate" in run.stderr
+
+
+def test_a_streamed_error_goes_to_stderr_and_the_exit_code_is_1(
+    process: Any, plan: Any, on_bus: list[str]
+) -> None:
+    for loop in ("loop-events", "loop-streaming"):
+        path = plan("{error: overloaded}")
+        path.write_text(path.read_text().replace("loop-events", loop))
+        run = process("toolgate", "run", "hi", "--plan", path, "--stream", *on_bus)
+        assert run.wait() == 1
+        assert run.stdout == ""
+        assert run.stderr.startswith("Error: ")
+        assert "overloaded" in run.stderr
+        assert run.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_crash(process: Any, plan: Any, on_bus: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    path = plan("{text: one two three}")
+    run = process("toolgate", "run", "hi", "--plan", path, "--stream", *on_bus, stdout=writer)
+    os.close(writer)
+    assert run.wait() == 0
+    assert run.stderr == ""

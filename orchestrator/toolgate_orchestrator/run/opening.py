@@ -56,6 +56,7 @@ class Opened:
             answer = await self.session.execute(prompt)
         except asyncio.CancelledError:
             if being_cancelled():
+                self.view.pause()
                 raise
             self.report.status = "cancelled"
         except Exception as raised:  # noqa: BLE001 - whatever ended the turn is told, in one line

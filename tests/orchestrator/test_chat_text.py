@@ -1,0 +1,58 @@
+"""What others wrote, on a terminal: nothing in it steers, in one piece or in many."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_orchestrator.host.printable import PieceCleaner, clean, printable, without_steering
+
+pytestmark = pytest.mark.pure
+
+TEXT = st.text(st.characters() | st.sampled_from("\x1b[]\r\n\x07\x9b\u202e\ud800"))
+
+
+def steers(text: str) -> bool:
+    return any(
+        (ord(c) < 32 and c not in "\n\t")
+        or 127 <= ord(c) < 160
+        or c in "\u2028\u2029\u202a\u202e\u2066\u2069"
+        or "\ud800" <= c <= "\udfff"
+        for c in text
+    )
+
+
+@given(TEXT)
+def test_nothing_that_steers_gets_through(text: str) -> None:
+    assert not steers(clean(text))
+    assert not steers(printable(text))
+
+
+@given(st.lists(TEXT, max_size=8))
+def test_pieces_are_shown_as_the_whole_would_be(pieces: list[str]) -> None:
+    cleaner = PieceCleaner()
+    shown = [cleaner.feed(piece) for piece in pieces]
+    assert "".join(shown) + cleaner.close() == clean("".join(pieces))
+
+
+def test_a_sequence_split_in_two_is_as_harmless_as_a_whole_one() -> None:
+    cleaner = PieceCleaner()
+    assert cleaner.feed("red: \x1b") + cleaner.feed("[31m!") == "red: �[31m!"
+
+
+def test_only_the_end_of_a_line_waits_for_the_next_piece() -> None:
+    cleaner = PieceCleaner()
+    assert cleaner.feed("word") == "word"
+    assert cleaner.feed("line\r") == "line"
+    assert cleaner.feed("\nnext") == "\nnext"
+
+
+def test_the_spaces_of_other_languages_stay_in_an_answer() -> None:
+    assert clean("a\u00a0b\u3000c") == "a\u00a0b\u3000c"
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=3))
+def test_json_without_steering_says_the_same(content: dict[str, str]) -> None:
+    spelled = without_steering(json.dumps(content, ensure_ascii=False))
+    assert not steers(spelled)
+    assert json.loads(spelled) == content

@@ -1,0 +1,174 @@
+"""What is written where while a turn runs: one terminal for both streams, or a file for the answer."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+from toolgate_orchestrator.run.live_view import LiveView
+from toolgate_orchestrator.run.screen import Output, Screen
+from toolgate_orchestrator.run.view import Ended, ToolRun
+
+pytestmark = pytest.mark.pure
+
+RUN = ToolRun("c1", "read_file", {"path": "notes.txt"})
+DONE = RUN._replace(seconds=0.012)
+BEGUN = 'tool     read_file(path="notes.txt")'
+
+
+class Stream(io.StringIO):
+    """A stream that may be a terminal."""
+
+    encoding = "utf-8"
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def view_on(out: Stream, notes: Any) -> LiveView:
+    console = Console(file=notes, force_terminal=notes.isatty(), highlight=False, color_system=None)
+    return LiveView(Screen(Output(out), console))
+
+
+@pytest.fixture
+def terminal() -> tuple[LiveView, Stream]:
+    """A view whose two streams are one terminal."""
+    both = Stream(terminal=True)
+    return view_on(both, both), both
+
+
+@pytest.fixture
+def files() -> tuple[LiveView, Stream, Stream]:
+    """A view whose two streams are two files."""
+    out, notes = Stream(terminal=False), Stream(terminal=False)
+    return view_on(out, notes), out, notes
+
+
+def ended(answer: str = "", status: str = "success", error: str | None = None) -> Ended:
+    return Ended(answer, "s1", status, (), error)
+
+
+def test_a_call_is_one_line_that_begins_when_it_does(terminal: Any) -> None:
+    view, screen = terminal
+    view.called(RUN)
+    assert screen.getvalue() == BEGUN
+    view.returned(DONE)
+    assert screen.getvalue() == f"{BEGUN}  ok  12 ms\n"
+
+
+def test_in_a_file_a_call_is_written_when_it_is_done(files: Any) -> None:
+    view, out, notes = files
+    view.called(RUN)
+    assert notes.getvalue() == ""
+    view.returned(DONE._replace(problem="there is no\nsuch file"))
+    assert notes.getvalue() == f"{BEGUN}  failed: there is no such file  12 ms\n"
+    assert out.getvalue() == ""
+
+
+def test_calls_that_overlap_are_told_apart(terminal: Any) -> None:
+    view, screen = terminal
+    other = RUN._replace(id="c2", tool="list_files", arguments={})
+    view.called(RUN)
+    view.called(other)
+    view.returned(DONE)
+    view.returned(other._replace(seconds=2.0))
+    assert screen.getvalue().splitlines() == [
+        BEGUN,
+        "tool     list_files()",
+        f"{BEGUN}  ok  12 ms",
+        "tool     list_files()  ok  2.0 s",
+    ]
+
+
+def test_a_note_never_lands_in_a_line_of_the_answer(terminal: Any) -> None:
+    view, screen = terminal
+    view.text("Let me ")
+    view.ruling(Text("denied   delete_file"))
+    view.text("see.")
+    view.called(RUN)
+    view.returned(DONE)
+    assert screen.getvalue().splitlines() == [
+        "Let me ",
+        "denied   delete_file",
+        "see.",
+        f"{BEGUN}  ok  12 ms",
+    ]
+
+
+def test_a_file_gets_the_answer_alone_each_response_on_its_line(files: Any) -> None:
+    view, out, notes = files
+    view.response()
+    view.text("Let me ")
+    view.ruling(Text("denied   delete_file"))
+    view.text("see.")
+    view.response()
+    view.text("Done.")
+    view.ended(ended("Done."))
+    assert out.getvalue() == "Let me see.\nDone.\n"
+    assert notes.getvalue() == "denied   delete_file\n"
+
+
+def test_an_answer_that_came_in_pieces_is_not_repeated(files: Any) -> None:
+    view, out, _ = files
+    view.response()
+    view.text("one\n")
+    view.text("two")
+    view.ended(ended("one\n\ntwo"))
+    assert out.getvalue() == "one\ntwo\n"
+
+
+def test_an_answer_that_was_not_streamed_is_shown_at_the_end(files: Any) -> None:
+    view, out, _ = files
+    view.response()
+    view.text("thinking aloud")
+    view.response()
+    view.ended(ended("42"))
+    assert out.getvalue() == "thinking aloud\n42\n"
+
+
+def test_an_error_is_one_line_beside_what_was_said(files: Any) -> None:
+    view, out, notes = files
+    view.text("I was about to")
+    view.ended(ended(error="the server is gone"))
+    view.ended(ended("The language model could not answer", "error"))
+    assert out.getvalue() == "I was about to\n"
+    assert notes.getvalue() == "Error: the server is gone\nError: The language model could not answer\n"
+
+
+def test_what_an_llm_or_a_tool_wrote_is_shown_without_control_characters(terminal: Any) -> None:
+    view, screen = terminal
+    view.text("a\x1b")
+    view.text("[31mb")
+    view.called(ToolRun("c", "x\x1b[2J", {"k": "\x9b2J"}))
+    view.returned(ToolRun("c", "x", {}, None, "\x1b]0;gone\x07"))
+    view.notice("\x1b[31mnotice")
+    view.ended(ended(error="\x1b[31mbad"))
+    assert "\x1b" not in screen.getvalue()
+    assert "\x9b" not in screen.getvalue()
+    assert "\x07" not in screen.getvalue()
+
+
+def test_long_arguments_are_cut(terminal: Any) -> None:
+    view, screen = terminal
+    view.called(ToolRun("c", "write", {f"k{number}": "x" * 500 for number in range(50)}))
+    assert len(screen.getvalue()) < 150
+
+
+def test_the_next_turn_begins_afresh(files: Any) -> None:
+    view, out, _ = files
+    view.text("same")
+    view.ended(ended("same"))
+    view.ended(ended("same"))
+    assert out.getvalue() == "same\nsame\n"
+
+
+def test_a_stream_that_lacks_a_character_gets_it_spelled_out() -> None:
+    raw = io.BytesIO()
+    out = Output(io.TextIOWrapper(raw, encoding="ascii"))
+    out.write("5 €")
+    assert raw.getvalue() == b"5 \\u20ac"
