@@ -1,7 +1,8 @@
 """Reads the facts streams of all orchestrators of a namespace: what is kept, and what comes.
 
 Streams have one writer each; their facts are put in one order by the time the server gave their
-entries. A follower stands on the roster as a reader, so that orchestrators write facts even where
+entries. A writer that lost its connection writes what it is not sure of once more, so a fact is known
+by its number. A follower stands on the roster as a reader, so that orchestrators write facts even where
 no scheduler is alive.
 """
 
@@ -38,6 +39,7 @@ class FactsReader:
         self._keys = Keys(namespace)
         self._roster = Roster(commands, namespace)
         self._last: dict[str, bytes] = {}
+        self._seen: dict[str, int] = {}
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
 
     async def kept(self) -> list[Fact]:
@@ -99,7 +101,7 @@ class FactsReader:
             found += [
                 (entry_order(entry.decode()), fact)
                 for entry, fields in page
-                for fact in _facts(orchestrator, fields)
+                for fact in self._fresh(orchestrator, fields)
             ]
             if page:
                 self._last[orchestrator] = page[-1][0]
@@ -127,8 +129,20 @@ class FactsReader:
         for key, entries in reply or ():
             self._last[by_key[key]] = entries[-1][0]
             for entry, fields in entries:
-                found += [(entry_order(entry.decode()), fact) for fact in _facts(by_key[key], fields)]
+                found += [(entry_order(entry.decode()), fact) for fact in self._fresh(by_key[key], fields)]
         return [fact for _, fact in sorted(found, key=lambda one: one[0])]
+
+    def _fresh(self, orchestrator: str, fields: Sequence[bytes]) -> list[Fact]:
+        """The facts of one entry that were not read before."""
+        fresh = []
+        for fact in _facts(orchestrator, fields):
+            number = fact.get("seq")
+            if isinstance(number, int):
+                if number <= self._seen.get(orchestrator, 0):
+                    continue
+                self._seen[orchestrator] = number
+            fresh.append(fact)
+        return fresh
 
 
 def _facts(orchestrator: str, fields: Sequence[bytes]) -> list[Fact]:

@@ -44,6 +44,9 @@ REWIND_EVERY: Final = 10
 _log = structlog.get_logger("toolgate.bus")
 
 Waiting = tuple[str, tuple[bytes, ...]] | None
+"""What a reply is waited for with: a question's scheduler and ids, one of the two below, or nothing."""
+FACTS: Final[Waiting] = ("facts", ())
+DRAIN: Final[Waiting] = ("drain", ())
 
 
 class RedisOrchestratorBus:
@@ -60,6 +63,8 @@ class RedisOrchestratorBus:
         self._replies: deque[Waiting] = deque()
         self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
         self._facts: deque[Callable[[], bytes]] = deque()
+        self._unconfirmed: deque[bytes] = deque()
+        """Frames of facts that were written and not answered yet: written again after a reconnect."""
         self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
         self._view = RosterView()
@@ -192,9 +197,24 @@ class RedisOrchestratorBus:
         waiting = list(self._facts)
         self._facts.clear()
         made = [fact for make in waiting if (fact := _made(make)) is not None]
-        key = self._keys.facts(self.orchestrator)
         for part in codec.frames(made):
-            self._send(writer, "XADD", key, "*", "event", "facts", "frame", codec.frame(part))
+            frame = codec.frame(part)
+            self._unconfirmed.append(frame)
+            self._write_frame(writer, frame)
+
+    def _write_frame(self, writer: Link, frame: bytes) -> None:
+        key = self._keys.facts(self.orchestrator)
+        self._replies.append(FACTS)
+        writer.write(pack_command(("XADD", key, "*", "event", "facts", "frame", frame)))
+
+    def _write_again(self) -> None:
+        """After a reconnect: what may have been lost with the old connection, in its order.
+
+        What was not lost is there twice then; readers know a fact by its number.
+        """
+        if self._writer is not None:
+            for frame in self._unconfirmed:
+                self._write_frame(self._writer, frame)
 
     def _send(self, writer: Link, *command: Arg) -> None:
         self._replies.append(None)
@@ -202,13 +222,14 @@ class RedisOrchestratorBus:
 
     def _written(self, reply: Any) -> None:
         waiting = self._replies.popleft()
-        if isinstance(reply, ServerError):
-            if waiting is not None and waiting[0]:
-                self._listener.refused(waiting[0], waiting[1], str(reply))
-            elif waiting is None:
+        if waiting is FACTS:
+            self._unconfirmed.popleft()
+            if isinstance(reply, ServerError):
                 metrics.count(metrics.FACTS_DROPPED)
-        if waiting is not None and not waiting[0]:
+        elif waiting is DRAIN:
             self._drained.set()
+        elif waiting is not None and isinstance(reply, ServerError):
+            self._listener.refused(waiting[0], waiting[1], str(reply))
 
     async def _drain(self) -> None:
         self._flush()
@@ -218,7 +239,7 @@ class RedisOrchestratorBus:
             self._fact_timer = None
         if self._writer is not None:
             self._drained = asyncio.Event()
-            self._replies.append(("", ()))
+            self._replies.append(DRAIN)
             self._writer.write(pack_command(("PING",)))
             with anyio.move_on_after(1.0):
                 await self._drained.wait()
@@ -256,6 +277,7 @@ class RedisOrchestratorBus:
             self._replies.clear()
             self._writer = link
             self._changed()
+            self._write_again()
             self._write_facts()
             await link.lost
             self._writer = None

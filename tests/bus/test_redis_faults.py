@@ -12,7 +12,8 @@ import signal
 from contextlib import AsyncExitStack
 
 import pytest
-from toolgate_bus import codec
+from toolgate_bus import codec, record
+from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.keys import Keys
 from toolgate_bus.redis_link import RedisCommands
 
@@ -318,3 +319,39 @@ async def test_a_full_server_refuses_and_says_so_and_heals(traffic):
     finally:
         await traffic.commands.execute("CONFIG", "SET", "maxmemory", "0")
     await traffic.flows()
+
+
+async def facts_of(commands, namespace):
+    return [fact["n"] for fact in await FactsReader(commands, namespace).kept()]
+
+
+def numbered(number):
+    return lambda: record.other_fact({"event": "test", "n": number}, number, 0.0)
+
+
+async def test_facts_that_were_lost_with_a_connection_are_written_again(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    writer = asker.bus._writer
+    writer.write = lambda data, commands=1: writer.drop()  # the connection takes them along
+    asker.bus.fact(numbered(1))
+    await wait_until(lambda: asker.bus._writer not in (None, writer))
+    asker.bus.fact(numbered(2))
+
+    async def kept():
+        return await facts_of(commands, redis_buses.namespace) == [1, 2]
+
+    await wait_until(kept)
+
+
+async def test_a_fact_whose_answer_was_lost_is_read_once(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
+    writer = asker.bus._writer
+    writer._on_reply = lambda reply: writer.drop()  # written, and nobody hears of it
+    asker.bus.fact(numbered(1))
+
+    async def twice():
+        return await commands.execute("XLEN", key) == 2
+
+    await wait_until(twice)
+    assert await facts_of(commands, redis_buses.namespace) == [1]
