@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+from four_loops import LOOPS
 from turn_world import BOUND_S, World
 from ways_out import PROVIDER_ERRORS, WAYS, Way
 
 pytestmark = pytest.mark.pure
-
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 
 
 def failing(_: dict[str, Any]) -> str:
