@@ -126,6 +126,14 @@ class Person:
         self.sees(">")
         self.types(f"{prompt}\r")
 
+    def presses_until(self, key: str, text: str) -> None:
+        """Press a key, again if nothing comes of it (the history is loaded behind the prompt)."""
+        for _ in range(20):
+            self.types(key)
+            if self._more(1.0) and text in self.shown[self._seen :]:
+                return
+        pytest.fail(f"{key!r} never brought {text!r}: {self.shown!r}")
+
     def leaves(self) -> int:
         """Ctrl-D at the prompt; the exit code."""
         self.sees(">")
@@ -275,9 +283,17 @@ def test_the_conversation_goes_on_from_turn_to_turn(at_terminal: Any, plan: Any)
     person.sees("1: ['first']")
     person.asks("second")
     person.sees("2: ['second']")
+    assert person.leaves() == 0
+
+
+def test_the_arrow_keys_find_what_was_typed_before(at_terminal: Any, plan: Any) -> None:
+    person = at_terminal("chat", "--plan", plan(), "--provider", "echo")
+    person.asks("mountain")
+    person.sees("1: ['mountain']")
     person.sees(">")
-    person.types(f"{UP}{UP}\r")
-    person.sees("3: ['first']")
+    person.presses_until(UP, "mountain")
+    person.types("s\r")
+    person.sees("2: ['mountains']")
     assert person.leaves() == 0
 
 

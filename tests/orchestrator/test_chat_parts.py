@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookResult
+from toolgate_orchestrator.host.plan import Plan
 from toolgate_orchestrator.host.terminal_approvals import NoTerminal
+from toolgate_orchestrator.run.opening import Opened
 from toolgate_orchestrator.run.prompts import PipedLines
+from toolgate_orchestrator.run.report import RunReport
 from toolgate_orchestrator.run.turn_control import TurnControl
 from toolgate_orchestrator.run.turn_listener import TurnListener
 from toolgate_orchestrator.run.view import ToolRun, View
@@ -122,17 +125,23 @@ async def test_what_still_runs_when_the_turn_is_over_was_stopped() -> None:
 # ---------------------------------------------------------------- Ctrl-C
 
 
+def control_of(agent: Any, told: Told, at_prompt: Any = lambda: None) -> TurnControl:
+    approvals = NoTerminal(lambda text: None)
+    plan = Plan(agent.session.config)
+    opened = Opened(agent.session, plan, told, approvals, RunReport(told), TurnListener(told))
+    return TurnControl(opened, at_prompt)
+
+
 async def test_ctrl_c_is_graceful_then_immediate_then_a_word_and_the_next_turn_is_free(agent: Any) -> None:
     told, prompt = Told(), []
     async with agent([]) as a:
         token = a.session.coordinator.cancellation
-        approvals = NoTerminal(lambda text: None)
-        control = TurnControl(a.session.coordinator, approvals, told, lambda: prompt.append(1))
+        control = control_of(a, told, lambda: prompt.append(1))
         async with control.turn():
             control.press()
-            await control_settled(lambda: token.is_graceful)
+            await settled(lambda: token.is_graceful)
             control.press()
-            await control_settled(lambda: token.is_immediate)
+            await settled(lambda: token.is_immediate)
             control.press()
         assert not token.is_cancelled
         assert [text.partition(";")[0] for text in told.notices[:2]] == ["cancelling", "stopping"]
@@ -147,14 +156,14 @@ async def test_ctrl_c_is_graceful_then_immediate_then_a_word_and_the_next_turn_i
 
 async def test_a_press_in_the_last_moment_of_a_turn_does_not_cancel_the_next(agent: Any) -> None:
     async with agent([{"text": "hello"}]) as a:
-        control = TurnControl(a.session.coordinator, NoTerminal(lambda text: None), Told(), lambda: None)
+        control = control_of(a, Told())
         async with control.turn():
             control.press()
         async with control.turn():
             assert await a.ask() == "hello"
 
 
-async def control_settled(condition: Any) -> None:
+async def settled(condition: Any) -> None:
     async with asyncio.timeout(5):
         while not condition():
             await asyncio.sleep(0)

@@ -56,7 +56,7 @@ async def _converse(opened: Opened) -> bool:
     """Have the conversation; False where a script's turn failed."""
     person = sys.stdin is not None and sys.stdin.isatty()
     prompts = _at_terminal(opened) if person else PipedLines(sys.stdin.fileno() if sys.stdin else -1)
-    control = TurnControl(opened.session.coordinator, opened.approvals, opened.view, prompts.interrupt)
+    control = TurnControl(opened, prompts.interrupt)
     conversation = Conversation(opened, prompts, control)
     if not person:
         await conversation.run()

@@ -9,10 +9,9 @@ later ones   ─▶ a word about how to leave, for a loop that does not react
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
-from toolgate_orchestrator.host.terminal_approvals import NoTerminal, TerminalApprovals
-from toolgate_orchestrator.run.view import View
+from toolgate_orchestrator.host.printable import printable
+from toolgate_orchestrator.run.opening import Opened
 
 __all__ = ["TurnControl"]
 
@@ -20,15 +19,9 @@ __all__ = ["TurnControl"]
 class TurnControl:
     """Counts the presses of one turn, and asks the kernel to cancel it."""
 
-    def __init__(
-        self,
-        coordinator: Any,
-        approvals: TerminalApprovals | NoTerminal,
-        view: View,
-        at_prompt: Callable[[], None],
-    ) -> None:
-        self._coordinator, self._approvals = coordinator, approvals
-        self._view, self._at_prompt = view, at_prompt
+    def __init__(self, opened: Opened, at_prompt: Callable[[], None]) -> None:
+        self._opened, self._at_prompt = opened, at_prompt
+        self._coordinator = opened.session.coordinator
         self._presses: int | None = None
         self._requests: set[asyncio.Task[None]] = set()
 
@@ -51,15 +44,15 @@ class TurnControl:
             return
         self._presses += 1
         if self._presses > 2:
-            self._view.notice("The turn has not ended yet. Ctrl-\\ ends the program.", "yellow")
+            self._opened.view.notice("The turn has not ended yet. Ctrl-\\ ends the program.", "yellow")
             return
         immediate = self._presses == 2
-        self._view.notice("stopping" if immediate else self._promise(), "yellow")
-        self._approvals.refuse()
+        self._opened.view.notice("stopping" if immediate else self._promise(), "yellow")
+        self._opened.approvals.refuse()
         self._request(immediate=immediate)
 
     def _promise(self) -> str:
-        names = ", ".join(sorted(self._coordinator.cancellation.running_tool_names))
+        names = printable(", ".join(self._opened.listener.running))
         waits = f"cancelling: {names} finishes first" if names else "cancelling"
         return f"{waits}; Ctrl-C again stops at once"
 

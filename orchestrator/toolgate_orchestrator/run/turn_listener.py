@@ -40,6 +40,11 @@ class TurnListener:
         for event, (handler, priority) in handlers.items():
             hooks.register(event, handler, priority=priority, name="toolgate-live")
 
+    @property
+    def running(self) -> list[str]:
+        """The names of the tools that have begun and are not done."""
+        return sorted({run.tool for run, _ in self._running.values()})
+
     def turn_over(self) -> None:
         """Tools that are still running were stopped with the turn."""
         for key in list(self._running):
