@@ -13,6 +13,7 @@ import pytest
 from amplifier_core import HookResult
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+from openai_client import forget_environment
 from openai_server import MODEL, Exchange, Server, call, completion, error, finish, streamed, text, usage
 
 BOUND_S = 20
@@ -21,10 +22,7 @@ STREAMING = ["loop-streaming", "loop-events", "loop-reactive"]
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    forget_environment(monkeypatch)
 
 
 @pytest.fixture
