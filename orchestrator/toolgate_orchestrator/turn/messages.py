@@ -59,7 +59,8 @@ def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[Ca
 def _call(item: Any, group: str, iteration: int) -> Call:
     read = reader_of(item)
     name = read("name") or read("tool")
-    arguments, problem = _arguments(read("arguments"))
+    given = read("arguments")
+    arguments, problem = _arguments(read("input") if given is None else given)
     if not isinstance(name, str) or not name:
         name, problem = str(name or "unnamed"), "the call names no tool"
     return Call(str(read("id") or f"call_{secrets.token_hex(8)}"), name, arguments, problem, group, iteration)
