@@ -30,7 +30,6 @@ MODULES = [
     ("orchestrator", "loops/reactive"),
     ("context", "modules/context_simple"),
     ("provider", "modules/provider_scripted"),
-    ("provider", "modules/provider_openai"),
     ("hook", "modules/hooks_logging"),
 ]
 

@@ -180,6 +180,7 @@ def test_arguments_in_any_form_become_an_object_or_a_named_problem() -> None:
     assert arguments(None) == arguments("") == arguments({}) == arguments("{}") == {}
     assert arguments('{"a": 1}') == {"a": 1}
     assert "not valid JSON" in arguments("{bad")
+    assert "not valid JSON" in arguments("[" * 100_000)
     assert "must be a JSON object, not list" in arguments([1])
     assert "must be a JSON object, not int" in arguments("5")
 

@@ -79,7 +79,7 @@ def _arguments(raw: Any) -> tuple[dict[str, Any], str | None]:
     if isinstance(raw, str):
         try:
             raw = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return {}, f"the arguments are not valid JSON: {error}"
     if not isinstance(raw, Mapping):
         return {}, f"the arguments must be a JSON object, not {type(raw).__name__}"
