@@ -4,11 +4,15 @@ What the five seeds name for one event differs; a payload carries all of it (`UN
 """
 
 import asyncio
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
 from amplifier_core import HookResult
 from amplifier_core.events import EXECUTION_END, EXECUTION_START
+from amplifier_core.testing import EventRecorder, MockContextManager
+from toolgate_bus.errors import ConfigError
 
 pytestmark = pytest.mark.pure
 
@@ -174,6 +178,40 @@ async def test_execution_starts_and_ends_even_where_no_provider_is_mounted(agent
             await a.ask()
         assert a.names()[1] == "execution:start"
         assert [data["status"] for data in a.told("execution:end")] == ["error"]
+
+
+@each_loop
+async def test_execution_starts_and_ends_even_where_a_loop_made_by_hand_finds_no_gate(loop: str) -> None:
+    (point,) = entry_points(group="amplifier.modules", name=loop)
+    parts = vars(import_module(point.module)).values()
+    make: Any = next(each for each in parts if isinstance(each, type) and getattr(each, "name", "") == loop)
+    make_recorder: Any = EventRecorder
+    recorder = make_recorder()
+    with pytest.raises(ConfigError):
+        await make({"toolgate": {"redis": "http://nowhere"}}).execute(
+            "hi", MockContextManager(), {}, {}, recorder
+        )
+    assert [name for name, _ in recorder.events[:1]] == ["execution:start"]
+    assert [data["status"] for _, data in recorder.get_events("execution:end")] == ["error"]
+
+
+@each_loop
+async def test_execution_starts_and_ends_even_where_a_tool_cannot_tell_its_schema(
+    agent: Any, loop: str
+) -> None:
+    class Broken:
+        name, description = "broken", "its schema cannot be read"
+
+        @property
+        def input_schema(self) -> dict[str, Any]:
+            raise OSError("no schema file")
+
+    async with agent(loop=loop) as a:
+        await a.session.coordinator.mount("tools", Broken(), name="broken")
+        with pytest.raises(RuntimeError, match="no schema file"):
+            await a.ask()
+        assert a.names("execution:start", "execution:end") == ["execution:start", "execution:end"]
+        assert a.told("execution:end")[0]["status"] == "error"
 
 
 @each_loop

@@ -122,3 +122,49 @@ async def test_ask_user_requires_an_approval_provider(agent: Any, tool: Any, cal
         assert await a.ask() == "ok"
         assert a.tools["rm"].calls == []
         assert len(await a.results()) == 1
+
+
+# ------------------------------------------------------------------ the same actions at other steps
+
+
+@each_loop
+async def test_modify_on_prompt_submit_changes_the_prompt(agent: Any, loop: str) -> None:
+    async with agent([{"text": "ok"}], loop=loop) as a:
+        a.on("prompt:submit", lambda data: HookResult(action="modify", data={**data, "prompt": "in French"}))
+        await a.ask("in English")
+        assert [m.content for m in a.requests[0].messages] == ["in French"]
+
+
+@each_loop
+async def test_modify_on_tool_post_changes_what_the_llm_is_told(
+    agent: Any, tool: Any, calls: Any, loop: str
+) -> None:
+    tools = [tool("cat", lambda _: "password: hunter2")]
+    async with agent([calls("cat"), {"text": "ok"}], tools=tools, loop=loop) as a:
+        a.on("tool:post", lambda data: HookResult(action="modify", data={**data, "result": "password: ***"}))
+        await a.ask()
+        (result,) = await a.results()
+        assert "password: ***" in result
+        assert "hunter2" not in str(a.requests[1].messages)
+
+
+@each_loop
+@pytest.mark.parametrize("event", ["prompt:submit", "provider:request"])
+async def test_deny_before_the_llm_is_asked_ends_the_turn_with_the_reason(
+    agent: Any, loop: str, event: str
+) -> None:
+    async with agent([{"text": "never"}], loop=loop) as a:
+        a.on(event, HookResult(action="deny", reason="office hours only"))
+        assert "office hours only" in await a.ask()
+        assert a.requests == []
+
+
+@each_loop
+async def test_deny_counts_without_a_coordinator(agent: Any, tool: Any, calls: Any, loop: str) -> None:
+    async with agent([calls("rm"), {"text": "ok"}], tools=[tool("rm")], loop=loop) as a:
+        names = ("orchestrator", "context", "providers", "tools")
+        orchestrator, *parts = map(a.session.coordinator.get, names)
+        a.on("tool:pre", HookResult(action="deny", reason="read-only today"))
+        assert await orchestrator.execute("hi", *parts, a.hooks) == "ok"
+        assert a.tools["rm"].calls == []
+        assert "read-only today" in str(await a.results())

@@ -12,6 +12,7 @@ from amplifier_core import LLMError
 pytestmark = pytest.mark.pure
 
 each_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
+every_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events", "loop-reactive"])
 
 REMINDER = """\
 <system-reminder source="orchestrator-loop-limit">
@@ -95,7 +96,7 @@ async def test_a_response_without_tool_calls_is_returned(agent: Any, tool: Any, 
 # ------------------------------------------------------------------ the iteration limit
 
 
-@each_loop
+@every_loop
 async def test_at_the_limit_a_system_reminder_is_injected_and_a_final_response_requested(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
@@ -110,7 +111,7 @@ async def test_at_the_limit_a_system_reminder_is_injected_and_a_final_response_r
         assert "system-reminder" not in str(await a.messages())
 
 
-@each_loop
+@every_loop
 @pytest.mark.parametrize("final", ["what I have", ""])
 async def test_whatever_the_agent_provides_at_the_limit_is_returned(
     agent: Any, tool: Any, calls: Any, loop: str, final: str
@@ -122,7 +123,7 @@ async def test_whatever_the_agent_provides_at_the_limit_is_returned(
         assert len(a.requests) == 2
 
 
-@each_loop
+@every_loop
 async def test_an_iteration_limit_prevents_infinite_loops(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
@@ -133,7 +134,7 @@ async def test_an_iteration_limit_prevents_infinite_loops(
         assert len(a.requests) == 21
 
 
-@each_loop
+@every_loop
 async def test_a_final_response_within_the_limit_needs_no_reminder(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
@@ -144,7 +145,7 @@ async def test_a_final_response_within_the_limit_needs_no_reminder(
         assert a.told("orchestrator:complete")[0]["status"] == "success"
 
 
-@each_loop
+@every_loop
 async def test_max_iterations_is_minus_one_by_default_which_is_unlimited(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
@@ -284,7 +285,7 @@ def provider(name: str, **config: Any) -> dict[str, Any]:
     }
 
 
-@each_loop
+@every_loop
 @pytest.mark.parametrize(
     ("providers", "chosen"),
     [

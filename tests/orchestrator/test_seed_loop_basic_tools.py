@@ -13,6 +13,7 @@ from amplifier_core import HookResult
 pytestmark = pytest.mark.pure
 
 each_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
+every_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events", "loop-reactive"])
 
 PATIENCE = 5.0
 
@@ -129,7 +130,7 @@ async def test_the_context_is_the_same_whichever_tool_is_done_first(
     assert [m["role"] for m in contexts[0]] == ["user", "assistant", "tool", "tool", "tool", "assistant"]
 
 
-@each_loop
+@every_loop
 async def test_a_parallel_group_id_correlates_the_events_of_one_response(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
