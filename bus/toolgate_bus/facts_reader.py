@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -57,12 +57,29 @@ class FactsReader:
             tasks.start_soon(self._beat)
             while True:
                 try:
-                    for orchestrator in await self._writers():
-                        self._last.setdefault(orchestrator, FIRST_ID)
-                    for fact in await self._next():
+                    for fact in await self.next():
                         yield fact
                 except TransportError:
                     await anyio.sleep(BEAT_SECONDS)
+
+    async def next(self) -> list[Fact]:
+        """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s."""
+        for orchestrator in await self._writers():
+            self._last.setdefault(orchestrator, FIRST_ID)
+        return await self._next()
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """How far each writer's stream was read: id of the last entry."""
+        return {name: last.decode("ascii", "replace") for name, last in self._last.items()}
+
+    def resume(self, positions: Mapping[str, str]) -> None:
+        """Go on from where somebody had read to."""
+        self._last.update({name: last.encode() for name, last in positions.items()})
+
+    async def alive(self) -> frozenset[str]:
+        """The orchestrators that are alive."""
+        return frozenset((await self._roster.read()).orchestrators)
 
     async def join(self) -> None:
         """Stand on the roster as a reader of facts."""

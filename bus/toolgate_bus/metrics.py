@@ -17,6 +17,9 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 __all__ = [
     "BAD_MESSAGES",
+    "BUDGET_ORPHANS",
+    "BUDGET_OVERRUNS",
+    "BUDGET_SETTLEMENTS",
     "CLAIMED",
     "CONNECTED",
     "DECISIONS",
@@ -154,6 +157,20 @@ BAD_MESSAGES: Final = Counter(
     "toolgate_bad_messages",
     "Messages dropped unread: malformed, oversize, version, forged, unsolicited, no_key.",
     ("sender", "reason"),
+)
+
+BUDGET_SETTLEMENTS: Final = Counter(
+    "toolgate_budget_settlements",
+    "Costs told to a ledger: settled, corrected, late, duplicate, unreserved.",
+    ("book", "outcome"),
+)
+BUDGET_OVERRUNS: Final = Counter(
+    "toolgate_budget_overruns", "Calls that cost more than was reserved for them.", ("book",)
+)
+BUDGET_ORPHANS: Final = Counter(
+    "toolgate_budget_orphans",
+    "Reservations paid at their estimate because nobody told the cost: dead (orchestrator), expired.",
+    ("book", "reason"),
 )
 
 # The scheduler's side.

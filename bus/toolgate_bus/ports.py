@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 __all__ = [
     "Commands",
     "Delivery",
+    "Facts",
     "Member",
     "OrchestratorBus",
     "OrchestratorListener",
@@ -185,6 +186,23 @@ class Store(Protocol):
 
     async def seconds_left(self, key: str) -> float | None:
         """Until the value vanishes; None if there is none, infinity if it stays."""
+
+
+class Facts(Protocol):
+    """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""
+
+    async def next(self) -> list[dict[str, Any]]:
+        """The facts that came since the last call, each with its `orchestrator`; waits a moment."""
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """How far each orchestrator's facts were read."""
+
+    def resume(self, positions: Mapping[str, str]) -> None:
+        """Go on from where somebody had read to."""
+
+    async def alive(self) -> frozenset[str]:
+        """The orchestrators that are alive."""
 
 
 class Commands(Protocol):

@@ -17,6 +17,7 @@ import anyio.to_thread
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import NAME_PATTERN, ToolSelecting, Verdict
 from toolgate_bus.ports import Store
+from toolgate_bus.shared import Shared
 
 __all__ = [
     "Decide",
@@ -63,11 +64,16 @@ class Holds(Protocol):
 class SchedulerContext:
     """What a scheduler is given when its replica starts."""
 
-    store: Store
-    """State shared by the replicas, and with other schedulers of the namespace."""
+    shared: Shared
+    """State and knowledge beyond this replica: store, ledger, facts."""
     holds: Holds
     namespace: str
     replica: str
+
+    @property
+    def store(self) -> Store:
+        """State shared by the replicas, and with other schedulers of the namespace."""
+        return self.shared.store
 
 
 async def _no_start(_context: SchedulerContext) -> None:

@@ -36,8 +36,8 @@ from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
 from toolgate_bus.scheduler_bus import RedisSchedulerBus
 from toolgate_bus.settings import BusSettings, read_keys
+from toolgate_bus.shared import shared_on
 from toolgate_bus.signing import Keyring
-from toolgate_bus.store import RedisStore
 
 from toolgate_schedulers.api import Scheduler
 from toolgate_schedulers.listing import as_json, lines_of, table_of
@@ -166,10 +166,11 @@ async def _members(settings: BusSettings) -> Sequence[Member]:
 async def _serve(job: _Job, settings: BusSettings) -> None:
     """Run one replica until cancelled; then finish what is in hand."""
     bus = RedisSchedulerBus(_url(settings), settings.namespace)
+    shared = shared_on(_url(settings), bus.commands, settings.namespace, shadow=job.scheduler.shadow)
     worker = Worker(
         job.scheduler,
         bus,
-        store=RedisStore(bus.commands, settings.namespace),
+        shared=shared,
         keyring=job.keyring,
         namespace=settings.namespace,
         concurrency=job.concurrency,
@@ -185,6 +186,7 @@ async def _serve(job: _Job, settings: BusSettings) -> None:
         pass  # being cancelled is how it is told to finish
     finally:
         await _shielded(worker.drain)
+        await _shielded(shared.aclose)
 
 
 async def _started(worker: Worker, job: _Job, settings: BusSettings) -> Member:

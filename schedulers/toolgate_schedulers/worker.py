@@ -23,7 +23,8 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
-from toolgate_bus.ports import Delivery, Member, SchedulerBus, Store
+from toolgate_bus.ports import Delivery, Member, SchedulerBus
+from toolgate_bus.shared import Shared
 from toolgate_bus.signing import Keyring, digest
 
 from toolgate_schedulers.api import Scheduler, SchedulerContext
@@ -78,16 +79,16 @@ class Worker:
         scheduler: Scheduler,
         bus: SchedulerBus,
         *,
-        store: Store,
+        shared: Shared,
         keyring: Keyring | None = None,
         namespace: str = "default",
         concurrency: int = CONCURRENCY,
         replica: str | None = None,
     ) -> None:
         self._scheduler, self._bus, self._keyring = scheduler, bus, keyring
-        self._store, self._namespace, self._concurrency = store, namespace, concurrency
+        self._shared, self._namespace, self._concurrency = shared, namespace, concurrency
         self.replica = replica or f"{_safe_host()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._holds = StoredHolds(store, scheduler.name, self._send)
+        self._holds = StoredHolds(shared.store, scheduler.name, self._send)
         self._queue: deque[_Job] = deque()
         self._lanes = Lanes(concurrency, self._take)
         self._working: dict[tuple[bytes, int], asyncio.Task[None]] = {}
@@ -105,7 +106,7 @@ class Worker:
         """
         scheduler = self._scheduler
         self._loop = asyncio.get_running_loop()
-        await scheduler.start(SchedulerContext(self._store, self._holds, self._namespace, self.replica))
+        await scheduler.start(SchedulerContext(self._shared, self._holds, self._namespace, self.replica))
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
         member = await self._bus.start(

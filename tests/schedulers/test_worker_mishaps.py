@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 from toolgate_bus import metrics
 from toolgate_bus.errors import OutcomeUnknown
 from toolgate_bus.events import Continue, Hold
 from toolgate_bus.memory import MemoryHub
+from toolgate_bus.shared import shared_in_memory
 from toolgate_bus.store import MemoryStore
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
@@ -31,7 +33,8 @@ async def world():
 
         async def start(decide, *, store=None, streams=False, concurrency=64):
             scheduler = Scheduler(name="cost", decide=decide, streams=streams)
-            worker = Worker(scheduler, hub.scheduler(), store=store or hub.store, concurrency=concurrency)
+            shared = replace(shared_in_memory(), store=store or hub.store)
+            worker = Worker(scheduler, hub.scheduler(), shared=shared, concurrency=concurrency)
             await worker.start()
             stack.push_async_callback(worker.drain)
             client = Client(hub.orchestrator())

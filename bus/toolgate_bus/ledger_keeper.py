@@ -1,0 +1,170 @@
+"""Keeps a ledger true to what really happened, from the facts of all orchestrators.
+
+    decision denied or cancelled, tool:unused ─▶ release
+    tool:selected                             ─▶ executing
+    tool:post, tool:error                     ─▶ settle, with the cost that the tool told
+    nothing more from an orchestrator that died, or for far too long ─▶ orphan
+
+Every replica runs one; the one that holds the lease works, and writes down how far it has read after
+it has done what it read. So a fact may be applied twice, which changes nothing, and none is left
+out: not when a keeper dies, and not while there is none (as long as facts are kept).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import structlog
+
+from toolgate_bus import metrics
+from toolgate_bus.codec import pack, unpack
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.ledger import MAX_AMOUNT, Ledger, Open
+from toolgate_bus.ports import Facts, Store
+
+__all__ = ["LedgerKeeper", "Step", "step_of"]
+
+LEASE_S: Final = 3.0
+TICK_S: Final = 0.5
+GRACE_S: Final = 5.0
+"""An orchestrator counts as dead when it was missing from the roster for this long."""
+LONGEST_S: Final = 3600.0
+"""A reservation of which nothing is heard for this long is an orphan although its owner lives."""
+_log = structlog.get_logger("toolgate.ledger")
+
+
+class Step(NamedTuple):
+    """What a fact means for a ledger."""
+
+    what: Literal["release", "executing", "settle"]
+    decision: str
+    cost: int | None = None
+
+
+def step_of(fact: Mapping[str, Any]) -> Step | None:
+    """The step that a fact asks for, if any. Facts come off a wire: anything may be in them."""
+    event = fact.get("event")
+    if event == "decision":
+        over = fact.get("outcome") in ("deny", "cancelled")
+        return Step("release", str(fact.get("id"))) if over else None
+    decision = fact.get("decision_id")
+    if not isinstance(decision, str) or not 0 < len(decision) <= 64:
+        return None
+    if event in ("tool:post", "tool:error"):
+        return Step("settle", decision, _cost(fact.get("cost")))
+    if event == "tool:unused":
+        return Step("release", decision)
+    return Step("executing", decision) if event == "tool:selected" else None
+
+
+def _cost(told: Any) -> int | None:
+    return told if type(told) is int and 0 <= told <= MAX_AMOUNT else None
+
+
+class LedgerKeeper:
+    """One replica's keeper of one book."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        facts: Facts,
+        store: Store,
+        *,
+        book: str,
+        replica: str,
+        also: Callable[[Mapping[str, Any]], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`also` hears of each fact as well, and is awaited if it gives an awaitable."""
+        self._ledger, self._facts, self._store = ledger, facts, store
+        self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
+        self._missing: dict[str, float] = {}
+        self._resumed = False
+
+    async def run(self) -> None:
+        """Work until cancelled; a server that is away is waited for."""
+        while True:
+            try:
+                leads = await self.step()
+            except TransportError as error:
+                leads = self._resumed = False
+                _log.info("the ledger waits for the bus", error=str(error))
+            if not leads:
+                await asyncio.sleep(TICK_S)
+
+    async def step(self) -> bool:
+        """One pass: read, apply, note how far, look for orphans; False where another keeps this book."""
+        if not await self._leads():
+            self._resumed = False
+            return False
+        if not self._resumed:
+            self._facts.resume(await self._noted())
+            self._resumed = True
+        facts = await self._facts.next()
+        for fact in facts:
+            await self._apply(fact)
+        if facts:
+            await self._store.put(f"{self._book}:read", pack(self._facts.positions))
+        else:
+            await self._look_for_orphans()
+        return True
+
+    # ------------------------------------------------------------------ one keeper at a time
+
+    async def _leads(self) -> bool:
+        key = f"{self._book}:keeper"
+        if await self._store.add(key, self._replica, LEASE_S):
+            return True
+        if await self._store.get(key) != self._replica:
+            return False
+        await self._store.put(key, self._replica, LEASE_S)  # two at once would do no harm
+        return True
+
+    async def _noted(self) -> dict[str, str]:
+        raw = await self._store.get(f"{self._book}:read")
+        try:
+            noted = unpack(raw) if raw else {}
+        except CodecError:
+            noted = {}
+        return {str(name): str(last) for name, last in noted.items()} if isinstance(noted, dict) else {}
+
+    # ------------------------------------------------------------------ facts and orphans
+
+    async def _apply(self, fact: Mapping[str, Any]) -> None:
+        if self._also is not None:
+            told = self._also(fact)
+            if asyncio.iscoroutine(told):
+                await told
+        step = step_of(fact)
+        if step is None:
+            return
+        if step.what == "settle":
+            settled = await self._ledger.settle(step.decision, step.cost)
+            metrics.count(metrics.BUDGET_SETTLEMENTS, self._book, settled.outcome)
+            if settled.over:
+                metrics.count(metrics.BUDGET_OVERRUNS, self._book)
+        elif step.what == "release":
+            await self._ledger.release(step.decision)
+        else:
+            await self._ledger.executing(step.decision)
+
+    async def _look_for_orphans(self) -> None:
+        held = await self._ledger.open()
+        if not held:
+            self._missing.clear()
+            return
+        alive, now = await self._facts.alive(), self._clock()
+        gone = {one.owner for one in held} - alive
+        self._missing = {owner: self._missing.get(owner, now) for owner in gone}
+        for one in held:
+            reason = self._why_orphan(one, now)
+            if reason and await self._ledger.orphan(one.decision):
+                metrics.count(metrics.BUDGET_ORPHANS, self._book, reason)
+                _log.warning("nobody told the cost of a call", decision=one.decision, reason=reason)
+
+    def _why_orphan(self, one: Open, now: float) -> str | None:
+        since = self._missing.get(one.owner)
+        if since is not None and now - since >= GRACE_S:
+            return "dead"
+        return "expired" if one.age_s >= LONGEST_S else None

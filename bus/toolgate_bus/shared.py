@@ -1,0 +1,83 @@
+"""What the schedulers of a namespace share: on a server, or in memory for tests of schedulers."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.ledger import Ledger
+from toolgate_bus.ports import Commands, Facts, Store
+from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.store import MemoryStore, RedisStore
+
+__all__ = ["MemoryFacts", "Shared", "shared_in_memory", "shared_on"]
+
+
+async def _nothing() -> None:
+    """There is nothing to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """State and knowledge beyond one replica."""
+
+    store: Store
+    ledger: Ledger
+    book: str
+    """Name of the ledger's book: shadows have one of their own."""
+    facts: Facts
+    aclose: Callable[[], Awaitable[None]] = _nothing
+
+
+def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
+    """What is shared on a server; the facts have a connection of their own, made when they are read."""
+    book = "budget-shadow" if shadow else "budget"
+    reading = RedisCommands(url, "toolgate-facts", connections=1)
+    return Shared(
+        RedisStore(commands, namespace),
+        RedisLedger(commands, namespace, book),
+        book,
+        FactsReader(reading, namespace),
+        reading.aclose,
+    )
+
+
+def shared_in_memory() -> Shared:
+    """The same in this process; facts are what a test tells."""
+    return Shared(MemoryStore(), MemoryLedger(), "budget", MemoryFacts())
+
+
+class MemoryFacts:
+    """`Facts` that a test tells by `tell`."""
+
+    def __init__(self) -> None:
+        self._facts: list[dict[str, Any]] = []
+        self._read = 0
+        self.living: set[str] = set()
+        """Orchestrators that count as alive."""
+
+    def tell(self, event: str, orchestrator: str = "o", **fields: Any) -> None:
+        """Add a fact."""
+        self.living.add(orchestrator)
+        self._facts.append(
+            {**fields, "event": event, "orchestrator": orchestrator, "seq": len(self._facts) + 1}
+        )
+
+    async def next(self) -> list[dict[str, Any]]:
+        """The facts told since the last call."""
+        read, self._read = self._read, len(self._facts)
+        return self._facts[read:]
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """How many were read."""
+        return {"told": str(self._read)}
+
+    def resume(self, positions: Mapping[str, str]) -> None:
+        """Go on from there."""
+        self._read = int(positions.get("told", "0"))
+
+    async def alive(self) -> frozenset[str]:
+        """Those that count as alive."""
+        return frozenset(self.living)

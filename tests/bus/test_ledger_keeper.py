@@ -1,0 +1,153 @@
+"""The keeper: what really happened reaches the ledger, whoever dies in between."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.ledger import Account, Offer
+from toolgate_bus.ledger_keeper import GRACE_S, LONGEST_S, LedgerKeeper, Step, step_of
+from toolgate_bus.shared import shared_in_memory
+
+pytestmark = pytest.mark.pure
+
+FLEET = Account("all/fleet", 100)
+
+
+class World:
+    """A ledger, facts, and keepers on them; time stands still unless it is moved."""
+
+    def __init__(self):
+        self.shared, self.now = shared_in_memory(), 0.0
+
+    def keeper(self, replica="r1", **options):
+        shared = self.shared
+        return LedgerKeeper(
+            shared.ledger,
+            shared.facts,
+            shared.store,
+            book="budget",
+            replica=replica,
+            clock=lambda: self.now,
+            **options,
+        )
+
+    async def reserve(self, decision, amount=40, owner="o"):
+        answer = await self.shared.ledger.reserve(decision, 0, [Offer("t", amount)], [FLEET], owner)
+        assert answer.status == "reserved"
+
+    @property
+    def money(self):
+        (account,) = self.shared.ledger.book.balances()
+        return account.spent, account.reserved, account.orphans
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "money"),
+    [
+        ("tool:post", {"decision_id": "d", "cost": 25}, (25, 0, 0)),
+        ("tool:post", {"decision_id": "d"}, (40, 0, 0)),
+        ("tool:error", {"decision_id": "d", "error": "CancelledError"}, (40, 0, 0)),
+        ("tool:unused", {"decision_id": "d"}, (0, 0, 0)),
+        ("tool:selected", {"decision_id": "d"}, (0, 40, 0)),
+        ("decision", {"id": "d", "outcome": "deny"}, (0, 0, 0)),
+        ("decision", {"id": "d", "outcome": "cancelled"}, (0, 0, 0)),
+        ("decision", {"id": "d", "outcome": "continue"}, (0, 40, 0)),
+        ("decision", {"id": "d", "outcome": "modify"}, (0, 40, 0)),
+        ("usage", {"total_tokens": 4}, (0, 40, 0)),
+    ],
+)
+async def test_each_fact_moves_the_money_that_it_should(world, event, fields, money):
+    await world.reserve("d")
+    world.shared.facts.tell(event, **fields)
+    assert await world.keeper().step()
+    assert world.money == money
+
+
+@given(
+    st.dictionaries(st.sampled_from(["event", "decision_id", "id", "outcome", "cost"]), st.from_type(object))
+)
+def test_whatever_a_fact_holds_it_is_read_or_passed_over(fact):
+    step = step_of(fact)
+    assert step is None or isinstance(step, Step)
+
+
+@pytest.mark.parametrize("cost", [-1, 1.5, "7", True, 2**60, None])
+def test_a_cost_that_cannot_be_counted_is_the_estimate(cost):
+    assert step_of({"event": "tool:post", "decision_id": "d", "cost": cost}) == Step("settle", "d")
+
+
+async def test_only_one_keeper_works_and_another_takes_over_where_it_had_come_to(world):
+    first, second = world.keeper("r1"), world.keeper("r2")
+    await world.reserve("a", 10)
+    await world.reserve("b", 10)
+    world.shared.facts.tell("tool:post", decision_id="a", cost=3)
+    assert await first.step()
+    assert not await second.step()
+    world.shared.facts.tell("tool:post", decision_id="b", cost=4)
+    await world.shared.store.delete("budget:keeper")  # its lease ran out
+    world.shared.facts.resume({"told": "0"})  # a process of its own would begin here
+    assert await second.step()
+    assert world.money == (7, 0, 0)
+    assert not await first.step()
+
+
+async def test_a_keeper_that_died_before_it_noted_what_it_did_does_no_harm(world):
+    await world.reserve("a", 10)
+    world.shared.facts.tell("tool:post", decision_id="a", cost=3)
+    await world.keeper("r1").step()
+    await world.shared.store.delete("budget:keeper")
+    await world.shared.store.delete("budget:read")
+    world.shared.facts.resume({"told": "0"})
+    await world.keeper("r2").step()
+    assert world.money == (3, 0, 0)
+
+
+async def test_what_a_dead_orchestrator_held_is_paid_at_its_estimate(world):
+    keeper = world.keeper()
+    await world.reserve("a", owner="gone")
+    await world.reserve("b", owner="here")
+    world.shared.facts.living = {"here"}
+    for world.now, orphans in ((0.0, 0), (GRACE_S - 0.1, 0), (GRACE_S, 1), (GRACE_S + 1, 1)):
+        await keeper.step()
+        assert world.money == ((40, 40, 1) if orphans else (0, 80, 0))
+
+
+async def test_an_orchestrator_that_was_missing_for_a_moment_loses_nothing(world):
+    keeper = world.keeper()
+    await world.reserve("a", owner="here")
+    for world.now, world.shared.facts.living in ((0.0, set()), (4.0, {"here"}), (6.0, set()), (10.0, set())):
+        await keeper.step()
+    assert world.money == (0, 40, 0)
+
+
+async def test_its_last_facts_are_read_before_it_is_given_up(world):
+    keeper = world.keeper()
+    await world.reserve("a", owner="gone")
+    await keeper.step()
+    world.now = 60.0
+    world.shared.facts.tell("tool:post", orchestrator="gone", decision_id="a", cost=1)
+    world.shared.facts.living = set()
+    await keeper.step()
+    await keeper.step()
+    assert world.money == (1, 0, 0)
+
+
+async def test_a_reservation_of_which_nothing_is_ever_heard_does_not_stay(world, monkeypatch):
+    monkeypatch.setattr("toolgate_bus.redis_ledger.time.time", lambda: 1000.0)
+    await world.reserve("a", owner="here")
+    world.shared.facts.living = {"here"}
+    monkeypatch.setattr("toolgate_bus.redis_ledger.time.time", lambda: 1000.0 + LONGEST_S)
+    await world.keeper().step()
+    assert world.money == (40, 0, 1)
+
+
+async def test_who_wants_to_hears_of_every_fact(world):
+    heard = []
+    world.shared.facts.tell("usage", total_tokens=3)
+    world.shared.facts.tell("tool:post", decision_id="x")
+    await world.keeper(also=lambda fact: heard.append(fact["event"])).step()
+    assert heard == ["usage", "tool:post"]
