@@ -1,7 +1,8 @@
 """`toolgate chat` and `run --stream` at a real terminal: a process on a pseudo-terminal, and a person.
 
 The person waits for what is shown, never for time. `slow` is a tool that waits for the test, `echo`
-a provider that tells what it was asked; both are Amplifier modules of a distribution made here.
+a provider that tells what it was asked, `stubborn` a loop of somebody else's that knows nothing of
+cancellation; they are Amplifier modules of a distribution made here.
 """
 
 import fcntl
@@ -65,8 +66,20 @@ class Echo:
         said = [message.content for message in request.messages if message.role == "user"]
         return ChatResponse(content=[TextBlock(text=f"{len(said)}: [{ascii(said[-1])}]")])
 
+class Stubborn:
+    async def execute(self, prompt, context, providers, tools, hooks, **more):
+        await hooks.emit("tool:pre", {"tool": "stubborn", "input": {}})
+        while not (HERE / "go").exists():
+            await asyncio.sleep(0.01)
+        await hooks.emit("tool:post", {"tool": "stubborn", "result": "some text"})
+        return f"heard {prompt}"
+
+async def stubborn(coordinator, config=None):
+    await coordinator.mount("orchestrator", Stubborn())
+
 async def slow(coordinator, config=None):
     await coordinator.mount("tools", Slow(), name="slow")
+    return (HERE / "cleaned").touch
 
 async def echo(coordinator, config=None):
     await coordinator.mount("providers", Echo(), name="echo")
@@ -74,7 +87,7 @@ async def echo(coordinator, config=None):
 
 
 class Modules:
-    """The distribution with `tool-slow` and `provider-echo`, and what the tool is told and tells."""
+    """The distribution of the modules, and what the tool and the loop are told and tell."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -84,11 +97,22 @@ class Modules:
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: chat-modules\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(
             "[amplifier.modules]\ntool-slow = chat_modules:slow\nprovider-echo = chat_modules:echo\n"
+            "loop-stubborn = chat_modules:stubborn\n"
         )
+
+    @property
+    def path(self) -> str:
+        """PYTHONPATH with it."""
+        return os.pathsep.join([str(self.directory), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     def go(self) -> None:
         """Let the slow tool finish."""
         (self.directory / "go").touch()
+
+    @property
+    def cleaned(self) -> bool:
+        """Whether the session was closed, and its modules with it."""
+        return (self.directory / "cleaned").exists()
 
     @property
     def finished(self) -> bool:
@@ -178,7 +202,8 @@ def at_terminal(
         running = process(
             sys.executable,
             *("-c", AT_TERMINAL, *command, *where),
-            env={"PYTHONPATH": str(modules.directory), "TERM": "xterm", "NO_COLOR": ""} | (env or {}),
+            env={"PYTHONPATH": modules.path, "PYTHONUNBUFFERED": "", "TERM": "xterm", "NO_COLOR": ""}
+            | (env or {}),
             start_new_session=True,
             **dict.fromkeys(("stdin", "stdout", "stderr"), terminal),
         )
@@ -262,6 +287,32 @@ def test_ctrl_c_twice_ends_the_turn_at_once_and_not_the_program(
     assert person.leaves() == 0
 
 
+def test_a_loop_that_does_not_react_is_told_apart_and_its_answer_comes_at_the_end(
+    at_terminal: Any, plan: Any, modules: Modules
+) -> None:
+    person = at_terminal("chat", "--plan", plan(loop="loop-stubborn"))
+    person.sees("nothing rules on its calls")
+    person.asks("hi")
+    person.sees("tool     stubborn()")
+    for said in (HINT, "stopping", "The turn has not ended yet. Ctrl-\\ ends the program."):
+        person.types(CTRL_C)
+        person.sees(said)
+    modules.go()
+    person.sees("stubborn()  ok")
+    person.sees("heard hi\n")
+    person.asks("again")
+    person.sees("heard again\n")
+    assert person.leaves() == 0
+
+
+def test_a_dumb_terminal_will_do(at_terminal: Any, plan: Any) -> None:
+    person = at_terminal("chat", "--plan", plan(), "--provider", "echo", env={"TERM": "dumb"})
+    person.asks("hi")
+    person.sees("1: ['hi']")
+    assert person.leaves() == 0
+    assert ESCAPE not in person.raw.partition("listening")[2]
+
+
 def test_ctrl_c_at_the_prompt_clears_the_line_and_then_says_how_to_leave(at_terminal: Any, plan: Any) -> None:
     person = at_terminal("chat", "--plan", plan(), "--provider", "echo")
     person.sees(">")
@@ -309,6 +360,7 @@ def test_what_is_typed_during_a_turn_is_the_next_prompt(
     person.sees("first\n")
     person.sees("second\n")
     assert person.leaves() == 0
+    assert f"{ESCAPE}[6n" not in person.raw  # its answer would be typed among the keys
 
 
 def test_what_is_pasted_in_several_lines_is_one_prompt(at_terminal: Any, plan: Any) -> None:
@@ -425,11 +477,12 @@ def test_sigterm_ends_it_with_143(at_terminal: Any, plan: Any, modules: Modules,
     person.running.signal(signal.SIGTERM)
     assert person.ended() == 143
     assert "Traceback" not in person.shown
+    assert modules.cleaned
     assert not modules.finished
 
 
 def test_ctrl_d_leaves_the_terminal_as_it_was_and_no_process(
-    at_terminal: Any, plan: Any, short_directory: Path
+    at_terminal: Any, plan: Any, modules: Modules, short_directory: Path
 ) -> None:
     """Also no server: without --redis the chat has started one."""
     env = {"XDG_RUNTIME_DIR": str(short_directory), "TMPDIR": str(short_directory)}
@@ -439,6 +492,7 @@ def test_ctrl_d_leaves_the_terminal_as_it_was_and_no_process(
     person.sees("hello\n")
     assert person.leaves() == 0
     assert termios.tcgetattr(person.screen) == before
+    assert modules.cleaned
     deadline = time.monotonic() + 10
     while left := _with_environment(f"XDG_RUNTIME_DIR={short_directory}"):
         assert time.monotonic() < deadline, left

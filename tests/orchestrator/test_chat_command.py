@@ -55,7 +55,8 @@ def test_the_answer_to_a_line_comes_before_the_next_line_is_there(
     turns = [{"text": "first"}, {"text": "second"}]
     provider = {"module": "provider-scripted", "config": {"turns": turns}}
     path.write_text(json.dumps({"session": {"orchestrator": "loop-basic"}, "providers": [provider]}))
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    as_ever = {"PYTHONUNBUFFERED": ""}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0, "env": as_ever}
     where = ("--redis", server_url, "--namespace", namespace)
     run = process("toolgate", "chat", "--plan", path, *where, **pipes)
     for answer in (b"first\n", b"second\n"):

@@ -177,9 +177,9 @@ def test_a_streamed_run_tells_text_before_the_answer_is_complete(
     words = " ".join(f"w{number}." for number in range(200))
     path = plan(f'{{text: "{words}"}}')
     path.write_text(path.read_text().replace("config:\n", "config:\n      pace_s: 0.1\n", 1))
-    run = process(
-        "toolgate", "run", "hi", "--plan", path, "--stream", *on_bus, stdout=subprocess.PIPE, bufsize=0
-    )
+    as_ever = {"PYTHONUNBUFFERED": ""}
+    pipe = {"stdout": subprocess.PIPE, "bufsize": 0, "env": as_ever}
+    run = process("toolgate", "run", "hi", "--plan", path, "--stream", *on_bus, **pipe)
     told = b""
     while b"w2." not in told:
         piece = run.popen.stdout.read(64)

@@ -5,12 +5,14 @@ is kept in memory only: prompts may hold secrets. The one door to prompt_toolkit
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import create_output
+from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.utils import is_dumb_terminal
 
 __all__ = ["HOW_TO_LEAVE", "PromptLine"]
 
@@ -22,18 +24,12 @@ class PromptLine:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        output = create_output(always_prefer_tty=True)
-        if isinstance(output, Vt100_Output):
-            # Nothing here needs the cursor's position, and the answer to that question can get lost
-            # among keys that were typed during a turn.
-            output.enable_cpr = False
         self._session: PromptSession[str] = PromptSession(
             "> ",
-            multiline=True,
             prompt_continuation="  ",
             key_bindings=self._bindings(),
             enable_suspend=True,
-            output=output,
+            output=_output(),
         )
 
     async def next(self) -> str | None:
@@ -44,10 +40,12 @@ class PromptLine:
             return None
 
     def interrupt(self) -> None:
+        """SIGINT while the prompt waits: the same as the key."""
+        if self._session.app.is_running:
+            self._clear(self._session.app)
+
+    def _clear(self, application: Application[Any]) -> None:
         """Clear the line; where it is empty, say how to leave."""
-        application = self._session.app
-        if not application.is_running:
-            return
         if application.current_buffer.text:
             application.current_buffer.reset()
             application.invalidate()
@@ -57,16 +55,24 @@ class PromptLine:
     def _bindings(self) -> KeyBindings:
         bindings = KeyBindings()
 
-        @bindings.add("enter")
-        def _send(event: KeyPressEvent) -> None:
-            event.current_buffer.validate_and_handle()
-
         @bindings.add("escape", "enter")
         def _new_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
         @bindings.add("c-c")
-        def _clear(event: KeyPressEvent) -> None:
-            self.interrupt()
+        def _interrupt(event: KeyPressEvent) -> None:
+            self._clear(event.app)
 
         return bindings
+
+
+def _output() -> Output | None:
+    """The terminal, also where stdout goes elsewhere; None where it is too plain to place anything."""
+    if is_dumb_terminal():
+        return None
+    output = create_output(always_prefer_tty=True)
+    if isinstance(output, Vt100_Output):
+        # Nothing here needs the cursor's position, and the answer to that question can get lost among
+        # keys that were typed during a turn.
+        output.enable_cpr = False
+    return output
