@@ -342,8 +342,8 @@ def nested(levels: int) -> Any:
     ("arguments", "problem"),
     [
         ({"x": nested(60)}, "nested more than 48 levels"),
-        ("[" * 100_000, "nested too deeply|not valid JSON"),
-        ('{"x": ' + "[" * 5_000 + "]" * 5_000 + "}", "nested too deeply"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"x": ' + "[" * 5_000 + "]" * 5_000 + "}", "not valid JSON"),
         ({"x": list(range(30_000))}, "too large"),
         ({"x": "y" * 5_000_000}, "too large"),
         ({"y" * 5_000_000: 1}, "too large"),
@@ -359,7 +359,7 @@ def test_arguments_that_are_too_much_or_none_are_refused_and_left_out(arguments:
     arrival = arrive(call, raw, 0, offer({"t": Tool(ADD)}), Data())
     assert arrival.error is not None
     assert arrival.error["type"] == "invalid_arguments"
-    assert any(each in arrival.error["message"] for each in problem.split("|"))
+    assert problem in arrival.error["message"]
     assert arrival.raw is not None
 
 

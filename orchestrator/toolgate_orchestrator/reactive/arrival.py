@@ -55,11 +55,7 @@ class Arrival(NamedTuple):
 
 def received(raw: Any, taken: Mapping[str, Any], group: str, iteration: int) -> tuple[Call, str | None]:
     """A raw call made safe, with an id that is not taken; and its arguments as text if they are none."""
-    try:
-        (call,) = calls_in([raw], group, iteration)
-    except RecursionError:
-        call = Call(_field(raw, "id"), _field(raw, "name"), problem="the arguments are nested too deeply")
-        call = replace(call, group=group, iteration=iteration)
+    (call,) = calls_in([raw], group, iteration)
     if call.problem is None and (problem := _too_much(call.arguments)):
         call = replace(call, arguments={}, problem=problem)
     number, wanted = 2, call.id
@@ -157,8 +153,3 @@ def _raw_text(raw: Any) -> str:
         return arguments if isinstance(arguments, str) else repr(arguments)
     except RecursionError:
         return "…"
-
-
-def _field(raw: Any, name: str) -> str:
-    value = reader_of(raw)(name)
-    return value if isinstance(value, str) and value else "unnamed"
