@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amplifier_core import HookResult
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from four_loops import LOOPS
@@ -32,11 +33,13 @@ async def test_every_way_out_is_reported_once_and_leaves_nothing_behind(
     tools = [tool("a"), tool("bad", failing)]
     async with agent(loop=loop, llm=llm(), config={"toolgate": {}}, tools=tools) as a:
         w = World(a, loop, a.session.coordinator.get("providers")["llm"], says, wants)
+        closed = streams_at_the_end(w)
         before = asyncio.all_tasks()
         await way.run(w)
         answer = await outcome(w, way, loop_tells=loop == "loop-events" and name in PROVIDER_ERRORS)
         told_once(a, way, answer, loop)
         assert w.broken is None or w.broken.is_set()
+        assert closed == [True]
         await nothing_left(before)
         each_call_answered(await a.messages())
         assert a.session.coordinator.cancellation.running_tools == set()
@@ -69,6 +72,18 @@ def told_once(a: Any, way: Way, answer: str, loop: str) -> None:
     if answer:
         assert a.told("prompt:complete")[0]["response"] == answer
     assert a.names("execution:start") == ["execution:start"]
+
+
+def streams_at_the_end(w: World) -> list[bool]:
+    """At execution:end: whether each stream was read to its end or closed. (loop-basic reads none.)"""
+    closed: list[bool] = []
+
+    def look(_: dict[str, Any]) -> HookResult:
+        closed.append(w.llm.closed == (0 if w.loop == "loop-basic" else len(w.llm.requests)))
+        return HookResult()
+
+    w.a.on("execution:end", look)
+    return closed
 
 
 async def nothing_left(before: set[asyncio.Task[Any]]) -> None:
