@@ -309,7 +309,8 @@ def test_a_dumb_terminal_will_do(at_terminal: Any, plan: Any) -> None:
     person = at_terminal("chat", "--plan", plan(), "--provider", "echo", env={"TERM": "dumb"})
     person.asks("hi")
     person.sees("1: ['hi']")
-    assert person.leaves() == 0
+    person.asks("/quit")
+    assert person.ended() == 0
     assert ESCAPE not in person.raw.partition("listening")[2]
 
 

@@ -115,6 +115,21 @@ async def test_a_cancelled_question_leaves_the_terminal_free(terminal: Any) -> N
     assert await second == "Allow once"
 
 
+async def test_a_refusal_answers_the_open_question_and_those_that_wait_with_no(terminal: Any) -> None:
+    person, approvals = terminal
+    answers = [
+        asyncio.ensure_future(asked(approvals, name, default="allow")) for name in ("first?", "second?")
+    ]
+    await person.sees("else allow: ")
+    approvals.refuse()
+    assert await asyncio.wait_for(asyncio.gather(*answers), 5) == ["Deny", "Deny"]
+    assert "second?" not in await person.sees("No.")
+    third = asyncio.ensure_future(asked(approvals, "third?"))
+    await person.sees("else deny: ")
+    person.types("1\n")
+    assert await third == "Allow once"
+
+
 async def test_without_a_terminal_it_is_denied_and_said_so() -> None:
     said: list[str] = []
     with pytest.raises(NoApprover):
