@@ -6,7 +6,7 @@ and `close` gives the rest a result that says why there is none.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -32,6 +32,11 @@ class Results:
         self._open = list(calls)
         self._given = {}
 
+    async def begin(self, message: dict[str, Any], calls: Sequence[Call]) -> None:
+        """Store the response that makes these calls; once it is written, they wait for their results."""
+        self._open = []
+        await self._write(message, lambda: self.expect(calls))
+
     async def give(self, call: Call, content: Any) -> None:
         """The result of one call; a second one for the same call is ignored."""
         if any(each.id == call.id for each in self._open):
@@ -46,8 +51,10 @@ class Results:
             await self.give(call, f"The tool call {why}.")
 
     async def _store(self, call: Call) -> None:
-        """Write one result; a cancellation waits until it is known whether it was written."""
-        message = result_message(call, self._given[call.id])
+        await self._write(result_message(call, self._given[call.id]), lambda: self._open.remove(call))
+
+    async def _write(self, message: dict[str, Any], written: Callable[[], None]) -> None:
+        """Write one message; a cancellation waits until it is known whether it was written."""
         adding = asyncio.ensure_future(self._context.add_message(message))
         try:
             await asyncio.shield(adding)
@@ -55,6 +62,6 @@ class Results:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({adding}, timeout=_GRACE_S)
             if adding.done() and not adding.cancelled() and adding.exception() is None:
-                self._open.remove(call)
+                written()
             raise
-        self._open.remove(call)
+        written()

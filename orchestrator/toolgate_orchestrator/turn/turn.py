@@ -178,10 +178,11 @@ class Turn:
             await self._store_partial(text_of(reply.response))
             return None
         calls = self.calls_in(reply.calls)
-        await self.context.add_message(assistant_message(reply.response, calls))
+        message = assistant_message(reply.response, calls)
         if not calls:
+            await self.context.add_message(message)
             return text_of(reply.response)
-        async with self.answering(calls) as results:
+        async with self.answering(calls, message) as results:
             await run_calls(self, calls, results)
         return None
 
@@ -190,11 +191,19 @@ class Turn:
         return calls_in(raw, str(uuid.uuid4()), self.llm.iterations)
 
     @asynccontextmanager
-    async def answering(self, calls: Sequence[Call]) -> AsyncIterator[Results]:
-        """Calls that the conversation holds: each has one result before anything else is stored."""
+    async def answering(
+        self, calls: Sequence[Call], message: dict[str, Any] | None = None
+    ) -> AsyncIterator[Results]:
+        """Calls that the conversation holds: each has one result before anything else is stored.
+
+        `message` is the response that makes them, stored first; None where it is stored already.
+        """
         results = self._results
-        results.expect(calls)
         try:
+            if message is None:
+                results.expect(calls)
+            else:
+                await results.begin(message, calls)
             yield results
         except BaseException:
             await despite_cancellation(results.close("was not completed: the turn ended first"))
