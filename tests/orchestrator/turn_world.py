@@ -32,6 +32,9 @@ class Faulty:
     def __init__(self, context: Any) -> None:
         self._context = context
         self.breaks: Callable[[str, Any], bool] = lambda step, message: False
+        self.waits: dict[int, Held] = {}
+        """By number of the message: where storing it is held, after it was stored."""
+        self._stored = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -39,6 +42,9 @@ class Faulty:
     async def add_message(self, message: dict[str, Any]) -> None:
         self._perhaps_fail("add", message)
         await self._context.add_message(message)
+        self._stored += 1
+        if held := self.waits.get(self._stored):
+            await held.wait()
 
     async def get_messages_for_request(self, *args: Any, **kwargs: Any) -> Any:
         self._perhaps_fail("get", None)

@@ -265,6 +265,17 @@ def second_request(w: World) -> Held:
     return held
 
 
+@each_of("task cancelled while the context stores message", *[(n, *TASK_CANCELLED) for n in (1, 2, 3, 4, 5)])
+async def context_stores(w: World, number: int) -> None:
+    """The prompt, the calls, two results, the answer: each is written, and then it takes a while."""
+    held = w.context.waits[number] = Held()
+    w.llm_answers(w.calls("a", "a"), [w.says("done")])
+    w.begin()
+    await w.until(held)
+    cancel_the_task(w)
+    held.set()
+
+
 @way(*CANCELLED)
 async def cancelled_before_it_began(w: World) -> None:
     stop_gracefully(w)
