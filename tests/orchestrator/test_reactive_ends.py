@@ -106,6 +106,22 @@ async def test_a_graceful_cancellation_lets_running_calls_finish_and_starts_no_o
         assert len(provider.requests) == 1
 
 
+async def test_a_text_that_a_cancellation_cut_off_is_no_answer_and_stays_in_the_conversation(
+    agent: Any, llm: Any, says: Any
+) -> None:
+    point = Reached()
+    async with agent(llm=llm([says("I was about"), point, says(" to"), says(" say")]), **LOOP) as a:
+        turn = asyncio.ensure_future(ask(a))
+        await asyncio.wait_for(point.reached.wait(), BOUND_S)
+        await a.session.coordinator.request_cancel(immediate=False)
+        point.set()
+        assert await turn == ""
+        assert ends(a) == CANCELLED
+        last = (await a.messages())[-1]
+        assert last["metadata"] == {"incomplete": True}
+        assert "I was about" in str(last["content"])
+
+
 async def test_a_graceful_cancellation_after_the_stream_closed_starts_no_dependent(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:

@@ -261,6 +261,17 @@ async def test_however_large_the_state_the_note_stays_short(agent: Any, tool: An
         assert len(str(provider.requests[0].messages[-1].content)) < 6_100
 
 
+async def test_of_a_long_list_or_dict_the_note_shows_the_beginning(agent: Any, tool: Any, llm: Any) -> None:
+    state = {"list": list(range(100, 150)), "deep": [[[[[[["bottom"]]]]]]], **{f"k{n}": n for n in range(30)}}
+    provider = llm()
+    async with agent(llm=provider, tools=[tool("t")], config={"state": state}, **LOOP) as a:
+        await ask(a)
+        note = str(provider.requests[0].messages[-1].content)
+        assert '118, 119, "… 30 more"]' in note
+        assert '"…": "12 more"' in note
+        assert "bottom" not in note
+
+
 async def test_the_state_lives_as_long_as_the_session(
     agent: Any, tool: Any, llm: Any, wants: Any, says: Any
 ) -> None:

@@ -46,6 +46,7 @@ async def test_r19_a_call_is_presented_after_it_is_unblocked_and_never_before(
     ]
     async with reactive(answer, tools=[tool("t"), tool("p", producer)]) as a:
         turn = asyncio.ensure_future(ask(a))
+        await producer.began.wait()
         await until_told(a, "provider:response")
         assert [each["tool_call_id"] for each in a.told("tool:selecting")] == ["p1"]
         producer.may_end.set()

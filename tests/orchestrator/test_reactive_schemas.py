@@ -321,6 +321,15 @@ def test_a_hostile_schema_neither_hangs_nor_fetches_nor_crashes(schema: dict[str
     assert looked_over(schema, {"x": "†state.x"}) is None
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_no_schema_makes_anything_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Any] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: fetched.append(args))
+    with pytest.raises(Uncheckable):
+        Checker({"$ref": "https://example.invalid/evil.json"}).problems({})
+    assert fetched == []
+
+
 def test_a_schema_too_large_to_look_over_is_not_applied() -> None:
     with pytest.raises(Uncheckable, match="too large"):
         Checker({"properties": {f"p{n}": {"type": "integer"} for n in range(20_001)}}).problems({})
