@@ -15,7 +15,7 @@ from amplifier_core import HookResult
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from four_loops import LOOPS
 from turn_world import BOUND_S, World
-from ways_out import PROVIDER_ERRORS, WAYS, Way
+from ways_out import AT_THE_END, PROVIDER_ERRORS, UNTIL_THE_ANSWER, WAYS, Way
 
 pytestmark = pytest.mark.pure
 
@@ -121,3 +121,37 @@ async def one_more_turn(w: World) -> None:
     each_call_answered(await w.a.messages())
     for request in w.llm.requests:
         each_call_answered([message.model_dump() for message in request.messages])
+
+
+class Raising:
+    """A registry that, unlike the kernel's, lets a hook's exception through."""
+
+    def __init__(self, event: str) -> None:
+        self.event = event
+        self.emitted: list[str] = []
+
+    async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
+        self.emitted.append(event)
+        if event == self.event:
+            raise ValueError("the hook is broken")
+        return HookResult()
+
+
+@pytest.mark.parametrize("event", [*UNTIL_THE_ANSWER, *AT_THE_END])
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_registry_that_raises_ends_the_turn_once_and_leaves_no_call_open(
+    loop: str, event: str, agent: Any, tool: Any, calls: Any
+) -> None:
+    tools, hooks = [tool("a"), tool("bad", failing)], Raising(event)
+    turns = [calls("a", "bad", text="so"), {"text": "done"}]
+    async with agent(turns, loop=loop, config={"toolgate": {}}, tools=tools) as a:
+        get, before = a.session.coordinator.get, asyncio.all_tasks()
+        parts = (get("context"), get("providers"), get("tools"))
+        turn = asyncio.ensure_future(get("orchestrator").execute("hello", *parts, hooks))
+        done, _ = await asyncio.wait({turn}, timeout=BOUND_S)
+        assert done
+        assert turn.exception() is None or "the hook is broken" in str(turn.exception())
+        assert event in hooks.emitted
+        assert [hooks.emitted.count(end) for end in ("orchestrator:complete", "execution:end")] == [1, 1]
+        await nothing_left(before)
+        each_call_answered(await a.messages())

@@ -16,7 +16,7 @@ from toolgate_bus.errors import ConfigError
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from turn_world import Held, World
 
-__all__ = ["PROVIDER_ERRORS", "WAYS", "Way"]
+__all__ = ["AT_THE_END", "PROVIDER_ERRORS", "UNTIL_THE_ANSWER", "WAYS", "Way"]
 
 
 class Way(NamedTuple):
