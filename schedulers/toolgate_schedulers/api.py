@@ -10,6 +10,7 @@ An answer that is not a `Verdict`, None included, is nonsense: the worker counts
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast, overload
 
@@ -26,11 +27,15 @@ __all__ = [
     "Scheduler",
     "SchedulerContext",
     "as_scheduler",
+    "asking",
     "scheduler",
 ]
 
 Decide = Callable[[ToolSelecting], Awaitable[Verdict]] | Callable[[ToolSelecting], AsyncIterator[Verdict]]
 """One answer, or (where `Scheduler.streams`) a `Hold` and then the final answer."""
+
+asking: ContextVar[str] = ContextVar("asking", default="")
+"""The id of the orchestrator whose question `decide` is deciding; the roster says whether it lives."""
 
 _PRIORITY_LIMIT = 2**31
 _TOOL_GLOB_LIMIT = 256

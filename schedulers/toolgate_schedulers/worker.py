@@ -27,7 +27,7 @@ from toolgate_bus.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.shared import Shared
 from toolgate_bus.signing import Keyring, digest
 
-from toolgate_schedulers.api import Scheduler, SchedulerContext
+from toolgate_schedulers.api import Scheduler, SchedulerContext, asking
 from toolgate_schedulers.held import Asked, StoredHolds
 from toolgate_schedulers.lanes import Lanes
 
@@ -229,6 +229,7 @@ class Worker:
             self._want()  # before deciding: it may take long, and there is room for others
         try:
             call = self._question(job.asked.item)
+            asking.set(job.asked.orchestrator)
             if call is None:
                 pass  # counted where it was found
             elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:
