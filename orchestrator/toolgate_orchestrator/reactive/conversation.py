@@ -39,10 +39,10 @@ async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
     message = assistant_message(reply.response if reply else None, calls)
     if reply is not None and reply.stopped:
         message["metadata"] = {**message.get("metadata", {}), "incomplete": True}
-    if calls or message["content"] or not (reply and reply.stopped):
-        await turn.context.add_message(message)
     if calls:
-        await _store_results(turn, tick)
+        await _store_results(turn, tick, message)
+    elif message["content"] or not (reply and reply.stopped):
+        await turn.context.add_message(message)
 
 
 async def close(turn: Turn, answer: str) -> None:
@@ -50,10 +50,10 @@ async def close(turn: Turn, answer: str) -> None:
     await turn.context.add_message({"role": "assistant", "content": answer})
 
 
-async def _store_results(turn: Turn, tick: Tick) -> None:
+async def _store_results(turn: Turn, tick: Tick, message: dict[str, Any]) -> None:
     failed = [call for call in tick.calls if tick.came[call.id].error is not None]
     ordered = [call for call in tick.calls if tick.came[call.id].error is None] + failed
-    async with turn.answering(ordered) as results:
+    async with turn.answering(ordered, message) as results:
         for call in ordered:
             await results.give(call, tick.came[call.id].content)
         for call in failed:

@@ -7,7 +7,8 @@
 In the phase `verify` the replacement is emitted in full once more, and only deny and ask_user
 count. Both spellings of a modify are read: `tool`/`tool_name`, `arguments`/`tool_input`.
 Known limit: behind another hook's modify a hook gets only what that one returned; one that expects
-the original fields raises, and the kernel passes over it. It has its say in `verify`.
+the original fields raises, and the kernel passes over it. It has its say in `verify`, unless the
+first hook modifies the replacement as well.
 """
 
 from collections.abc import Mapping, Sequence

@@ -46,8 +46,13 @@ class Interruption:
         left = self._task.uncancel()
         return kind is asyncio.CancelledError and left <= self._others
 
+    @property
+    def due(self) -> bool:
+        """Whether the session wants its turns ended at once."""
+        return self._token is not None and self._token.is_immediate is True
+
     def _look(self) -> None:
-        if self._token is not None and self._token.is_immediate is True and self._task is not None:
+        if self.due and self._task is not None:
             self.fired = True
             self._task.cancel("the session was cancelled immediately")
             return

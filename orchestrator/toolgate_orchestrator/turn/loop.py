@@ -59,7 +59,14 @@ class LoopBase(Generic[Config]):
         names the mounted provider to use.
         """
         task = asyncio.current_task()
-        gate = self._gate or await _start_gate(self.settings)
+        opened: list[Gate] = []
+
+        async def open_gate() -> Gate | None:
+            if self._gate is not None or self.settings.toolgate is None:
+                return self._gate
+            opened.append(await Gate.start(self.settings.toolgate))
+            return opened[0]
+
         self._turns.add(task)
         try:
             turn = Turn(
@@ -69,7 +76,7 @@ class LoopBase(Generic[Config]):
                 providers,
                 tools,
                 hooks,
-                gate,
+                open_gate,
                 coordinator=kwargs.get("coordinator"),
                 request_options=kwargs.get("request_options"),
                 on_text=kwargs.get("on_text"),
@@ -77,7 +84,7 @@ class LoopBase(Generic[Config]):
             return await turn.execute()
         finally:
             self._turns.discard(task)
-            if gate is not None and gate is not self._gate:
+            for gate in opened:
                 await gate.aclose()
 
     async def stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[str, None]:
@@ -119,11 +126,6 @@ class LoopBase(Generic[Config]):
             await self._gate.aclose()
 
 
-async def _start_gate(settings: LoopConfig) -> Gate | None:
-    """A gate for these settings, if they want one; raises ConfigError for an address that can never work."""
-    return None if settings.toolgate is None else await Gate.start(settings.toolgate)
-
-
 def mount_of(
     loop_class: type[LoopBase[Any]],
 ) -> Callable[..., Coroutine[Any, Any, Callable[[], Awaitable[None]]]]:
@@ -142,7 +144,8 @@ async def _mount(
     loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
 ) -> Callable[[], Awaitable[None]]:
     settings = read_config(loop_class.config_model, config, loop_class.name)
-    loop = loop_class(settings, await _start_gate(settings))
+    gate = None if settings.toolgate is None else await Gate.start(settings.toolgate)
+    loop = loop_class(settings, gate)
     leave = enter_lineage(coordinator)
 
     async def cleanup() -> None:

@@ -8,13 +8,16 @@ that was let through and is not run after all is told as the fact tool:unused, s
 reserved for it is given back. In which order or how many at once, is the loop's affair.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.tool_call import TOOL_UNUSED, Note, Refusal, ToolCalls
 
-__all__ = ["Passage", "Ran"]
+__all__ = ["NOT_RUN", "Passage", "Ran"]
+
+NOT_RUN = "was not run: the session was cancelled"
 
 
 class Ran(NamedTuple):
@@ -35,8 +38,14 @@ class Ran(NamedTuple):
 class Passage:
     """The way of one turn's calls; without a selection every call stands as the LLM chose it."""
 
-    def __init__(self, selection: Selection | None, tools: ToolCalls, note: Note | None = None) -> None:
-        self._selection, self._tools, self._note = selection, tools, note
+    def __init__(
+        self,
+        selection: Selection | None,
+        tools: ToolCalls,
+        note: Note | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._selection, self._tools, self._note, self._cancelled = selection, tools, note, cancelled
 
     async def select(self, call: Call) -> Call | Refusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
@@ -46,6 +55,9 @@ class Passage:
         """Run what was selected; nothing but cancellation is raised."""
         if isinstance(selected, Refusal):
             return Ran(selected.call, str(selected), refused=selected.reason)
+        if self._cancelled():  # while it was ruled on
+            self._unused(selected)
+            return Ran(selected, f"The tool call {NOT_RUN}.", refused=NOT_RUN)
         prepared = await self._prepared(selected)
         if isinstance(prepared, Refusal):
             return Ran(prepared.call, str(prepared), refused=prepared.reason)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
-from amplifier_core.events import TOOL_ERROR, TOOL_POST, TOOL_PRE
+from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
 
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.current_call import running
@@ -89,6 +89,8 @@ class ToolCalls:
             return call
         consulted = await self._hooks.consult(TOOL_PRE, lambda: _payload(call), call.name)
         if consulted.denied is not None:
+            told = _payload(call) | {"reason": consulted.denied}
+            await self._hooks.emit(POLICY_VIOLATION, told)
             return Refusal(consulted.denied, call)
         return _changed(call, consulted.data)
 

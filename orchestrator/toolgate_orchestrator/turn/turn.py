@@ -35,7 +35,7 @@ from toolgate_orchestrator.turn.interruption import Interruption, despite_cancel
 from toolgate_orchestrator.turn.lineage import root_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of, tool_specs
-from toolgate_orchestrator.turn.passage import Passage, Ran
+from toolgate_orchestrator.turn.passage import NOT_RUN, Passage, Ran
 from toolgate_orchestrator.turn.provider_choice import choose_provider
 from toolgate_orchestrator.turn.reading import Reply
 from toolgate_orchestrator.turn.request import Llm, LlmFailed, RequestDenied
@@ -114,7 +114,7 @@ class Turn:
         providers: Mapping[str, Any],
         tools: Mapping[str, Any],
         hooks: Any,
-        gate: Gate | None,
+        open_gate: Callable[[], Awaitable[Gate | None]],
         coordinator: Any | None = None,
         request_options: Mapping[str, Any] | None = None,
         on_text: OnText | None = None,
@@ -125,9 +125,10 @@ class Turn:
         self.coordinator = coordinator
         self.injections = Injections()
         self.hooks = Hooks(hooks, coordinator, self.injections)
-        self._note = gate.note if gate is not None else None
         self.tools = ToolCalls(tools, self.hooks, self._note)
-        self._passage = Passage(self._selection(gate), self.tools, self._note)
+        self._open_gate = open_gate
+        self._gate: Gate | None = None
+        self._passage: Passage | None = None
         self._results = Results(context)
         self._llm: Llm | None = None
         self._providers = providers
@@ -165,11 +166,11 @@ class Turn:
 
     async def select(self, call: Call) -> Call | Refusal:
         """Ask who is to be asked about a call: the one to run, or why none may."""
-        return await self._passage.select(call)
+        return await self._way.select(call)
 
     async def run(self, selected: Call | Refusal) -> Ran:
         """Run what was selected; raises nothing but a cancellation."""
-        return await self._passage.run(selected)
+        return await self._way.run(selected)
 
     async def request(self, run_calls: "RunCalls") -> str | None:
         """One request and its calls, in the usual way: the response is stored, then its calls are run."""
@@ -208,7 +209,7 @@ class Turn:
         except BaseException:
             await despite_cancellation(results.close("was not completed: the turn ended first"))
             raise
-        await results.close("was not run: the session was cancelled")
+        await results.close(NOT_RUN)
         await self.injections.store(self.context, self.coordinator)
 
     async def wrap_up(self, specs: Sequence[ToolSpec] = ()) -> Reply:
@@ -231,8 +232,13 @@ class Turn:
         if callable(reset := getattr(self.coordinator, "reset_turn", None)):
             reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
         try:
-            with interruption:
+            cancelled_before = interruption.due
+            if cancelled_before:  # a turn that never begins has a beginning all the same
                 await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
+            with interruption:
+                if not cancelled_before:
+                    await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
+                self._gate = await self._open_gate()
                 ended = await self._converse()
         except asyncio.CancelledError:
             await despite_cancellation(self._finish(_CANCELLED))
@@ -282,11 +288,20 @@ class Turn:
                 {"role": "assistant", "content": text, "metadata": {"incomplete": True}}
             )
 
-    def _selection(self, gate: Gate | None) -> Selection | None:
-        config = self.loop.settings.toolgate
-        if gate is None or config is None:
-            return None
-        return Selection(self.hooks, self.tools.tools, gate, config, root_of(self.coordinator))
+    @property
+    def _way(self) -> Passage:
+        """The way of this turn's calls, made with its first one."""
+        if self._passage is None:
+            gate, config, selection = self._gate, self.loop.settings.toolgate, None
+            if gate is not None and config is not None:
+                root = root_of(self.coordinator)
+                selection = Selection(self.hooks, self.tools.tools, gate, config, root)
+            self._passage = Passage(selection, self.tools, self._note, lambda: self.cancelled)
+        return self._passage
+
+    def _note(self, event: str, data: dict[str, Any]) -> None:
+        if self._gate is not None:
+            self._gate.note(event, data)
 
     async def _finish(self, ended: _Ended) -> None:
         """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
