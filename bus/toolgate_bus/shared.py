@@ -1,7 +1,7 @@
 """What the schedulers of a namespace share: on a server, or in memory for tests of schedulers."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolgate_bus.facts_reader import FactsReader
@@ -10,6 +10,7 @@ from toolgate_bus.ports import Commands, Facts, Store
 from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.store import MemoryStore, RedisStore
+from toolgate_bus.turns import MemoryTurns, RedisTurns, Turns
 
 __all__ = ["MemoryFacts", "Shared", "shared_in_memory", "shared_on"]
 
@@ -28,6 +29,7 @@ class Shared:
     """Name of the ledger's book: shadows have one of their own."""
     facts: Facts
     aclose: Callable[[], Awaitable[None]] = _nothing
+    turns: Turns = field(default_factory=MemoryTurns)
 
 
 def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
@@ -40,6 +42,7 @@ def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = Fa
         book,
         FactsReader(reading, namespace),
         reading.aclose,
+        RedisTurns(commands, namespace),
     )
 
 

@@ -1,0 +1,34 @@
+"""Turns are given in order, once each, whoever asks and however often."""
+
+import asyncio
+
+import pytest
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.turns import MemoryTurns, RedisTurns
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def turns(request, namespace):
+    """Each kind in turn: two of them that share what they share."""
+    if request.param == "memory":
+        both = MemoryTurns()
+        yield both, both
+        return
+    commands = RedisCommands(request.getfixturevalue("server_url"), "test")
+    yield RedisTurns(commands, namespace), RedisTurns(commands, namespace)
+    await commands.aclose()
+
+
+async def test_replicas_that_ask_at_once_are_given_every_turn_once(turns):
+    asked = [turns[number % 2].turn("group", f"d{number}") for number in range(20)]
+    assert sorted(await asyncio.gather(*asked)) == list(range(20))
+
+
+async def test_who_asks_again_gets_the_same_turn(turns):
+    one, other = turns
+    assert [await one.turn("g", "a"), await other.turn("g", "b")] == [0, 1]
+    assert [await other.turn("g", "a"), await one.turn("g", "b"), await one.turn("g", "c")] == [0, 1, 2]
+
+
+async def test_keys_count_by_themselves(turns):
+    assert [await turns[0].turn(key, "a") for key in ("g", "h", "g")] == [0, 0, 0]
