@@ -23,7 +23,7 @@ Overrides = Mapping[str, int | None]
 LOCK_S: Final = 5.0
 ATTEMPTS: Final = 100
 PAUSE_S: Final = 0.05
-MOST: Final = 10_000
+MOST: Final = 1000
 
 
 def limit_of(key: str, configured: int | None, overrides: Overrides) -> int | None:

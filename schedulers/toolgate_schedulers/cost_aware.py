@@ -1,0 +1,184 @@
+"""The shipped scheduler `cost-aware`: budgets that hold, and the better of equivalent tools.
+
+    select ─▶ candidates: the call, its equivalents ─▶ in order of preference ─▶ reserve the first that
+              every budget can hold ─▶ continue | modify | deny, with words that the LLM can use
+    verify ─▶ the call that would run: reserve for it instead ─▶ continue | deny
+
+Without budgets nothing is reserved and nothing is denied; what costs nothing is not reserved either. A
+ledger that does not answer is a failure of the scheduler: required, it denies.
+
+Each replica runs a keeper (`toolgate_bus.ledger_keeper`), of which one at a time works: it settles from
+the facts what was reserved, learns from them, and charges what LLMs cost. What it learned lies in the
+store, where the others read it, and every replica after a restart.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import structlog
+from pydantic import BaseModel
+from toolgate_bus.budget_limits import Limits, Overrides
+from toolgate_bus.errors import TransportError
+from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.ledger import Offer, Reservation
+from toolgate_bus.ledger_keeper import LedgerKeeper
+from toolgate_bus.money import micro
+from toolgate_bus.shared import Shared
+
+from toolgate_schedulers.api import SchedulerContext, asking
+from toolgate_schedulers.cost_aware_accounts import Payer, accounts_of, payer_of
+from toolgate_schedulers.cost_aware_config import CostAwareConfig
+from toolgate_schedulers.cost_aware_estimates import Learned, estimate
+from toolgate_schedulers.cost_aware_scoring import Candidate, preferred
+from toolgate_schedulers.cost_aware_texts import refusal, replacement
+from toolgate_schedulers.interchangeable import alternatives
+
+__all__ = ["CostAware", "candidates_of"]
+
+LOOK_S: Final = 0.5
+"""How often the replica looks for limits that were set and for what was learned."""
+AGAIN_S: Final = 1.0
+_log = structlog.get_logger("toolgate.cost-aware")
+
+
+def candidates_of(config: CostAwareConfig, learned: Learned, call: ToolSelecting) -> list[Candidate]:
+    """What could run for a call, best first; in phase `verify` that is the call alone."""
+    found = [Candidate(call.tool_name, None, estimate(config, learned, call.tool_name), own=True)]
+    if call.phase == "select":
+        found += [
+            Candidate(tool, arguments, estimate(config, learned, tool), own=False)
+            for tool, arguments in alternatives(config.alternatives, call)
+        ]
+    return preferred(found, config.cost_weight, config.latency_weight)
+
+
+class CostAware:
+    """The scheduler of a `CostAwareConfig`."""
+
+    name = "cost-aware"
+    priority = 20
+    """Above the router: what it has reserved for is to be what runs."""
+    tools = ("*",)
+    config_model: ClassVar[type[BaseModel]] = CostAwareConfig
+
+    def __init__(self, config: CostAwareConfig) -> None:
+        self.config = config
+        self.learned = Learned()
+        self.overrides: Overrides = {}
+        self._news = False
+        """Whether something was learned that the store does not have yet."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------------ ruling
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Rule on one call; raises TransportError where the ledger does not answer."""
+        candidates = candidates_of(self.config, self.learned, call)
+        best = candidates[0]
+        # In verify something may be held already, for the call that this one replaces.
+        if not self.config.budgets or (best.estimate.reserve == 0 and call.phase == "select"):
+            return self._let(candidates, best)
+        answer = await self._reserve(call, candidates)
+        if answer.status == "denied":
+            return Deny(reason=refusal(self.config, self.learned, call, candidates, answer))
+        chosen = next((one for one in candidates if one.tool == answer.name), None)
+        if answer.status == "closed" or chosen is None:
+            return Deny(reason="This decision is over: the call must be decided anew.")
+        return self._let(candidates, chosen)
+
+    async def _reserve(self, call: ToolSelecting, candidates: Sequence[Candidate]) -> Reservation:
+        return await self._shared.ledger.reserve(
+            call.id,
+            0 if call.phase == "select" else 1,
+            [Offer(one.tool, one.estimate.reserve) for one in candidates],
+            accounts_of(self.config, Payer.of(call), self.overrides),
+            asking.get(),
+        )
+
+    def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
+        if chosen.own:
+            return Continue()
+        reason = replacement(self.config, candidates, chosen)
+        return Modify(tool=chosen.tool, arguments=chosen.arguments, reason=reason)
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Read what is known, and begin to keep the ledger."""
+        self.use(context.shared)
+        await self.look()
+        keeper = LedgerKeeper(
+            context.shared.ledger,
+            context.shared.facts,
+            context.shared.store,
+            book=context.shared.book,
+            replica=context.replica,
+            also=self.hear,
+        )
+        self._tasks = [asyncio.create_task(_despite_errors(work)) for work in (keeper.run, self._look_often)]
+
+    async def stop(self) -> None:
+        """Stop keeping, and write down what was learned last."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(TransportError):
+            await self._write_down()
+
+    def use(self, shared: Shared) -> None:
+        """Reserve in this ledger; `start` does it."""
+        self._shared = shared
+        self._limits = Limits(shared.store, shared.book)
+        self._learned_key = f"{shared.book}:learned"
+
+    async def look(self) -> None:
+        """Read the limits that were set, and what was learned; or write down what this one learned."""
+        self.overrides = await self._limits.read()
+        if self._news:
+            await self._write_down()
+        else:
+            learned = Learned.unpacked(await self._shared.store.get(self._learned_key))
+            if not self._news:  # nothing was heard meanwhile
+                self.learned = learned
+
+    async def _look_often(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(TransportError):
+                await self.look()
+
+    async def _write_down(self) -> None:
+        if self._news:
+            self._news = False
+            try:
+                await self._shared.store.put(self._learned_key, self.learned.packed())
+            except TransportError:
+                self._news = True
+                raise
+
+    # ------------------------------------------------------------------ what happened
+
+    async def hear(self, fact: Mapping[str, Any]) -> None:
+        """Learn from a fact, and charge what an LLM cost; called by the keeper that works."""
+        if self.learned.hear(fact):
+            self._news = True
+        if self.config.charge_llm and self.config.budgets and fact.get("event") == "usage":
+            await self._charge(fact)
+
+    async def _charge(self, fact: Mapping[str, Any]) -> None:
+        amount, orchestrator, number = micro(fact.get("cost_usd")), fact.get("orchestrator"), fact.get("seq")
+        if amount and isinstance(orchestrator, str) and type(number) is int:
+            accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+            await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
+
+
+async def _despite_errors(work: Callable[[], Awaitable[None]]) -> None:
+    """Run for ever: the ledger must be kept as long as this process lives."""
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next attempt may do better
+            _log.error("keeping the ledger failed; trying again", exc_info=error)
+        await asyncio.sleep(AGAIN_S)
