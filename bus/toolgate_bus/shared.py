@@ -4,12 +4,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolgate_bus.buckets import Buckets
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.ledger import Ledger
 from toolgate_bus.ports import Commands, Facts, Store
+from toolgate_bus.redis_buckets import MemoryBuckets, RedisBuckets
 from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
 from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.redis_tally import MemoryTally, RedisTally
 from toolgate_bus.store import MemoryStore, RedisStore
+from toolgate_bus.tally import Tally
 from toolgate_bus.turns import MemoryTurns, RedisTurns, Turns
 
 __all__ = ["MemoryFacts", "Shared", "shared_in_memory", "shared_on"]
@@ -30,11 +34,14 @@ class Shared:
     facts: Facts
     aclose: Callable[[], Awaitable[None]] = _nothing
     turns: Turns = field(default_factory=MemoryTurns)
+    buckets: Buckets = field(default_factory=MemoryBuckets)
+    tally: Tally = field(default_factory=MemoryTally)
 
 
 def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
     """What is shared on a server; the facts have a connection of their own, made when they are read."""
-    book = "budget-shadow" if shadow else "budget"
+    apart = "-shadow" if shadow else ""
+    book = f"budget{apart}"
     reading = RedisCommands(url, "toolgate-facts", connections=1)
     return Shared(
         RedisStore(commands, namespace),
@@ -43,6 +50,8 @@ def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = Fa
         FactsReader(reading, namespace),
         reading.aclose,
         RedisTurns(commands, namespace),
+        RedisBuckets(commands, namespace, f"buckets{apart}"),
+        RedisTally(commands, namespace, f"tally{apart}"),
     )
 
 

@@ -1,0 +1,146 @@
+"""Token buckets: the values, the port, and the rules as a pure pool.
+
+A bucket holds at most `burst` tokens and gets `calls` of them back in each `period_ms`, evenly. A
+decision takes from all the buckets it names, or from none:
+
+    asked ─┬─ every bucket holds enough ─▶ taken from each, once ─▶ allowed
+           └─ one is short              ─▶ nothing is taken     ─▶ not allowed, and when it will be
+
+Each bucket gives to a decision once. So a question that is delivered twice takes once, and is
+answered as the first time; and the same decision with other buckets (the call that would run in its
+place) takes only from those that have not given to it yet. Nothing is ever given back.
+
+All numbers are whole: a level counts parts of which `period_ms` make a token, so that `calls` parts
+come back each millisecond. `Pool` is all of that without a server; `redis_buckets` runs the same as
+one script.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["MAX_PARTS", "MEMO_MS", "Bucket", "Buckets", "Pool", "Taken", "checked_buckets"]
+
+MAX_PARTS: Final = 2**52
+"""Parts in a full bucket, and calls in a period: the server computes in doubles."""
+MEMO_MS: Final = 600_000
+"""How long an answer is remembered: longer than a question may wait anywhere."""
+
+
+class Bucket(NamedTuple):
+    """One bucket as it applies to one call; the same key with another period is another bucket."""
+
+    key: str
+    calls: int
+    """Tokens that come back in a period."""
+    period_ms: int
+    burst: int
+    """Tokens that it holds when it is full, as it is at first."""
+    take: int = 1
+    """Tokens that this call takes."""
+
+
+class Taken(NamedTuple):
+    """What came of asking; asked again for the same decision and buckets, it is the same."""
+
+    allowed: bool
+    short: str = ""
+    """Key of the bucket that needs the longest until it holds enough."""
+    wait_s: float = 0.0
+    """Seconds from the first question until it does, if nobody else takes from it."""
+
+
+class Buckets(Protocol):
+    """Where tokens are taken; atomic, by the server's clock, and may be repeated."""
+
+    async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
+        """Take from each of these buckets that has not given to this decision yet, or from none.
+
+        Raises ConfigError for a bucket that can never give what is asked of it.
+        """
+
+
+def checked_buckets(buckets: Sequence[Bucket]) -> Sequence[Bucket]:
+    """Buckets that can be counted with exactly; raises ConfigError for others."""
+    if len({one.key for one in buckets}) < len(buckets):
+        raise ConfigError("buckets: each key may be named once")
+    for one in buckets:
+        if not 1 <= one.take <= one.burst:
+            raise ConfigError(f"bucket {one.key}: take: from 1 to its burst, {one.burst}, not {one.take}")
+        if one.calls < 1 or one.period_ms < 1 or max(one.calls, one.burst * one.period_ms) > MAX_PARTS:
+            raise ConfigError(
+                f"bucket {one.key}: calls and period_ms: at least 1; burst x period_ms: at most {MAX_PARTS}"
+            )
+    return buckets
+
+
+@dataclass(slots=True)
+class _Level:
+    parts: int
+    since: int
+
+
+@dataclass(slots=True)
+class _Memo:
+    at: int
+    given: set[str] = field(default_factory=set)
+    answers: dict[frozenset[str], Taken] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Pool:
+    """The rules, in memory; `now_ms` is the server's time in milliseconds."""
+
+    levels: dict[tuple[str, int], _Level] = field(default_factory=dict)
+    memos: dict[str, _Memo] = field(default_factory=dict)
+    """By decision, the one that was written longest ago first."""
+
+    def take(self, decision: str, buckets: Sequence[Bucket], now_ms: int) -> Taken:
+        """As `Buckets.take`."""
+        self._forget(now_ms)
+        asked = frozenset(one.key for one in checked_buckets(buckets))
+        memo = self.memos.get(decision) or _Memo(now_ms)
+        if asked in memo.answers:
+            return memo.answers[asked]
+        open_ = [one for one in buckets if one.key not in memo.given]
+        levels = [self._level(one, now_ms) for one in open_]
+        answer = _answer(open_, levels)
+        if answer.allowed:
+            for one, level in zip(open_, levels, strict=True):
+                level.parts -= one.take * one.period_ms
+                self.levels[one.key, one.period_ms] = level
+            memo.given |= asked
+        memo.answers[asked], memo.at = answer, now_ms
+        self.memos.pop(decision, None)
+        self.memos[decision] = memo
+        return answer
+
+    def _level(self, bucket: Bucket, now_ms: int) -> _Level:
+        """How full it is by now, as a value of its own."""
+        full = bucket.burst * bucket.period_ms
+        last = self.levels.get((bucket.key, bucket.period_ms))
+        if last is None:
+            return _Level(full, now_ms)
+        since = max(now_ms, last.since)  # a clock that was set back gives nothing twice
+        return _Level(min(full, last.parts + (since - last.since) * bucket.calls), since)
+
+    def _forget(self, now_ms: int) -> None:
+        for decision, memo in list(self.memos.items()):
+            if now_ms - memo.at < MEMO_MS:
+                return
+            del self.memos[decision]
+
+
+def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> Taken:
+    """The first of the buckets that need the longest is the one that is short."""
+    waits = [
+        (-(-missing // one.calls), one.key)
+        for one, level in zip(buckets, levels, strict=True)
+        if (missing := one.take * one.period_ms - level.parts) > 0
+    ]
+    if not waits:
+        return Taken(True)
+    wait_ms, short = max(waits, key=lambda each: each[0])
+    return Taken(False, short, wait_ms / 1000)

@@ -1,0 +1,41 @@
+"""Counts of calls on a Redis or Valkey server, and their twin in memory.
+
+Counting is one script run by the server (`tally_script`), and may be repeated.
+"""
+
+import time
+
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import Commands
+from toolgate_bus.server_script import run_script
+from toolgate_bus.tally import KEPT_MS, MEMO_MS, Counting, Counts, Made, checked_window
+from toolgate_bus.tally_script import COUNT
+
+__all__ = ["MemoryTally", "RedisTally"]
+
+
+class RedisTally:
+    """`Tally` on a server; `name` keeps several apart, such as those of shadows."""
+
+    def __init__(self, commands: Commands, namespace: str, name: str = "tally") -> None:
+        self._commands = commands
+        self._prefix = Keys(namespace).stored(name)
+
+    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+        """Count a call, once for each decision; `scope` keeps those apart who count different calls."""
+        words = (decision, made.session, made.tree, made.call, made.iteration, made.group)
+        limits = (checked_window(window), MEMO_MS, KEPT_MS)
+        said = await run_script(self._commands, COUNT, f"{self._prefix}:{scope}", *words, *limits)
+        session, tree, turn, row, recent, ms = map(int, said.split())
+        return Counts(session, tree, turn, row, recent, ms / 1000)
+
+
+class MemoryTally:
+    """`Tally` in this process; for tests of schedulers."""
+
+    def __init__(self) -> None:
+        self.counting = Counting()
+
+    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+        """Count a call, once for each decision; `scope` keeps those apart who count different calls."""
+        return self.counting.count(scope, decision, made, window, time.time_ns() // 1_000_000)

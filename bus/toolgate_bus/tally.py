@@ -1,0 +1,116 @@
+"""How much an agent has called: the values, the port, and the rules as pure counts.
+
+Each call is counted once, by its decision, whatever becomes of it: in its session, in its tree of
+sessions, and in its turn. A question that is delivered twice is answered as the first time, and so
+is the one about the call that would run in its place.
+
+A turn is not named by a call, but seen: within a turn iterations only grow, and the calls of one
+iteration are of one group. So a lower iteration than the last, or the same one in another group,
+begins a new turn. Where an orchestrator tells neither, a session is one turn.
+
+`Counting` is all of that without a server; `redis_tally` runs the same as one script.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["KEPT_MS", "MAX_WINDOW", "MEMO_MS", "Counting", "Counts", "Made", "Tally", "checked_window"]
+
+MEMO_MS: Final = 600_000
+"""How long an answer is remembered: longer than a question may wait anywhere."""
+KEPT_MS: Final = 2 * 86_400_000
+"""How long a session or tree is remembered after its last call."""
+MAX_WINDOW: Final = 1000
+
+
+class Made(NamedTuple):
+    """One call as it is counted."""
+
+    session: str
+    tree: str
+    """The root session."""
+    call: str
+    """The same for the same tool with the same arguments."""
+    iteration: int = 0
+    group: str = ""
+    """Of the calls that were made together."""
+
+
+class Counts(NamedTuple):
+    """How much was called, with this call."""
+
+    session: int
+    tree: int
+    turn: int
+    row: int
+    """The same call again and again in this turn, with no other between."""
+    recent: int
+    """The same call among the last `window` of this turn; 0 where there is no window."""
+    seconds: float
+    """Since the session's first call, by the server's clock."""
+
+
+class Tally(Protocol):
+    """Where calls are counted; atomic, and may be repeated."""
+
+    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+        """Count a call, once for each decision; `scope` keeps those apart who count different calls.
+
+        Raises ConfigError for a window above `MAX_WINDOW`.
+        """
+
+
+def checked_window(window: int) -> int:
+    """A window that can be kept; raises ConfigError for another."""
+    if not 0 <= window <= MAX_WINDOW:
+        raise ConfigError(f"window: from 0 to {MAX_WINDOW} calls, not {window}")
+    return window
+
+
+@dataclass(slots=True)
+class _Session:
+    first: int
+    calls: int = 0
+    turn: int = 0
+    iteration: int = 0
+    group: str = ""
+    call: str = ""
+    row: int = 0
+    recent: list[str] = field(default_factory=list)
+
+    def goes_on(self, made: Made) -> bool:
+        """Whether a call is of the turn that the last one was of."""
+        if self.calls == 0 or made.iteration < self.iteration:
+            return False
+        return made.iteration > self.iteration or made.group == self.group
+
+
+@dataclass(slots=True)
+class Counting:
+    """The rules, in memory; `now_ms` is the server's time in milliseconds. Nothing is forgotten."""
+
+    sessions: dict[tuple[str, str], _Session] = field(default_factory=dict)
+    trees: dict[tuple[str, str], int] = field(default_factory=dict)
+    answers: dict[tuple[str, str], Counts] = field(default_factory=dict)
+
+    def count(self, scope: str, decision: str, made: Made, window: int, now_ms: int) -> Counts:
+        """As `Tally.count`."""
+        checked_window(window)
+        if (scope, decision) in self.answers:
+            return self.answers[scope, decision]
+        tree = scope, made.tree
+        self.trees[tree] = self.trees.get(tree, 0) + 1
+        one = self.sessions.setdefault((scope, made.session), _Session(now_ms))
+        if not one.goes_on(made):
+            one.turn, one.call, one.row, one.recent = 0, "", 0, []
+        one.calls += 1
+        one.turn += 1
+        one.row = one.row + 1 if one.call == made.call else 1
+        one.iteration, one.group, one.call = made.iteration, made.group, made.call
+        one.recent = [*one.recent, made.call][-window:] if window else []
+        seconds = max(0, now_ms - one.first) / 1000
+        answer = Counts(one.calls, self.trees[tree], one.turn, one.row, one.recent.count(made.call), seconds)
+        self.answers[scope, decision] = answer
+        return answer

@@ -1,0 +1,67 @@
+"""The rules of counting calls as one Lua script, which the server runs atomically (see `tally`).
+
+Keys, all in one slot (`p` is their prefix, with the scope in it):
+    p:s:<session>    hash: first (ms), calls, turn, iteration, group, call, row
+    p:r:<session>    list: the last calls of the turn; where there is a window
+    p:t:<tree>       how many calls
+    p:d:<decision>   the answer
+"""
+
+from typing import Final
+
+__all__ = ["COUNT"]
+
+COUNT: Final = """
+-- decision, session, tree, call, iteration, group, window, memo_ms, kept_ms
+local p = KEYS[1]
+local memo, skey, rkey = p .. ':d:' .. ARGV[1], p .. ':s:' .. ARGV[2], p .. ':r:' .. ARGV[2]
+local tkey = p .. ':t:' .. ARGV[3]
+local call, iteration, group, window = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local function whole(value) return string.format('%.0f', value) end
+
+local known = redis.call('GET', memo)
+if known then return known end
+
+-- everything is read, and thereby checked for its type, before anything is written
+local s = redis.call('HMGET', skey, 'first', 'calls', 'turn', 'iteration', 'group', 'call', 'row')
+local recent = redis.call('LRANGE', rkey, 0, -1)
+local tree = tonumber(redis.call('GET', tkey) or '0') + 1
+
+local first, calls, turn, row = now, 1, 1, 1
+local goes_on = false
+if s[1] then
+  first, calls = tonumber(s[1]), tonumber(s[2]) + 1
+  local last = tonumber(s[4])
+  goes_on = iteration > last or (iteration == last and group == s[5])
+end
+if goes_on then
+  turn = tonumber(s[3]) + 1
+  if s[6] == call then row = tonumber(s[7]) + 1 end
+end
+local same = 0
+if window > 0 then
+  same = 1
+  if goes_on then
+    for i = math.max(1, #recent - window + 2), #recent do
+      if recent[i] == call then same = same + 1 end
+    end
+  end
+end
+
+redis.call('SET', tkey, whole(tree), 'PX', ARGV[9])
+redis.call('HSET', skey, 'first', whole(first), 'calls', whole(calls), 'turn', whole(turn),
+  'iteration', ARGV[5], 'group', group, 'call', call, 'row', whole(row))
+redis.call('PEXPIRE', skey, ARGV[9])
+if not goes_on or window == 0 then redis.call('DEL', rkey) end
+if window > 0 then
+  redis.call('RPUSH', rkey, call)
+  redis.call('LTRIM', rkey, -window, -1)
+  redis.call('PEXPIRE', rkey, ARGV[9])
+end
+local said = table.concat({whole(calls), whole(tree), whole(turn), whole(row), whole(same),
+  whole(math.max(0, now - first))}, ' ')
+redis.call('SET', memo, said, 'PX', ARGV[8])
+return said
+"""
