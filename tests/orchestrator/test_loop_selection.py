@@ -1,5 +1,6 @@
 """The tool selection of loop-events with hooks in process: the seed's flow and its own samples."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -414,3 +415,54 @@ async def test_a_gate_that_fails_leaves_the_llms_choice_unless_somebody_is_requi
             a.on("tool:selecting", HookResult())
             await a.ask()
             assert len(a.tools["a"].calls) == ran
+
+
+async def test_a_person_is_asked_one_thing_at_a_time_however_many_calls_run(
+    agent: Any, tool: Any, calls: Any
+) -> None:
+    """Calls side by side; each needs the person."""
+    open_questions: list[int] = []
+
+    class Person:
+        asked = 0
+
+        async def request_approval(self, *_: Any, **__: Any) -> str:
+            self.asked += 1
+            open_questions.append(1)
+            await asyncio.sleep(0)
+            assert open_questions == [1]
+            open_questions.clear()
+            return "Allow"
+
+    person = Person()
+    turn = [calls("a", "b", "c"), {"text": "done"}]
+    tools = [tool(name) for name in "abc"]
+    async with agent(turn, tools=tools, approvals=person, loop="loop-basic") as a:
+        ask = HookResult(action="ask_user", approval_prompt="may it?", approval_options=["Allow", "Deny"])
+        a.on("tool:pre", ask, ask, ask)
+        assert await a.ask() == "done"
+        assert person.asked == 3
+        assert all(len(each.calls) == 1 for each in tools)
+
+
+async def test_a_call_that_a_hook_refuses_is_told_as_a_violation(agent: Any, tool: Any, calls: Any) -> None:
+    async with agent([calls("a"), {"text": "done"}], tools=[tool("a")]) as a:
+        a.on("tool:pre", deny("not on a Sunday"))
+        await a.ask()
+        (violation,) = a.told("policy:violation")
+        assert (violation["tool_name"], violation["reason"]) == ("a", "not on a Sunday")
+
+
+async def test_a_call_that_was_ruled_on_while_the_session_was_cancelled_is_not_run(
+    agent: Any, tool: Any, calls: Any
+) -> None:
+    async with agent([calls("a", "b"), {"text": "never"}], tools=[tool("a"), tool("b")]) as a:
+
+        async def cancel(_: Any) -> HookResult:
+            await a.session.coordinator.request_cancel()
+            return HookResult()
+
+        a.on("tool:selecting", cancel)
+        assert await a.ask() == ""
+        assert a.tools["a"].calls == a.tools["b"].calls == []
+        assert all("was not run: the session was cancelled" in result for result in await a.results())

@@ -82,6 +82,19 @@ def test_a_tools_own_broken_schema_is_not_the_schedulers_fault():
 
 
 @pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "#"},
+        {"type": "object", "properties": {"user": {"$ref": "file:///etc/passwd"}}},
+    ],
+)
+def test_a_schema_that_leads_elsewhere_or_nowhere_fetches_nothing_and_ends_nothing(schema):
+    assert problem(Modify(tool="login", arguments={"user": "x"}), tools={"login": schema}) is None
+
+
+@pytest.mark.parametrize(
     ("agents", "expected"), [(None, "agent"), ([], "agent"), (["b"], "agent"), (["a"], None)]
 )
 def test_another_agent_must_be_an_available_one(agents, expected):

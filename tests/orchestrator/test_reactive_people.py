@@ -220,3 +220,11 @@ async def test_r24_the_llm_is_told_why_a_call_was_denied(reactive: Reactive, too
         error = error_of((await results(a))["c1"])
         assert error == {"phase": "denied", "type": "denied", "message": "not on a Sunday"}
         assert "not on a Sunday" in requests(a)[1]
+
+
+async def test_hooks_are_told_where_a_result_will_be_kept(reactive: Reactive, tool: Any, wants: Any) -> None:
+    answer = [wants("c1", "t", {"_outputPath": "†state.a.b"}), wants("c2", "t")]
+    async with reactive(answer, tools=[tool("t")]) as a:
+        await ask(a)
+        told = {each["tool_call_id"]: each.get("output_path") for each in a.told("tool:selecting")}
+        assert told == {"c1": "†state.a.b", "c2": None}

@@ -9,11 +9,11 @@ from amplifier_core import ToolSpec
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
+from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.loops.reactive import LoopReactive
 from toolgate_orchestrator.reactive.arrival import arrive, misfit, received
 from toolgate_orchestrator.reactive.output import Goal
 from toolgate_orchestrator.reactive.readiness import Readiness
-from toolgate_orchestrator.reactive.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.reactive.schemas import Offered, final_output_spec, offer, widened
 from toolgate_orchestrator.reactive.state import Data
 from toolgate_orchestrator.turn.messages import Call

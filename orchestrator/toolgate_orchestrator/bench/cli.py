@@ -54,6 +54,9 @@ def bench(
         list[int] | None, typer.Option("--in-flight", "-c", help="Decisions at a time.", show_default="1, 64")
     ] = None,
     decisions: Annotated[int, typer.Option("--decisions", min=100, help="Decisions of each load.")] = 8_000,
+    loops: Annotated[
+        bool, typer.Option("--loops", help="Measure a turn on loop-reactive beside loop-basic instead.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure decisions beside the bare floor: raw Redis ping-pong on the same server and socket.
@@ -61,9 +64,17 @@ def bench(
     Floor and Toolgate take turns, block by block. Prints medians, p99, throughput, CPU of all processes
     involved, and the ratios Toolgate ÷ floor, the only figures that mean anything on another machine.
     Takes about half a minute.
+
+    --loops: the same turn, with an LLM that takes its time over each call, on two loops in turns.
     """
     from toolgate_orchestrator.host.kernel_threads import let_kernel_threads_go
 
+    if loops:
+        turns = run_async(_turns)
+        let_kernel_threads_go()
+        if as_json:
+            typer.echo(json.dumps({"turns": turns}))
+        return
     with private_server() as server:
         rows = run_async(
             lambda: _measure(server, schedulers or (1, 3), in_flight or (1, 64), decisions, as_json)
@@ -71,6 +82,28 @@ def bench(
     let_kernel_threads_go()
     if as_json:
         typer.echo(json.dumps({"python": sys.version.split()[0], "cpus": os.cpu_count(), "loads": rows}))
+
+
+async def _turns() -> list[dict[str, Any]]:
+    """A slow turn on loop-reactive and on loop-basic: calls that need nothing, calls that need each other."""
+    from toolgate_orchestrator.bench.reactive import Load, compare
+
+    rows = []
+    for what, load in (("independent calls", Load()), ("each needs the last", Load(chain=True))):
+        found = await compare(load)
+        err_console.print(
+            f"{what:<20} loop-basic {found.basic_s:.2f} s  loop-reactive {found.reactive_s:.2f} s"
+            f"  ratio {found.ratio:.2f} ×"
+        )
+        rows.append(
+            {
+                "turn": what,
+                "basic_s": round(found.basic_s, 3),
+                "reactive_s": round(found.reactive_s, 3),
+                "ratio": round(found.ratio, 2),
+            }
+        )
+    return rows
 
 
 async def _measure(

@@ -6,11 +6,11 @@ Pure. An invalid modify is not an error: it is counted, set aside, and the next 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import jsonschema
 from toolgate_bus.events import Modify
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.redact import BadPlaceholder, restore
+from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 
 __all__ = ["Problem", "Tools", "check_modify", "final_arguments"]
 
@@ -76,9 +76,6 @@ def _trusted(target: str, tool_name: str, limits: SchedulerLimits | None) -> boo
 
 def _fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
     try:
-        jsonschema.validate(arguments, schema)
-    except jsonschema.ValidationError:
-        return False
-    except jsonschema.SchemaError:
+        return not Checker(schema).problems(arguments)
+    except Uncheckable:
         return True  # the tool's own fault; it will say so when it runs
-    return True

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.reactive.errors import reason
 from toolgate_orchestrator.reactive.readiness import Needs
 from toolgate_orchestrator.reactive.references import (
@@ -21,7 +22,6 @@ from toolgate_orchestrator.reactive.references import (
     output_path,
     references_in,
 )
-from toolgate_orchestrator.reactive.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.reactive.schemas import Offered
 from toolgate_orchestrator.reactive.state import Data
 from toolgate_orchestrator.turn.messages import Call, calls_in, reader_of

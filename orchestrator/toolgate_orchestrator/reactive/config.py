@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from jsonschema import Draft202012Validator, SchemaError, validators
 from pydantic import Field, field_validator
 
-from toolgate_orchestrator.reactive.schema_check import Checker, Uncheckable, foreign_pointers
+from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable, foreign_pointers
 from toolgate_orchestrator.turn.loop_config import AskingConfig
 
 __all__ = ["ReactiveConfig", "checked_schema"]

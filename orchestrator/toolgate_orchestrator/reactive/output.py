@@ -8,10 +8,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.reactive.errors import reason, unresolved
 from toolgate_orchestrator.reactive.readiness import Needs, Readiness
 from toolgate_orchestrator.reactive.references import BadReference, references_in, resolve
-from toolgate_orchestrator.reactive.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.reactive.schemas import final_output_spec
 from toolgate_orchestrator.reactive.state import Data
 from toolgate_orchestrator.turn.messages import Call

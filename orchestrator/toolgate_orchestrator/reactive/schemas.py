@@ -12,8 +12,8 @@ from typing import Any
 
 from amplifier_core import ToolSpec
 
+from toolgate_orchestrator.gate.schema_check import REFERENCE, Checker
 from toolgate_orchestrator.reactive.references import OUTPUT_PATH, OUTPUT_PATH_PATTERN
-from toolgate_orchestrator.reactive.schema_check import REFERENCE, Checker
 from toolgate_orchestrator.turn.messages import tool_specs
 
 __all__ = ["Offered", "final_output_spec", "offer", "widened"]

@@ -33,7 +33,7 @@ from toolgate_orchestrator.reactive.state import Data
 from toolgate_orchestrator.turn.interruption import despite_cancellation
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
-from toolgate_orchestrator.turn.passage import Ran
+from toolgate_orchestrator.turn.passage import NOT_RUN, Ran
 from toolgate_orchestrator.turn.reading import Reply
 from toolgate_orchestrator.turn.tool_call import Refusal
 from toolgate_orchestrator.turn.turn import Turn
@@ -139,7 +139,7 @@ class Tick:
 
     def _stopped(self, reader: "asyncio.Task[Reply]") -> bool:
         """Whether nothing may be started any more."""
-        if self._turn.cancelled:
+        if self._turn.cancelled or self._turn.llm.broken:
             return True
         return reader.done() and (reader.cancelled() or reader.exception() is not None)
 
@@ -159,7 +159,10 @@ class Tick:
         tool = self.offered[arrival.call.name]
         if error := misfit(tool.original, arguments):
             return self._failed(arrival, error)
-        sent = replace(arrival.call, arguments=arguments)
+        kept_at = arrival.needs.writes
+        sent = replace(
+            arrival.call, arguments=arguments, output_path=f"†state.{'.'.join(kept_at)}" if kept_at else None
+        )
         try:
             selected = await self._turn.select(sent)
             ran = await self._turn.run(self._stripped(selected))
@@ -170,6 +173,8 @@ class Tick:
 
     def _record(self, arrival: Arrival, sent: Call, ran: Ran) -> bool:
         corrected = ran.call if _differs(ran.call, sent) else None
+        if ran.refused == NOT_RUN:
+            return self._failed(arrival, cancelled(NOT_RUN))
         if ran.refused is not None:
             return self._failed(arrival, reason("denied", "denied", ran.refused))
         if ran.error is not None:

@@ -56,7 +56,8 @@ class Approvals:
             reason=ask.reason,
         )
         try:
-            result = await coordinator.process_hook_result(request, "tool:selecting", call.tool_name)
+            async with self._hooks.asking:
+                result = await coordinator.process_hook_result(request, "tool:selecting", call.tool_name)
         except NoApprover:
             return "no_approver"
         except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything

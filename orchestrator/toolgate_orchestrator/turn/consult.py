@@ -5,6 +5,7 @@ A deny, or a person's refusal, comes back as `denied` with its reason; injection
 data differ). What the step is, and what a changed field means, is the caller's affair.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,8 @@ class Hooks(Emitter):
         super().__init__(hooks)
         self.coordinator = coordinator
         self.injections = injections
+        self.asking = asyncio.Lock()
+        """A person is asked one thing at a time, however many calls run."""
 
     async def consult(self, event: str, payload: Payload, subject: str = "orchestrator") -> Consulted:
         """Emit and read the answer; `subject` is the hook or tool name told to the app."""
@@ -59,7 +62,8 @@ class Hooks(Emitter):
         if self.coordinator is None:
             return HookResult(action="deny", reason=_NOBODY)
         try:
-            answer: HookResult = await self.coordinator.process_hook_result(result, event, subject)
+            async with self.asking:
+                answer: HookResult = await self.coordinator.process_hook_result(result, event, subject)
         except Exception as error:  # noqa: BLE001 - an approval system of the app's may raise anything
             logger.warning("the approval system failed on %s: %s", event, error)
             return HookResult(action="deny", reason=f"approval could not be obtained: {error}")

@@ -33,13 +33,15 @@ _NOT_FOR_HOOKS = ("id", "trace", "ttl_ms")
 class HookScheduler:
     """Asks the handlers of `tool:selecting`; call it with a question for their verdicts."""
 
-    def __init__(self, hooks: Hooks, timeout_s: float) -> None:
+    def __init__(self, hooks: Hooks, timeout_s: float, also: Mapping[str, Any] | None = None) -> None:
+        """`also`: what hooks are told beside the question."""
         self._hooks = hooks
         self._timeout_s = timeout_s
+        self._also = also or {}
 
     async def __call__(self, question: ToolSelecting) -> Sequence[Verdict]:
         """The most restrictive of all handlers' answers: deny, ask_user, modify, continue (DESIGN §4)."""
-        payload = selecting_payload(question)
+        payload = {**selecting_payload(question), **self._also}
         result = await self._hooks.emit(TOOL_SELECTING, payload)
         if result is None:
             return [Continue()]

@@ -39,6 +39,8 @@ class Call:
     iteration: int = 0
     decision: str = ""
     """Id of the decision that let it through; empty where nobody was asked."""
+    output_path: str | None = None
+    """Where loop-reactive keeps the result."""
 
 
 def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[Call]:

@@ -59,6 +59,8 @@ class Llm:
         self.iterations = 0
         """Requests sent in this turn."""
         self.tokens = 0
+        self.broken = False
+        """Whether the provider has failed: what it began to say is not gone on with."""
         self._reading: Reading | None = None
         """The response on its way in."""
         self._context = context
@@ -99,6 +101,7 @@ class Llm:
         try:
             reply = await self._reply(request, on_call)
         except Exception as error:
+            self.broken = True
             await self._failed(error)
             raise LlmFailed(error) from error
         await self._answered(reply)

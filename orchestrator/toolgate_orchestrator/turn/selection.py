@@ -52,7 +52,7 @@ class Selection:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if call.problem:
             return call
-        local = self._local()
+        local = self._local(call)
         if not self._gate.wanted(call.name, local=local is not None):
             await self._selected(call, call, None)
             return call
@@ -70,10 +70,11 @@ class Selection:
             raise
         return chosen
 
-    def _local(self) -> HookScheduler | None:
+    def _local(self, call: Call) -> HookScheduler | None:
         if not self._hooks.heard(TOOL_SELECTING):
             return None
-        return HookScheduler(self._hooks, self._config.max_hold_s)
+        also = {"output_path": call.output_path} if call.output_path else {}
+        return HookScheduler(self._hooks, self._config.max_hold_s, also)
 
     async def _decide(self, call: Call, local: HookScheduler | None) -> Decision:
         return await self._gate.decide(
