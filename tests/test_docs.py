@@ -292,6 +292,28 @@ def test_every_decision_says_what_was_decided_and_what_follows() -> None:
         assert len(entry.splitlines()) <= 30, entry
 
 
+@pure
+def test_every_sentence_of_the_seeds_names_tests_that_exist() -> None:
+    text = section("Sentences of the seeds", ROOT / "tests" / "README.md")
+    lines = [line for line in text.splitlines() if re.match(r"\| [a-z]+-", line)]
+    table = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    assert {cells[0] for cells in table} == {
+        "agent-loop",
+        "contract-short",
+        "loop-basic",
+        "loop-events",
+        "orchestrator-contract",
+    }
+    for cells in table:
+        named = re.findall(r"`((?:acceptance/)?test_[\w*]+\.py)(?:::(test_\w+))?`", cells[2])
+        assert named or cells[2].startswith("not check"), cells
+        for file, test in named:
+            folder = ROOT / "tests" / ("" if "/" in file else "orchestrator")
+            found = list(folder.glob(file))
+            assert found, file
+            assert not test or any(f"def {test}(" in text_of(path) for path in found), test
+
+
 # ---------------------------------------------------------------- samples
 
 
