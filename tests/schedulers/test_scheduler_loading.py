@@ -3,12 +3,12 @@
 import importlib.metadata
 import itertools
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting, loading
-from toolgate_schedulers.loading import load
+from toolgate_schedulers.loading import GROUP, load
 
 pytestmark = pytest.mark.pure
 
@@ -154,7 +154,8 @@ def test_a_config_that_nobody_takes_is_refused(here, text):
 def test_an_unknown_name_lists_the_installed_ones():
     with pytest.raises(ConfigError) as error:
         load("polcy")
-    assert "no scheduler 'polcy' is installed. Did you mean policy? Installed: policy, router" in str(
+    installed = ", ".join(sorted(entry_points(group=GROUP).names))
+    assert f"no scheduler 'polcy' is installed. Did you mean policy? Installed: {installed}. Your" in str(
         error.value
     )
 

@@ -1,0 +1,167 @@
+"""The shipped scheduler `loop-guard`: ends agents that run away.
+
+It counts the calls that the LLM makes, whether they run or not: the same call again and again, calls
+of a turn, of a session, of a tree of sessions, and the time since the session's first call. A number
+is what may run: with `calls_per_turn: 25` the 26th is denied. What is counted, and what a turn is:
+`toolgate_bus.tally`. A call is counted once: a replacement (phase `verify`) only where the LLM's own
+call was exempt. A call that names no session cannot be counted, and may run.
+"""
+
+import hashlib
+import json
+import math
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.tally import MAX_WINDOW, Counts, Made, Tally
+
+from toolgate_schedulers.api import SchedulerContext
+from toolgate_schedulers.conditions import Glob, any_glob
+from toolgate_schedulers.config_file import StrictModel
+
+__all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "made", "rule_on"]
+
+Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
+
+
+class SameCall(StrictModel):
+    """How often the same tool may be called with the same arguments in one turn."""
+
+    times: Annotated[int, Field(ge=1, lt=MAX_WINDOW, strict=True)]
+    within: Annotated[int, Field(ge=2, le=MAX_WINDOW, strict=True)] | None = None
+    """Among so many of the turn's last calls; None: in a row, with no other call between."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "SameCall":
+        if self.within is not None and self.within <= self.times:
+            raise ValueError(f"within: must be more than times ({self.times}), or it never holds")
+        return self
+
+
+class LoopGuardConfig(StrictModel):
+    """The file of `loop-guard`: at least one limit."""
+
+    same_call: SameCall | None = None
+    calls_per_turn: Calls | None = None
+    calls_per_session: Calls | None = None
+    calls_per_tree: Calls | None = None
+    """Of a session and of those of its agents together."""
+    seconds_per_session: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
+    """From the session's first call on, by the server's clock."""
+    exempt: Annotated[tuple[Glob, ...], Field(max_length=1024)] = ()
+    """Tools that are neither counted nor denied."""
+
+    @field_validator("exempt", mode="before")
+    @classmethod
+    def _one_or_more(cls, globs: Any) -> Any:
+        return [globs] if isinstance(globs, str) else globs
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "LoopGuardConfig":
+        limits = [name for name in type(self).model_fields if name != "exempt"]
+        if all(getattr(self, name) is None for name in limits):
+            raise ValueError(f"says nothing: give one or more of {', '.join(limits)}")
+        return self
+
+    @property
+    def window(self) -> int:
+        """How many of a turn's last calls must be remembered."""
+        return (self.same_call.within or 0) if self.same_call is not None else 0
+
+    @property
+    def scope(self) -> str:
+        """The same for those who count the same calls; a change of limits alone keeps the counts."""
+        counted = json.dumps([self.exempt, self.window])
+        return hashlib.sha256(counted.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def made(call: ToolSelecting) -> Made:
+    """The call as it is counted."""
+    written = json.dumps([call.tool_name, call.tool_input], sort_keys=True, default=repr)
+    return Made(
+        session=call.session,
+        tree=call.root_session or call.session,
+        call=hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()[:32],
+        iteration=call.iteration,
+        group=call.parallel_group_id,
+    )
+
+
+def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: Counts) -> Verdict:
+    """What loop-guard says of a call, of which there are so many with this one."""
+    over = _over_time(config, counts) or _over_count(config, counts)
+    if over is not None:
+        return Deny(reason=f"{over} Stop calling tools, and answer now with what you have.")
+    repeated = _repeated(config.same_call, call.tool_name, counts)
+    if repeated is not None:
+        return Deny(
+            reason=f"{repeated} Its result will be no other: stop repeating it. Answer with what you "
+            "have, or do something else. (same_call)"
+        )
+    return Continue()
+
+
+def _over_time(config: LoopGuardConfig, counts: Counts) -> str | None:
+    limit = config.seconds_per_session
+    if limit is None or counts.seconds <= limit:
+        return None
+    return (
+        f"This session has been calling tools for {math.ceil(counts.seconds)} seconds; {limit:g} are allowed "
+        "(seconds_per_session)."
+    )
+
+
+def _over_count(config: LoopGuardConfig, counts: Counts) -> str | None:
+    for option, count, limit, what in (
+        ("calls_per_tree", counts.tree, config.calls_per_tree, "this session and those of its agents"),
+        ("calls_per_session", counts.session, config.calls_per_session, "this session"),
+        ("calls_per_turn", counts.turn, config.calls_per_turn, "this turn"),
+    ):
+        if limit is not None and count > limit:
+            return f"This is tool call {count} of {what}; {limit} are allowed ({option})."
+    return None
+
+
+def _repeated(same: SameCall | None, tool: str, counts: Counts) -> str | None:
+    if same is None:
+        return None
+    if same.within is None:
+        if counts.row <= same.times:
+            return None
+        return (
+            f"{tool} was called {counts.row} times in a row with exactly these arguments; "
+            f"{same.times} are allowed."
+        )
+    if counts.recent <= same.times:
+        return None
+    return (
+        f"{tool} was called {counts.recent} times with exactly these arguments in the last "
+        f"{same.within} calls; {same.times} are allowed."
+    )
+
+
+class LoopGuard:
+    """The scheduler of a `LoopGuardConfig`."""
+
+    name = "loop-guard"
+    priority = 0
+    tools = ("*",)
+    config_model: ClassVar[type[BaseModel]] = LoopGuardConfig
+    _tally: Tally
+
+    def __init__(self, config: LoopGuardConfig) -> None:
+        self.config = config
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Use the counts that all replicas share."""
+        self._tally = context.shared.tally
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Count one call, and rule on it."""
+        if any_glob(self.config.exempt, call.tool_name):
+            return Continue(reason="exempt")
+        if not call.session:
+            return Continue(reason="the call names no session")
+        counts = await self._tally.count(self.config.scope, call.id, made(call), self.config.window)
+        return rule_on(self.config, call, counts)
