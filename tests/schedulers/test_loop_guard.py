@@ -1,0 +1,235 @@
+"""The shipped loop-guard: an agent that runs away is told to stop, with the count."""
+
+import secrets
+from types import SimpleNamespace
+
+import pytest
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.tally import Counts
+from toolgate_schedulers import Continue, ToolSelecting
+from toolgate_schedulers.config_file import check, parse_mapping
+from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig, made, rule_on
+
+pytestmark = pytest.mark.pure
+
+FEW = Counts(session=1, tree=1, turn=1, row=1, recent=1, seconds=0.0)
+
+
+def config(text):
+    return check(LoopGuardConfig, parse_mapping(text.encode(), "guard.yaml"), "guard.yaml")
+
+
+async def guard(text):
+    """The scheduler, started on a tally in memory."""
+    scheduler = LoopGuard(config(text))
+    await scheduler.start(SimpleNamespace(shared=shared_in_memory()))
+    return scheduler
+
+
+def call(tool="search", iteration=1, session="s", **fields):
+    group = fields.pop("group", f"g{iteration}")
+    return ToolSelecting(
+        **{
+            "id": secrets.token_hex(16),
+            "tool_name": tool,
+            "session": session,
+            "iteration": iteration,
+            "parallel_group_id": group,
+            **fields,
+        }
+    )
+
+
+def turn(tools, **fields):
+    """A call for each letter, one an iteration."""
+    return [call(tool, iteration, **fields) for iteration, tool in enumerate(tools, 1)]
+
+
+async def actions(scheduler, calls):
+    """What it says of each, by first letter."""
+    return "".join([(await scheduler.decide(one)).action[0] for one in calls])
+
+
+@pytest.mark.parametrize(
+    ("text", "below", "above", "said"),
+    [
+        (
+            "calls_per_turn: 25",
+            FEW._replace(turn=25),
+            FEW._replace(turn=26),
+            (
+                "This is tool call 26 of this turn; 25 are allowed (calls_per_turn). "
+                "Stop calling tools, and answer now with what you have."
+            ),
+        ),
+        (
+            "calls_per_session: 9",
+            FEW._replace(session=9),
+            FEW._replace(session=11),
+            "This is tool call 11 of this session; 9 are allowed (calls_per_session). Stop calling tools",
+        ),
+        (
+            "calls_per_tree: 9",
+            FEW._replace(tree=9),
+            FEW._replace(tree=10),
+            "This is tool call 10 of this session and those of its agents; 9 are allowed (calls_per_tree).",
+        ),
+        (
+            "seconds_per_session: 30",
+            FEW._replace(seconds=30.0),
+            FEW._replace(seconds=30.2),
+            "This session has been calling tools for 31 seconds; 30 are allowed (seconds_per_session). Stop",
+        ),
+        (
+            "same_call: {times: 3}",
+            FEW._replace(row=3, recent=9),
+            FEW._replace(row=4),
+            (
+                "search was called 4 times in a row with exactly these arguments; 3 are allowed. Its result will "
+                "be no other: stop repeating it. Answer with what you have, or do something else. (same_call)"
+            ),
+        ),
+        (
+            "same_call: {times: 3, within: 10}",
+            FEW._replace(row=9, recent=3),
+            FEW._replace(recent=4),
+            "search was called 4 times with exactly these arguments in the last 10 calls; 3 are allowed.",
+        ),
+    ],
+)
+def test_each_limit_lets_as_many_pass_and_tells_the_llm_the_count(text, below, above, said):
+    assert rule_on(config(text), call(), below) == Continue()
+    assert said in rule_on(config(text), call(), above).reason
+
+
+def test_who_is_over_several_limits_is_told_to_answer_rather_than_to_do_something_else():
+    text = "{same_call: {times: 1}, calls_per_turn: 1, seconds_per_session: 1}"
+    over = Counts(9, 9, 9, 9, 9, 9.0)
+    assert "seconds_per_session" in rule_on(config(text), call(), over).reason
+    assert "calls_per_turn" in rule_on(config(text), call(), over._replace(seconds=0.0)).reason
+
+
+async def test_the_same_call_in_a_row_is_denied_until_another_is_made():
+    scheduler = await guard("same_call: {times: 2}")
+    assert await actions(scheduler, turn("aaaabaaa")) == "ccddcccd"
+
+
+async def test_other_arguments_are_another_call_in_whatever_order_they_are_written():
+    scheduler = await guard("same_call: {times: 1}")
+    arguments = [{"x": 1, "y": [2]}, {"y": [2], "x": 1}, {"x": 2, "y": [2]}, {"x": 2, "y": [2]}, {}]
+    calls = [call(iteration=n, tool_input=each) for n, each in enumerate(arguments, 1)]
+    assert await actions(scheduler, calls) == "cdcdc"
+
+
+async def test_calls_that_take_turns_are_found_within_a_window():
+    scheduler = await guard("same_call: {times: 2, within: 6}")
+    assert await actions(scheduler, turn("abababcdefga")) == "ccccddcccccc"
+
+
+async def test_a_new_turn_begins_its_own_counts_and_the_session_goes_on():
+    scheduler = await guard("{calls_per_turn: 2, calls_per_session: 5, same_call: {times: 2}}")
+    first, second = turn("aba", group="one"), turn("ab", group="two")
+    assert await actions(scheduler, [*first, *second]) == "ccdcc"
+    assert "calls_per_session" in (await scheduler.decide(call("c", 3, group="two"))).reason
+
+
+async def test_sessions_of_one_tree_are_counted_together():
+    scheduler = await guard("calls_per_tree: 3")
+    calls = [call(session=name, root_session="r") for name in "rabc"]
+    assert await actions(scheduler, [*calls, call(session="other")]) == "cccdc"
+
+
+async def test_exempt_tools_are_neither_counted_nor_denied_nor_break_a_row():
+    scheduler = await guard("{same_call: {times: 2}, calls_per_session: 3, exempt: [todo, log_*]}")
+    tools = ["a", "todo", "a", "log_x", "a", "todo", "b", "todo"]
+    assert await actions(scheduler, turn(tools)) == "ccccdcdc"
+
+
+async def test_a_question_asked_twice_is_counted_once():
+    scheduler = await guard("calls_per_session: 2")
+    first, *others = turn("abc")
+    assert await actions(scheduler, [first, first, first, *others]) == "ccccd"
+
+
+async def test_a_replacement_is_counted_only_where_the_llms_own_call_was_not():
+    scheduler = await guard("{calls_per_session: 1, exempt: todo}")
+    own = call("a")
+    replaced = own.model_copy(update={"tool_name": "b", "phase": "verify"})
+    assert await actions(scheduler, [own, replaced]) == "cc"
+    exempt = call("todo", 2)
+    assert (
+        await actions(scheduler, [exempt, exempt.model_copy(update={"tool_name": "b", "phase": "verify"})])
+        == "cd"
+    )
+
+
+async def test_a_call_that_names_no_session_is_not_counted():
+    scheduler = await guard("calls_per_session: 1")
+    assert await actions(scheduler, [call(session=""), call(session="")]) == "cc"
+
+
+def test_a_call_is_told_from_others_by_its_tool_and_arguments():
+    assert (
+        made(call("a", tool_input={"x": [1, "é", None]})).call
+        == made(call("a", 7, tool_input={"x": [1, "é", None]})).call
+    )
+    assert made(call("a")).call != made(call("b")).call
+    assert made(call("a", tool_input={"x": b"\xff"})).call
+
+
+def test_limits_may_change_without_counting_anew_but_not_what_is_counted():
+    scopes = [
+        config(text).scope
+        for text in (
+            "calls_per_turn: 1",
+            "{calls_per_turn: 2, same_call: {times: 3}}",
+            "{calls_per_turn: 1, exempt: a}",
+            "same_call: {times: 2, within: 5}",
+        )
+    ]
+    assert scopes[0] == scopes[1]
+    assert len(set(scopes)) == 3
+
+
+def test_the_scheduler_looks_at_every_tool():
+    scheduler = LoopGuard(config("calls_per_turn: 1"))
+    assert (scheduler.name, scheduler.priority, scheduler.tools) == ("loop-guard", 0, ("*",))
+
+
+LIMITS = "same_call, calls_per_turn, calls_per_session, calls_per_tree, seconds_per_session"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", f"says nothing: give one or more of {LIMITS}"),
+        ("exempt: a", f"says nothing: give one or more of {LIMITS}"),
+        (
+            "calls_per_turns: 1",
+            (
+                "calls_per_turns: unknown key; allowed: calls_per_session, calls_per_tree, calls_per_turn, "
+                "exempt, same_call, seconds_per_session; did you mean calls_per_turn?"
+            ),
+        ),
+        ("calls_per_turn: 0", "calls_per_turn: Input should be greater than or equal to 1"),
+        ("calls_per_session: many", "calls_per_session: Input should be a valid integer"),
+        ("calls_per_tree: 1.5", "calls_per_tree: Input should be a valid integer"),
+        ("seconds_per_session: 0", "seconds_per_session: Input should be greater than 0"),
+        ("seconds_per_session: 86401", "seconds_per_session: Input should be less than or equal to 86400"),
+        ("same_call: 3", "same_call: Input should be a valid dictionary"),
+        ("same_call: {}", "same_call.times: Field required"),
+        ("same_call: {times: 0}", "same_call.times: Input should be greater than or equal to 1"),
+        ("same_call: {times: 3, within: 3}", "same_call: within: must be more than times (3)"),
+        (
+            "same_call: {times: 3, within: 1001}",
+            "same_call.within: Input should be less than or equal to 1000",
+        ),
+        ("same_call: {time: 3}", "same_call.time: unknown key; allowed: times, within; did you mean times?"),
+        ("{calls_per_turn: 1, exempt: ['']}", "exempt.0: String should have at least 1 character"),
+    ],
+)
+def test_a_wrong_loop_guard_is_refused_by_name(text, said):
+    with pytest.raises(ConfigError) as error:
+        config(text)
+    assert said in str(error.value)
