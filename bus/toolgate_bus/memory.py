@@ -182,6 +182,13 @@ class MemorySchedulerBus:
         self._hub._roster_changed()
         return self.member
 
+    async def announce(self, member: Member) -> Member:
+        """Say from now on that we have this priority, these tools."""
+        started = next(self._hub._starts)
+        self.member = replace(self.member, priority=member.priority, tools=member.tools, started=started)
+        self._hub._roster_changed()
+        return self.member
+
     async def noticed(self, timeout_s: float) -> bool:
         """Whether every orchestrator asks us: at once, or never."""
         return all(self.member.name in one.reading for one in self._hub._orchestrators.values())

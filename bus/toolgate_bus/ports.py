@@ -138,6 +138,12 @@ class SchedulerBus(Protocol):
         Raises TransportError when there is no server.
         """
 
+    async def announce(self, member: Member) -> Member:
+        """Say from now on that we have this priority, these tools: the newest start, with its new order.
+
+        Name, replica and shadow stay as they are. A bus that is away says it when it is back.
+        """
+
     async def noticed(self, timeout_s: float) -> bool:
         """Wait until every living orchestrator asks us; False if one still does not after `timeout_s`."""
 

@@ -131,6 +131,13 @@ class Roster:
             [("SREM", self._keys.roster, member), ("DEL", self._keys.member(member))]
         )
 
+    async def wake_orchestrators(self) -> None:
+        """Have every living orchestrator look at the roster at once."""
+        view = await self.read()
+        wakes = [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
+        if wakes:
+            await self._commands.pipeline(wakes)
+
     async def read(self, *, ages: bool = False) -> RosterView:
         """Who is alive; with `ages`, also how long ago each replica was heard of."""
         named = await self._commands.execute("SMEMBERS", self._keys.roster)

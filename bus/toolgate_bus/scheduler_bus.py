@@ -93,7 +93,17 @@ class RedisSchedulerBus:
             await self.aclose()
             raise BusDown("the server took the first command and then no connection")
         await self._beat()
-        await self._wake_orchestrators()
+        await self._roster.wake_orchestrators()
+        return self._member
+
+    async def announce(self, member: Member) -> Member:
+        """Say from now on that we have this priority, these tools; a bus that is away says it later."""
+        self._member = replace(self._member, priority=member.priority, tools=member.tools)
+        with contextlib.suppress(TransportError):
+            async with self._roster_turn:
+                self._member = replace(self._member, started=await self._roster.next_start())
+                await self._beat()
+            await self._roster.wake_orchestrators()
         return self._member
 
     async def noticed(self, timeout_s: float) -> bool:
@@ -117,7 +127,7 @@ class RedisSchedulerBus:
             self._left = True
             with contextlib.suppress(TransportError):
                 await self._roster.leave(self._roster_name)
-                await self._wake_orchestrators()
+                await self._roster.wake_orchestrators()
 
     async def aclose(self) -> None:
         """Leave the roster, give back what was not decided, end every task and connection."""
@@ -352,12 +362,6 @@ class RedisSchedulerBus:
         self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, time.monotonic())
         if oldest is not None:
             await self._group.trim(oldest, replies[at], replies[at + 1])
-
-    async def _wake_orchestrators(self) -> None:
-        view = await self._roster.read()
-        wakes = [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
-        if wakes:
-            await self.commands.pipeline(wakes)
 
     # ------------------------------------------------------------------ the consumer group
 

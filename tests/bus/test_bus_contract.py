@@ -1,6 +1,7 @@
 """What both buses promise, in memory and on a server: the ports, from the outside (DESIGN §5)."""
 
 import asyncio
+from dataclasses import replace
 
 from toolgate_bus import codec
 from toolgate_bus.keys import Keys
@@ -238,6 +239,19 @@ async def test_the_last_scheduler_that_leaves_is_off_the_roster_at_once(buses, w
 async def test_starts_are_ordered(buses):
     starts = [(await buses.scheduler("cost", f"r{at}")).member.started for at in range(3)]
     assert starts == sorted(set(starts))
+
+
+async def test_a_replica_that_says_something_new_of_itself_is_the_newest_start_at_once(buses, wait_until):
+    asker = await buses.orchestrator()
+    first, second = [await buses.scheduler("cost", f"r{at}", priority=1) for at in range(2)]
+    told = await first.bus.announce(replace(first.member, priority=7, tools=("web_*", "bash")))
+    assert (told.priority, told.tools, told.replica) == (7, ("web_*", "bash"), "r0")
+    assert told.started > second.member.started
+
+    def heard():
+        return {member.replica: (member.priority, member.tools) for member in asker.ears.members}
+
+    await wait_until(lambda: heard() == {"r0": (7, ("web_*", "bash")), "r1": (1, ("*",))}, timeout=1)
 
 
 async def test_a_scheduler_that_joins_late_is_read_within_a_second(buses, wait_until):
