@@ -1,21 +1,22 @@
-"""Limits that an operator has set: they win over those in a scheduler's configuration until reset.
+"""What budgets there are, and the limits that an operator has set, which win over the configured ones.
 
-They stand in the shared store under the ledger's book, all in one value, so that who applies them reads
-one key. An override is for a budget (`daily`) or for one of its accounts (`daily/session/s-1`); the
-account's wins. Writers take turns by a lock that expires.
+Schedulers write down their budgets when they start, for people to read. Limits stand in the shared store
+under the ledger's book, all in one value, so that who applies them reads one key. An override is for a
+budget (`daily`) or for one of its accounts (`daily/session/s-1`); the account's wins. Writers take turns
+by a lock that expires.
 """
 
 import asyncio
 import secrets
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.ledger import MAX_AMOUNT
 from toolgate_bus.ports import Store
 
-__all__ = ["Limits", "Overrides", "limit_of"]
+__all__ = ["Described", "Limits", "Overrides", "describe", "described", "limit_of"]
 
 Overrides = Mapping[str, int | None]
 """Budget or account to its limit in micro-units; None only counts."""
@@ -81,6 +82,45 @@ class Limits:
 
 
 _NONE: Final = object()
+
+
+class Described(NamedTuple):
+    """A budget as it was configured."""
+
+    name: str
+    level: str
+    limit: int | None
+    """Micro-units; None only counts."""
+    window_s: int
+    """Seconds; 0 is for all time."""
+    currency: str
+
+
+async def describe(store: Store, book: str, budgets: Iterable[Described]) -> None:
+    """Write down what budgets there are."""
+    for budget in budgets:
+        await store.put(f"{book}:described:{budget.name}", pack(list(budget[1:])))
+
+
+async def described(store: Store, book: str) -> dict[str, Described]:
+    """The budgets that were written down, by name."""
+    prefix = f"{book}:described:"
+    found = {}
+    for key in await store.keys(prefix):
+        budget = _budget(key.removeprefix(prefix), await store.get(key))
+        if budget is not None:
+            found[budget.name] = budget
+    return found
+
+
+def _budget(name: str, raw: bytes | None) -> Described | None:
+    try:
+        match unpack(raw) if raw else None:
+            case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:
+                return Described(name, level, limit, window, currency)
+    except CodecError:
+        pass
+    return None
 
 
 def _is_limit(value: object) -> bool:

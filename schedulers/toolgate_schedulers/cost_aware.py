@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 import structlog
 from pydantic import BaseModel
-from toolgate_bus.budget_limits import Limits, Overrides
+from toolgate_bus.budget_limits import Described, Limits, Overrides, describe
 from toolgate_bus.errors import TransportError
 from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.ledger import Offer, Reservation
@@ -109,6 +109,11 @@ class CostAware:
         """Read what is known, and begin to keep the ledger."""
         self.use(context.shared)
         await self.look()
+        told = [
+            Described(one.name, one.level, one.limit, one.window, self.config.currency)
+            for one in self.config.budgets
+        ]
+        await describe(context.shared.store, context.shared.book, told)
         keeper = LedgerKeeper(
             context.shared.ledger,
             context.shared.facts,

@@ -1,0 +1,319 @@
+"""`toolgate budget`: what is spent and held, by whom; limits set by hand; accounts set to zero."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from toolgate_bus.budget_limits import Described, Limits, Overrides, described, limit_of
+from toolgate_bus.cli_options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    joined_bus,
+    run_async,
+)
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.keys import Keys
+from toolgate_bus.ledger import Balance
+from toolgate_bus.money import micro, shown
+from toolgate_bus.redis_ledger import RedisLedger
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.settings import BusSettings
+from toolgate_bus.store import RedisStore
+
+__all__ = ["app"]
+
+app = typer.Typer(name="budget", help="Set budgets and see what is spent.", no_args_is_help=True)
+
+_LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
+_COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
+_MONEY: Final = ("limit", "spent", "reserved", "left")
+
+KeyArgument = Annotated[
+    str, typer.Argument(metavar="BUDGET", help="A budget (daily), or one account of it (daily/agent/anna).")
+]
+BookOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Whose ledger: budget, budget-shadow (rehearsals), budget-hooks (hook modules)."
+    ),
+]
+
+
+class _Book(NamedTuple):
+    """One ledger, and what is known about it."""
+
+    commands: RedisCommands
+    namespace: str
+    name: str
+    ledger: RedisLedger
+    limits: Limits
+    budgets: dict[str, Described]
+    overrides: Overrides
+    balances: list[Balance]
+
+    def accounts(self, key: str | None = None, *, past: bool = False) -> list[dict[str, Any]]:
+        """The accounts of a budget or account, or all, as objects; those of past windows on demand."""
+        return [
+            self._account(one)
+            for one in self.balances
+            if key in (None, one.key, _name(one.key)) and (past or self._is_current(one))
+        ]
+
+    def check(self, key: str) -> None:
+        """Raise ConfigError for a key that is neither a budget nor an account of one."""
+        names = {*self.budgets, *(_name(one.key) for one in self.balances)}
+        if _name(key) not in names:
+            there = ", ".join(sorted(names)) or "none; a cost-aware scheduler with budgets makes them"
+            raise ConfigError(f"there is no budget {_name(key)!r}; there are: {there}")
+
+    def currency(self, key: str) -> str:
+        """What the amounts of a budget are counted in."""
+        budget = self.budgets.get(_name(key))
+        return budget.currency if budget else ""
+
+    def _is_current(self, one: Balance) -> bool:
+        budget = self.budgets.get(_name(one.key))
+        length = budget.window_s if budget else 0
+        return not (length and one.window) or one.window >= time.time() // length
+
+    def _account(self, one: Balance) -> dict[str, Any]:
+        budget, overrides = self.budgets.get(_name(one.key)), self.overrides
+        limit = limit_of(one.key, budget.limit if budget else one.limit, overrides)
+        return {
+            "account": one.key,
+            "budget": _name(one.key),
+            "whose": one.key.partition("/")[2],
+            "window": _length(budget, one),
+            "window_number": one.window,
+            "currency": self.currency(one.key),
+            "limit": limit,
+            "limit_set": one.key in overrides or _name(one.key) in overrides,
+            "spent": one.spent,
+            "reserved": one.reserved,
+            "left": None if limit is None else limit - one.spent - one.reserved,
+            "overruns": one.overruns,
+            "orphans": one.orphans,
+        }
+
+
+@app.command("list")
+def list_(
+    past: Annotated[bool, typer.Option("--past", help="Also hours and days that are over.")] = False,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Show every account: budget, whose, window, limit, spent, reserved, left.
+
+    With --json amounts are whole millionths of the currency.
+    """
+
+    async def work(book: _Book) -> None:
+        accounts = book.accounts(past=past)
+        if json_:
+            _print_json(accounts)
+        elif accounts:
+            console.print(_table(accounts))
+        else:
+            err_console.print("Nothing was spent yet. Budgets are configured in a cost-aware scheduler.")
+
+    _on_book(redis, namespace, book, work)
+
+
+@app.command()
+def show(
+    key: KeyArgument,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Show the accounts of one budget, and which decisions hold money in them."""
+
+    async def work(book: _Book) -> None:
+        book.check(key)
+        accounts = book.accounts(key)
+        held = await _held(book, key)
+        if json_:
+            _print_json(
+                [{**one, "held": [h for h in held if one["account"] in h["accounts"]]} for one in accounts]
+            )
+            return
+        console.print(_table(accounts) if accounts else f"Nothing was spent of {escape(key)} yet.")
+        for one in held:
+            state = "runs" if one["executing"] else "is decided"
+            console.print(
+                f"  {one['decision']}  {escape(one['tool'])} {shown(one['amount'], book.currency(key))}  "
+                f"{state} since {one['age_s']:.1f} s  orchestrator {escape(one['owner'])}",
+                soft_wrap=True,
+            )
+
+    _on_book(redis, namespace, book, work)
+
+
+@app.command("set")
+def set_(
+    key: KeyArgument,
+    limit: Annotated[
+        str | None, typer.Argument(metavar="LIMIT", help="In the currency, such as 12.50; none only counts.")
+    ] = None,
+    configured: Annotated[
+        bool, typer.Option("--configured", help="Let the limit in the configuration hold again.")
+    ] = False,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Set the limit of a budget or account; within a second it wins over the configured one, until reset."""
+    amount = _limit(limit, configured)
+
+    async def work(book: _Book) -> None:
+        book.check(key)
+        if configured:
+            await book.limits.drop(key)
+        else:
+            await book.limits.put(key, amount)
+        told = {"budget": key, "limit": amount, "configured": configured}
+        words = "the configured limit holds" if configured else _money(amount, book.currency(key))
+        _say(told, f"{key}: {words}", json_)
+
+    _on_book(redis, namespace, book, work)
+
+
+@app.command()
+def reset(
+    key: KeyArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Set what was spent to zero, and let the configured limit hold again; what is reserved stays."""
+    if not yes:
+        typer.confirm(f"Set what was spent of {key} to zero?", abort=True, err=True)
+
+    async def work(book: _Book) -> None:
+        book.check(key)
+        keys = sorted({one.key for one in book.balances if key in (one.key, _name(one.key))})
+        accounts = sum([await book.ledger.forget(one) for one in keys])
+        await book.limits.drop(key)
+        _say({"budget": key, "accounts": accounts}, f"{key}: {accounts} accounts set to zero", json_)
+
+    _on_book(redis, namespace, book, work)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _on_book(redis: str | None, namespace: str, book: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+    with joined_bus(redis, namespace, None) as settings:
+        run_async(lambda: _opened(settings, book, work))
+
+
+async def _opened(settings: BusSettings, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+    commands = RedisCommands(str(settings.redis), "toolgate-budget", connections=1)
+    store = RedisStore(commands, settings.namespace)
+    ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
+    try:
+        known = await described(store, name), await limits.read(), await ledger.balances()
+        await work(_Book(commands, settings.namespace, name, ledger, limits, *known))
+    finally:
+        await commands.aclose()
+
+
+async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
+    """The decisions that hold money in these accounts (`ledger_script` says what a record has)."""
+    prefix = Keys(book.namespace).stored(book.name)
+    held = await book.ledger.open()
+    asks = [("HGETALL", f"{prefix}:r:{one.decision}") for one in held]
+    found = await book.commands.pipeline(asks) if asks else []
+    records = [_record(raw) for raw in found]
+    rows = [
+        {
+            "decision": one.decision,
+            "tool": record.get("name", ""),
+            "amount": int(record.get("amount", 0)),
+            "owner": one.owner,
+            "age_s": round(one.age_s, 3),
+            "executing": one.executing,
+            "accounts": [
+                record.get(f"k{number}", "").rpartition(":")[0]
+                for number in range(1, int(record.get("n", 0)) + 1)
+            ],
+        }
+        for one, record in zip(held, records, strict=True)
+    ]
+    return [row for row in rows if any(key in (one, _name(one)) for one in row["accounts"])]
+
+
+def _record(raw: Any) -> dict[str, str]:
+    """A hash, as RESP2 (flat) or RESP3 (a map) gives it."""
+    flat = [part for pair in raw.items() for part in pair] if isinstance(raw, dict) else raw
+    words = [part.decode("utf-8", "replace") for part in flat]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _limit(limit: str | None, configured: bool) -> int | None:
+    if configured == (limit is not None):
+        raise ConfigError("give a LIMIT (an amount, or none), or --configured")
+    if limit is None or limit == "none":
+        return None
+    amount = micro(limit)
+    if amount is None:
+        raise ConfigError(f"LIMIT: must be an amount of money such as 12.50, or none, not {limit!r}")
+    return amount
+
+
+def _name(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _length(budget: Described | None, one: Balance) -> str:
+    if budget is None:
+        return "window" if one.window else "total"
+    return _LENGTHS.get(budget.window_s, f"{budget.window_s} s")
+
+
+# ---------------------------------------------------------------------- showing
+
+
+def _table(accounts: Iterable[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right" if column in _MONEY else "left", overflow="fold")
+    for one in accounts:
+        notes = ["limit set by hand"] if one["limit_set"] else []
+        notes += [f"{one['overruns']} overruns"] if one["overruns"] else []
+        notes += [f"{one['orphans']} orphans"] if one["orphans"] else []
+        money = [_money(one[name], one["currency"]) for name in _MONEY]
+        table.add_row(
+            escape(one["budget"]), escape(one["whose"]), one["window"], *money, escape(", ".join(notes))
+        )
+    return table
+
+
+def _money(amount: int | None, currency: str) -> str:
+    return "none" if amount is None else escape(shown(amount, currency))
+
+
+def _print_json(rows: Iterable[dict[str, Any]]) -> None:
+    for row in rows:
+        typer.echo(json.dumps(row, ensure_ascii=False))
+
+
+def _say(fields: dict[str, Any], words: str, as_json: bool) -> None:
+    if as_json:
+        _print_json([fields])
+    else:
+        console.print(escape(words), soft_wrap=True)

@@ -1,0 +1,107 @@
+"""The ledger of a hook module on a server: shared by all sessions that mount it, and reaped when one dies.
+
+Sessions stand on the roster as `h:OWNER`. They settle what they reserved themselves, so that there are no
+facts to follow: the keeper only looks for the reservations of sessions that died.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.errors import TransportError
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import Commands
+from toolgate_bus.redis_ledger import RedisLedger
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import BEAT_SECONDS, Roster
+from toolgate_bus.shared import Shared
+from toolgate_bus.store import RedisStore
+
+from toolgate_schedulers.api import SchedulerContext
+from toolgate_schedulers.cost_aware import CostAware
+from toolgate_schedulers.held import StoredHolds
+
+__all__ = ["BOOK", "HookLedger"]
+
+BOOK: Final = "budget-hooks"
+PAUSE_S: Final = 0.5
+
+
+class _Sessions:
+    """`Facts` of sessions that tell none: only who is alive."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._commands, self._keys = commands, Keys(namespace)
+
+    async def next(self) -> list[dict[str, Any]]:
+        """None ever, after a moment."""
+        await asyncio.sleep(PAUSE_S)
+        return []
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """None: nothing was read."""
+        return {}
+
+    def resume(self, positions: Mapping[str, str]) -> None:
+        """There is nothing to go on from."""
+
+    async def alive(self) -> frozenset[str]:
+        """The sessions whose heartbeat stands."""
+        named = await self._commands.execute("SMEMBERS", self._keys.roster)
+        names = sorted(raw.decode("utf-8", "replace") for raw in named if raw.startswith(b"h:"))
+        beats = [await self._commands.execute("EXISTS", self._keys.member(name)) for name in names]
+        return frozenset(name[2:] for name, beat in zip(names, beats, strict=True) if beat)
+
+
+class HookLedger:
+    """What one session shares with others."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.owner = f"hook-{secrets.token_hex(8)}"
+        self._namespace = namespace
+        self._commands = commands = RedisCommands(url, "toolgate-hook")
+        self._roster = Roster(commands, namespace)
+        facts = _Sessions(commands, namespace)
+        self.shared = Shared(
+            RedisStore(commands, namespace), RedisLedger(commands, namespace, BOOK), BOOK, facts
+        )
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self, scheduler: CostAware, often: Callable[[], Awaitable[None]]) -> None:
+        """Stand on the roster and keep the ledger; raises TransportError where there is no server.
+
+        `often` is called with every heartbeat.
+        """
+        try:
+            await self._beat()
+            holds = StoredHolds(self.shared.store, scheduler.name, lambda _asked, _verdict: None)
+            await scheduler.start(SchedulerContext(self.shared, holds, self._namespace, self.owner))
+        except TransportError:
+            await self._commands.aclose()
+            raise
+        self._beating = asyncio.create_task(self._beat_often(often))
+
+    async def aclose(self, scheduler: CostAware) -> None:
+        """Leave."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await scheduler.stop()
+        with contextlib.suppress(TransportError):
+            await self._roster.leave(f"h:{self.owner}")
+        await self._commands.aclose()
+
+    async def _beat(self) -> None:
+        for reply in await self._commands.pipeline(self._roster.beat(f"h:{self.owner}", b"\x80")):
+            if isinstance(reply, Exception):
+                raise reply
+
+    async def _beat_often(self, often: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            with contextlib.suppress(TransportError):
+                await self._beat()
+                await often()
