@@ -107,7 +107,7 @@ def _over_time(config: LoopGuardConfig, counts: Counts) -> str | None:
     if limit is None or counts.seconds <= limit:
         return None
     return (
-        f"This session has been calling tools for {math.ceil(counts.seconds)} seconds; {limit:g} are allowed "
+        f"This session has been calling tools for {math.ceil(counts.seconds)} s; {limit:g} s are allowed "
         "(seconds_per_session)."
     )
 

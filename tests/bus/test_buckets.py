@@ -225,8 +225,8 @@ class Clocked:
 
 async def compare(url: str, taken: list[tuple[int, str, list[Bucket]]]) -> None:
     commands, pool = RedisCommands(url, "test"), Pool()
-    clocked = Clocked(commands)
-    buckets = RedisBuckets(clocked, f"t{secrets.token_hex(6)}")  # type: ignore[arg-type]  # all it needs
+    clocked: Any = Clocked(commands)
+    buckets = RedisBuckets(clocked, f"t{secrets.token_hex(6)}")
     clocked.now_ms = 1_000_000
     try:
         for ms, decision, asked in taken:
@@ -252,7 +252,8 @@ async def test_a_take_whose_outcome_is_unknown_is_asked_again_and_takes_once(ser
                 raise OutcomeUnknown("the connection broke")
             return reply
 
-    buckets = RedisBuckets(Breaking(), namespace)  # type: ignore[arg-type]  # all it needs
+    breaking: Any = Breaking()
+    buckets = RedisBuckets(breaking, namespace)
     assert await allowed(buckets, "abcd", MINE) == "ab"
     await commands.aclose()
 

@@ -161,8 +161,8 @@ class Watched:
 
 async def compare(url: str, taken: list[tuple[int, str, str, Made, int]]) -> None:
     commands, counting = RedisCommands(url, "test"), Counting()
-    watched = Watched(commands)
-    tally = RedisTally(watched, f"t{secrets.token_hex(6)}")  # type: ignore[arg-type]  # all it needs
+    watched: Any = Watched(commands)
+    tally = RedisTally(watched, f"t{secrets.token_hex(6)}")
     try:
         for ms, scope, decision, made, window in taken:
             watched.now_ms += ms

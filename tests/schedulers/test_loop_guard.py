@@ -79,15 +79,15 @@ async def actions(scheduler, calls):
             "seconds_per_session: 30",
             FEW._replace(seconds=30.0),
             FEW._replace(seconds=30.2),
-            "This session has been calling tools for 31 seconds; 30 are allowed (seconds_per_session). Stop",
+            "This session has been calling tools for 31 s; 30 s are allowed (seconds_per_session). Stop",
         ),
         (
             "same_call: {times: 3}",
             FEW._replace(row=3, recent=9),
             FEW._replace(row=4),
             (
-                "search was called 4 times in a row with exactly these arguments; 3 are allowed. Its result will "
-                "be no other: stop repeating it. Answer with what you have, or do something else. (same_call)"
+                "search was called 4 times in a row with exactly these arguments; 3 are allowed. Its result "
+                "will be no other: stop repeating it. Answer with what you have, or do something else. (same_c"
             ),
         ),
         (

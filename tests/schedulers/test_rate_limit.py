@@ -262,7 +262,7 @@ async def test_the_scheduler_is_only_asked_about_the_tools_that_it_limits():
             "limits.0.labels.x: Input should be a",
         ),
         (
-            "limits: [{name: n, tools: a, per: tool, rate: 1/day}, {name: n, tools: b, per: tool, rate: 1/day}]",
+            "limits: [&a {name: n, tools: a, per: tool, rate: 1/day}, *a]",
             "limits: the name 'n' is given twice",
         ),
     ],

@@ -1,0 +1,313 @@
+"""`rate-limit` and `loop-guard` as processes of their own: exact across replicas, every option by name."""
+
+import asyncio
+import time
+
+import pytest
+from amplifier_core import AmplifierSession, ToolResult
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import Roster
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture
+def start(schedulers, tmp_path):
+    """`await start("rate-limit", CONFIG, "--name", …)`: one that is ready."""
+
+    def written(text):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
+        path.write_text(text)
+        return path
+
+    async def started(spec, config, *options, replicas=1):
+        return await schedulers.start(spec, "--config", written(config), *options, replicas=replicas)
+
+    return started
+
+
+@pytest.fixture
+def gate_on(schedulers):
+    """`async with gate_on() as gate`: one that waits long, and has no ruling without the limits."""
+
+    def opened(*required, **config):
+        where = {"redis": schedulers.url, "namespace": schedulers.namespace}
+        return Gate.open(**where, patience_ms=20_000, required=required, **config)
+
+    return opened
+
+
+async def outcomes(gate, *calls):
+    """What came of each, one after the other, by first letter."""
+    return "".join([(await decide(gate, **call)).outcome[0] for call in calls])
+
+
+async def decide(gate, tool="search", arguments=None, **who):
+    return await gate.decide(tool, arguments or {}, ["search", "dear", "cheap", tool], **who)
+
+
+# ---------------------------------------------------------------------- rate-limit
+
+
+async def test_three_replicas_let_exactly_as_many_pass_as_the_limit_says(start, gate_on):
+    config = "limits: [{name: fifty, tools: search, per: fleet, rate: 50/day}]"
+    pids = await start("rate-limit", config, replicas=3)
+    assert len(pids) == 3
+
+    async def many():
+        async with gate_on("rate-limit") as gate:
+            return await asyncio.gather(*(decide(gate, session=f"s{n % 7}") for n in range(150)))
+
+    def elsewhere():
+        return asyncio.run(many())  # a gate on an event loop of its own is an orchestrator of its own
+
+    decisions = [*await asyncio.gather(asyncio.to_thread(elsewhere), many())]
+    told = [one for each in decisions for one in each]
+    assert sum(one.allowed for one in told) == 50
+    denied = [one for one in told if not one.allowed]
+    assert {(one.why, one.scheduler) for one in denied} == {("denied", "rate-limit")}
+    assert all("50 times per day by all agents together (fifty)" in one.reason for one in denied)
+
+
+PER = """
+limits:
+  - {tools: a_session, per: session, rate: 1/day}
+  - {tools: a_tree, per: tree, rate: 1/day}
+  - {tools: an_agent, per: agent, rate: 1/day}
+  - {tools: "t_*", per: tool, rate: 1/day}
+  - {tools: a_label, per: "label:team", rate: 1/day}
+  - {tools: [f_a, f_b], per: fleet, rate: 1/day}
+"""
+
+
+async def test_calls_are_counted_together_by_session_tree_agent_tool_label_or_in_the_fleet(start, gate_on):
+    await start("rate-limit", PER)
+    async with gate_on("rate-limit") as gate:
+        for tool, first, same, other in (
+            ("a_session", {"session": "a"}, {"session": "a", "agent": "x"}, {"session": "b"}),
+            (
+                "a_tree",
+                {"session": "r"},
+                {"session": "child", "root_session": "r"},
+                {"session": "child", "root_session": "q"},
+            ),
+            ("an_agent", {"agent": "a"}, {"agent": "a", "session": "x"}, {"agent": "b"}),
+            (
+                "a_label",
+                {"labels": {"team": "a"}},
+                {"labels": {"team": "a", "x": "y"}},
+                {"labels": {"team": "b"}},
+            ),
+        ):
+            calls = [{"tool": tool, **who} for who in (first, same, other)]
+            assert (tool, await outcomes(gate, *calls)) == (tool, "cdc")
+        assert await outcomes(gate, *[{"tool": tool} for tool in ("t_1", "t_1", "t_2")]) == "cdc"
+        assert await outcomes(gate, *[{"tool": tool} for tool in ("f_a", "f_b", "free")]) == "cdc"
+
+
+CHOSEN = """
+limits:
+  - name: helpers
+    tools: search
+    agents: helper-*
+    labels: {env: prod*}
+    per: agent
+    rate: 2/day
+  - {name: slow, tools: cheap, per: fleet, rate: {calls: 4, seconds: 2}, burst: 1}
+"""
+
+
+async def test_agents_labels_rate_burst_and_name_do_as_they_say(start, gate_on):
+    await start("rate-limit", CHOSEN)
+    async with gate_on("rate-limit") as gate:
+        helper = {"agent": "helper-1", "labels": {"env": "production"}}
+        free = [{**helper, "agent": "boss"}, {**helper, "labels": {"env": "test"}}, {"agent": "helper-1"}]
+        assert await outcomes(gate, *[helper] * 3, *free * 3) == "ccd" + "c" * 9
+        reason = (await decide(gate, **helper)).reason
+        assert "search may be called 2 times per day by helper-1 (helpers). Try again in 4" in reason
+        assert (await decide(gate, "cheap")).allowed
+        began = time.monotonic()
+        denied = await decide(gate, "cheap")
+        assert "4 times in 2 seconds by all agents together (slow). Try again in 1 second;" in denied.reason
+        while not (await decide(gate, "cheap")).allowed:
+            assert time.monotonic() - began < 10
+        assert time.monotonic() - began > 0.4  # one comes back every half second
+
+
+async def test_a_call_that_is_replaced_by_one_to_a_limited_tool_does_not_slip_by(start, gate_on):
+    limits = """
+limits:
+  - {name: all, tools: "*", per: fleet, rate: 3/day}
+  - {name: dear, tools: dear, per: fleet, rate: 1/day}
+"""
+    await start("rate-limit", limits)
+    await start("router", "routes: [{from: search, to: dear}]")
+    async with gate_on("rate-limit", "router") as gate:
+        first, second = [await decide(gate) for _ in range(2)]
+        assert (first.outcome, first.tool_name) == ("modify", "dear")
+        assert second.outcome == "deny"
+        assert "(dear)" in second.reason
+        assert await outcomes(gate, {"tool": "cheap"}, {"tool": "cheap"}) == "cd"
+
+
+# ---------------------------------------------------------------------- loop-guard
+
+COUNTS = """
+same_call: {times: 2}
+calls_per_turn: 4
+calls_per_session: 6
+calls_per_tree: 9
+exempt: [todo, "log_*"]
+"""
+
+
+def turn(tools, session, group="", **who):
+    """A call for each letter, one an iteration."""
+    return [
+        {"tool": tool, "session": session, "iteration": n, "parallel_group_id": f"{group}{n}", **who}
+        for n, tool in enumerate(tools, 1)
+    ]
+
+
+async def test_same_calls_and_those_of_a_turn_a_session_and_a_tree_are_limited_but_exempt_ones_are_not(
+    start, gate_on
+):
+    await start("loop-guard", COUNTS)
+    async with gate_on("loop-guard") as gate:
+        assert await outcomes(gate, *turn("aaaba", "same")) == "ccdcd"
+        assert await outcomes(gate, *turn("abcde", "turns")) == "ccccd"
+        assert await outcomes(gate, *turn("fg", "turns", "second")) == "cd"
+        reason = (await decide(gate, **turn("h", "turns", "third")[0])).reason
+        assert "This is tool call 8 of this session; 6 are allowed (calls_per_session)" in reason
+        tools = ["todo", "log_1", "a", "todo", "a", "log_1", "a", *["todo"] * 9]
+        assert await outcomes(gate, *turn(tools, "exempt")) == "ccccccd" + "c" * 9
+        families = [turn("abc", f"child-{n}", root_session="r") for n in range(4)]
+        assert [await outcomes(gate, *each) for each in families] == ["ccc", "ccc", "ccc", "ddd"]
+
+
+async def test_calls_that_take_turns_and_sessions_that_last_too_long_are_denied(start, gate_on):
+    await asyncio.gather(
+        start("loop-guard", "same_call: {times: 2, within: 5}", "--name", "window", "--tools", "?"),
+        start("loop-guard", "{seconds_per_session: 0.5, exempt: x}", "--name", "clock", "--tools", "slow"),
+    )
+    async with gate_on("window", "clock") as gate:
+        assert await outcomes(gate, *turn("ababab", "s")) == "ccccdd"
+        slow, began = {"tool": "slow", "session": "s"}, time.monotonic()
+        assert (await decide(gate, **slow)).allowed
+        while (denied := await decide(gate, **slow)).allowed:
+            assert time.monotonic() - began < 10
+        assert time.monotonic() - began > 0.45
+        assert "calling tools for 1 s; 0.5 s are allowed (seconds_per_session). Stop" in denied.reason
+        assert (await decide(gate, "slow", session="new")).allowed
+
+
+class Counter:
+    """A tool that counts how often it ran."""
+
+    name, description, input_schema = "search", "counts", {"type": "object"}
+
+    def __init__(self):
+        self.ran = 0
+
+    async def execute(self, arguments):
+        self.ran += 1
+        return ToolResult(success=True, output="nothing new")
+
+
+class Listening(ProviderScripted):
+    """A scripted LLM that stops when it is told to."""
+
+    def _next(self, request):
+        told = str(request.messages[-1].content)
+        if "Stop calling tools" in told:
+            self._turns = [type(self._turns[0])(text="I was told to stop.")]
+        return super()._next(request)
+
+
+@pytest.fixture
+def runaway(schedulers):
+    """`await runaway(turns)`: what came of a session whose LLM calls `search` again and again."""
+
+    async def ran(turns, provider=ProviderScripted):
+        where = {"redis": schedulers.url, "namespace": schedulers.namespace, "patience_ms": 20_000}
+        plan = {
+            "session": {
+                "orchestrator": {
+                    "module": "loop-events",
+                    "config": {"max_iterations": -1, "toolgate": {**where, "required": ["loop-guard"]}},
+                },
+                "context": "context-simple",
+            },
+            "providers": [{"module": "provider-scripted", "config": {}}],
+        }
+        async with AmplifierSession(plan) as session:
+            tool, llm = Counter(), provider({"turns": turns})
+            await session.coordinator.unmount("providers", "scripted")
+            await session.coordinator.mount("providers", llm, name="scripted")
+            await session.coordinator.mount("tools", tool, name=tool.name)
+            answer = await session.execute("go")
+            messages = await session.coordinator.get("context").get_messages()
+        return answer, tool.ran, [one["content"] for one in messages if one["role"] == "tool"]
+
+    return ran
+
+
+def search(*queries):
+    return {"tool_calls": [{"name": "search", "arguments": {"q": query}} for query in queries]}
+
+
+async def test_a_runaway_agent_runs_no_more_calls_than_it_may_and_is_told_to_stop(start, runaway):
+    await start("loop-guard", "calls_per_turn: 12")
+    turns = [search(number) for number in range(150)]
+    _, ran, results = await runaway(turns)
+    assert (ran, len(results)) == (12, 150)
+    assert all("Stop calling tools, and answer now" in result for result in results[12:])
+    assert "This is tool call 150 of this turn; 12 are allowed" in results[-1]
+    answer, ran, results = await runaway(turns, Listening)
+    assert (answer, ran, len(results)) == ("I was told to stop.", 12, 13)
+
+
+async def test_an_agent_that_repeats_one_call_for_ever_is_told_that_it_does(start, runaway):
+    await start("loop-guard", "same_call: {times: 3}")
+    _, ran, results = await runaway([search("same")] * 40)
+    assert (ran, len(results)) == (3, 40)
+    assert "search was called 4 times in a row with exactly these arguments; 3 are allowed." in results[3]
+
+
+async def test_of_many_calls_at_once_three_replicas_let_exactly_as_many_run(start, runaway):
+    await start("loop-guard", "calls_per_turn: 20", replicas=3)
+    _, ran, results = await runaway([search(*range(60)), search(*range(60, 80))])
+    assert (ran, len(results)) == (20, 80)
+    assert sum("20 are allowed (calls_per_turn)" in result for result in results) == 60
+
+
+# ---------------------------------------------------------------------- wrong configurations
+
+
+@pytest.mark.parametrize(
+    ("spec", "config", "said"),
+    [
+        (
+            "rate-limit",
+            "limits: [{tools: a, per: user, rate: 1/day}]",
+            "limits.0.per: must be session, tree, agent, tool, fleet or label:NAME",
+        ),
+        ("loop-guard", "same_call: {times: 3, within: 2}", "same_call: within: must be more than times (3)"),
+        ("loop-guard", None, "loop-guard needs a configuration: --config FILE"),
+    ],
+)
+async def test_a_wrong_config_is_refused_by_field_name_before_the_roster(
+    process, server_url, namespace, tmp_path, spec, config, said
+):
+    (tmp_path / "wrong.yaml").write_text(config or "")
+    given = () if config is None else ("--config", tmp_path / "wrong.yaml")
+    where = ("--redis", server_url, "--namespace", namespace)
+    running = process("toolgate", "scheduler", "run", spec, *given, *where)
+    assert running.wait() == 2
+    assert said in " ".join(running.stderr.split())
+    commands = RedisCommands(server_url, "test")
+    assert (await Roster(commands, namespace).read()).members == ()
+    assert await commands.execute("KEYS", f"*{namespace}*") == []
+    await commands.aclose()
