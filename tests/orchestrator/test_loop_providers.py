@@ -112,3 +112,29 @@ def test_what_contains_itself_ends() -> None:
     loop: list[Any] = []
     loop.append(loop)
     assert jsonable(loop)
+
+
+@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events"])
+async def test_a_provider_that_answers_with_a_plain_dict_is_understood(
+    agent: Any, tool: Any, loop: str
+) -> None:
+    """As in the short contract's own example."""
+    answers = [
+        {"content": [], "tool_calls": [{"id": "c1", "name": "add", "input": {"a": 1}}]},
+        {"content": [{"type": "text", "text": "two"}], "usage": {"total_tokens": 5}},
+    ]
+
+    class Plain:
+        name = "plain"
+
+        async def complete(self, request: Any, **options: Any) -> Any:
+            return answers.pop(0)
+
+        def parse_tool_calls(self, response: Any) -> Any:
+            return response.get("tool_calls", [])
+
+    async with agent(loop=loop, tools=[tool("add")]) as a:
+        await a.session.coordinator.mount("providers", Plain(), name="scripted")
+        assert await a.ask() == "two"
+        assert a.tools["add"].calls == [{"a": 1}]
+        assert a.told("orchestrator:complete")[0]["tokens"] == 5

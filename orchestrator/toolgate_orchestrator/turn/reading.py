@@ -7,6 +7,7 @@ at once. Tells nothing of the request, catches no error, stores nothing.
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -73,8 +74,9 @@ class Reading:
         return Reply(response, self._streamed_calls(), stopped)
 
     async def _complete(self, request: Any, options: Mapping[str, Any]) -> Reply:
-        response = await self._provider.complete(request, **options)
-        calls = self._calls_of(response)
+        given = await self._provider.complete(request, **options)
+        calls = self._calls_of(given)
+        response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
         await self._take([*_texts_in(response), *map(CallDone, calls)])
         await self._blocks.close(usage_of(response))
         return Reply(response, calls)
@@ -101,7 +103,7 @@ class Reading:
         parsed = parse(response) if callable(parse) else None
         if isinstance(parsed, list | tuple) and parsed:
             return list(parsed)
-        listed = getattr(response, "tool_calls", None)
+        listed = reader_of(response)("tool_calls")
         return list(listed) if isinstance(listed, list | tuple) else []
 
 
