@@ -87,7 +87,7 @@ async def actions(scheduler, calls):
             FEW._replace(row=4),
             (
                 "search was called 4 times in a row with exactly these arguments; 3 are allowed. Its result "
-                "will be no other: stop repeating it. Answer with what you have, or do something else. (same_c"
+                "will be no other: stop repeating it. Answer with what you have, or do something else. (same"
             ),
         ),
         (

@@ -5,11 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from toolgate_bus.shared import shared_in_memory
 from toolgate_bus.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.api import as_scheduler
 from toolgate_schedulers.config_file import check, parse_mapping
+from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
 from toolgate_schedulers.policy import PolicyConfig, rule_on
+from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.router import RouterConfig, route
 
 pytestmark = pytest.mark.pure
@@ -68,3 +71,30 @@ def test_the_router_is_read_and_routes():
         reason="cheaper index",
     )
     assert route(config, call("search_direct_flight", available)).tool == "search_onestop_flight"
+
+
+async def started(scheduler, model, command):
+    """A scheduler with the configuration that is shown for this command, on state in memory."""
+    (text,) = (block for block in blocks("yaml") if f"# toolgate scheduler run {command} " in block)
+    made = scheduler(check(model, parse_mapping(text.encode(), "README"), "README"))
+    await made.start(SimpleNamespace(shared=shared_in_memory()))
+    return made
+
+
+async def test_the_limits_are_read_and_hold():
+    limits = await started(RateLimit, RateLimitConfig, "rate-limit")
+    fields = {"tool_name": "web_a", "agent": "helper-1", "labels": {"env": "prod"}, "session": "s"}
+    verdicts = [await limits.decide(ToolSelecting(id=f"{n:032x}", **fields)) for n in range(4)]
+    assert [verdict.action for verdict in verdicts] == ["continue"] * 3 + ["deny"]
+    assert "10 times per minute in this session (searches). Try again in 6 seconds" in verdicts[-1].reason
+
+
+async def test_the_guard_is_read_and_holds():
+    guard = await started(LoopGuard, LoopGuardConfig, "loop-guard")
+    asked = [
+        ToolSelecting(id=f"{n:032x}", tool_name="a", session="s", iteration=n, tool_input={"n": n // 9})
+        for n in range(1, 42)
+    ]
+    verdicts = [await guard.decide(one) for one in asked]
+    assert [verdict.action for verdict in verdicts[:4]] == ["continue"] * 3 + ["deny"]
+    assert "tool call 41 of this turn; 40 are allowed" in verdicts[40].reason
