@@ -10,7 +10,8 @@ call was exempt. A call that names no session cannot be counted, and may run.
 import hashlib
 import json
 import math
-from typing import Annotated, Any, ClassVar
+import re
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
@@ -23,6 +24,8 @@ from toolgate_schedulers.config_file import StrictModel
 __all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "made", "rule_on"]
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
+_REDACTED: Final = re.compile(r"(?<=⟦toolgate:redacted:)[0-9a-f]+(?=⟧)")
+"""What differs from one placeholder of a secret to the next (bus/README.md)."""
 
 
 class SameCall(StrictModel):
@@ -77,8 +80,10 @@ class LoopGuardConfig(StrictModel):
 
 
 def made(call: ToolSelecting) -> Made:
-    """The call as it is counted."""
-    written = json.dumps([call.tool_name, call.tool_input], sort_keys=True, default=repr)
+    """The call as it is counted. Secrets, which travel as placeholders, count as one and the same."""
+    called = [call.tool_name, call.tool_input]
+    written = json.dumps(called, sort_keys=True, default=repr, ensure_ascii=False)
+    written = _REDACTED.sub("", written)
     return Made(
         session=call.session,
         tree=call.root_session or call.session,
