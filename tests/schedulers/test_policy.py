@@ -5,6 +5,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_schedulers import AskUser, Continue, Deny, ToolSelecting
 from toolgate_schedulers.config_file import check, parse_mapping
 from toolgate_schedulers.policy import Policy, PolicyConfig, rule_on
+from toolgate_schedulers.worker import MAX_REASON
 
 pytestmark = pytest.mark.pure
 
@@ -63,6 +64,61 @@ def test_the_default_rules_where_no_rule_does():
     assert rule("default: ask", "ls").action == "ask_user"
 
 
+OBSERVING = """
+rules:
+  - {name: dry run, tools: "*", action: deny, mode: observe}
+  - {tools: pay, action: ask, mode: observe}
+  - {tools: "delete_*", action: deny}
+  - {tools: pay, action: allow, reason: paid by the house}
+"""
+
+
+def test_an_observing_rule_lets_the_call_go_on_to_the_next_and_is_told_of():
+    assert rule(OBSERVING, "ls") == Continue(reason="dry run would have denied")
+    assert rule(OBSERVING, "pay") == Continue(
+        reason="paid by the house; dry run would have denied; rule 2 would have asked a person"
+    )
+    assert rule(OBSERVING, "delete_file") == Deny(reason="delete_file is not allowed (rule 3)")
+
+
+def test_a_rule_may_be_about_agents_labels_sessions_delegations_and_schemas():
+    text = """
+rules:
+  - tools: "*"
+    action: deny
+    agents: [intern, "temp-*"]
+    labels: {team: "ops-*"}
+    sessions: s1
+    agent_targets: root*
+    schema: {properties: {path: {pattern: "^/etc"}}, required: [path]}
+"""
+    fits = {
+        "agent": "temp-1",
+        "labels": {"team": "ops-eu", "x": "y"},
+        "session": "s2",
+        "root_session": "s1",
+        "agent_target": "root2",
+        "tool_input": {"path": "/etc/passwd"},
+    }
+    asked = ToolSelecting(id="0" * 32, tool_name="x", **fits)
+    assert rule_on(config(text), asked) == Deny(reason="x is not allowed (rule 1)")
+    for field, value in {
+        "agent": "boss",
+        "labels": {"team": "dev"},
+        "root_session": "s3",
+        "agent_target": "leaf",
+        "tool_input": {"path": "/home"},
+    }.items():
+        assert rule_on(config(text), asked.model_copy(update={field: value})) == Continue(), field
+
+
+def test_the_longest_reason_leaves_room_for_the_rules_name():
+    text = f"rules: [{{name: {'n' * 128}, tools: x, action: deny, reason: {'r' * 800}}}]"
+    verdict = rule(text, "x")
+    assert verdict.reason.endswith(f"({'n' * 128})")
+    assert len(verdict.reason) <= MAX_REASON
+
+
 async def test_the_scheduler_answers_by_its_config():
     policy = Policy(config(POLICY))
     asked = ToolSelecting(id="0" * 32, tool_name="delete_file", phase="verify")
@@ -96,6 +152,43 @@ async def test_the_scheduler_answers_by_its_config():
         (
             "rules: [{tools: x, action: deny, when: {a: {matches: '('}}}]",
             "rules.0.when.a.matches: not a regular expression",
+        ),
+        (
+            "rules: [{tools: x, action: deny, mode: dry}]",
+            "rules.0.mode: Input should be 'enforce' or 'observe'",
+        ),
+        (
+            "rules: [{tools: x, action: allow, mode: observe}]",
+            "rules.0: mode: observe is for deny and ask",
+        ),
+        (
+            f"rules: [{{tools: x, action: deny, reason: {'r' * 801}}}]",
+            "rules.0.reason: String should have at most 800 characters",
+        ),
+        (
+            "rules: [{tools: x, action: deny, name: a}, {tools: y, action: deny, name: a}]",
+            "rules: 0 and 1 (from 0) have the same name, a",
+        ),
+        ("rules: [{tools: x, action: ask, options: []}]", "rules.0.options: Tuple should have at least 1"),
+        ("rules: [{tools: x, action: ask, prompt: ''}]", "rules.0.prompt: String should have at least 1"),
+        (
+            "rules: [{tools: x, action: deny, agent: y}]",
+            "rules.0.agent: unknown key; allowed: action, agent_targets, agents, labels, mode, name, options",
+        ),
+        ("rules: [{tools: x, action: deny, agents: []}]", "rules.0.agents: Tuple should have at least 1"),
+        ("rules: [{tools: x, action: deny, sessions: 3}]", "rules.0.sessions: Input should be a valid tuple"),
+        (
+            "rules: [{tools: x, action: deny, agent_targets: [3]}]",
+            "rules.0.agent_targets.0: Input should be a valid string",
+        ),
+        ("rules: [{tools: x, action: deny, labels: [a]}]", "rules.0.labels: Input should be a valid dict"),
+        (
+            "rules: [{tools: x, action: deny, labels: {a: yes}}]",
+            "rules.0.labels.a: Input should be a valid tuple",
+        ),
+        (
+            "rules: [{tools: x, action: deny, schema: {properties: {a: {minimun: 1}}}}]",
+            "rules.0.schema: properties.a.minimun: unknown keyword; allowed: $comment, $defs",
         ),
     ],
 )

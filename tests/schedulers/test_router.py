@@ -1,10 +1,15 @@
 """The shipped router: a call goes to another tool, with its arguments mapped."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers import Continue, Modify, ToolSelecting
 from toolgate_schedulers.config_file import check, parse_mapping
 from toolgate_schedulers.router import Router, RouterConfig, route
+from toolgate_schedulers.target_health import TargetHealth
 
 pytestmark = pytest.mark.pure
 
@@ -95,6 +100,160 @@ def test_a_delegation_may_go_to_another_agent_that_is_there():
     assert routed(text, "delegate", {}, available=("delegate",), agent_target="cheap") == Continue()
 
 
+CANARY = """
+routes:
+  - name: canary
+    from: search
+    targets:
+      - {to: search, weight: 90}
+      - {to: new_search, weight: 10, arguments: {q: $.query}}
+  - {from: search, to: other}
+"""
+SEARCHES = ("search", "new_search", "other")
+
+
+def spread(text, available=SEARCHES, of=2000):
+    """Where so many calls, each of its own id, went."""
+    settings = config(text)
+    verdicts = [
+        route(
+            settings,
+            ToolSelecting(
+                id=f"{number:032x}", tool_name="search", tool_input={"query": "x"}, available_tools=available
+            ),
+        )
+        for number in range(of)
+    ]
+    return [verdict.tool if isinstance(verdict, Modify) else "search" for verdict in verdicts], verdicts
+
+
+def test_a_canary_gets_its_share_with_its_own_arguments_and_the_rest_stays():
+    tools, verdicts = spread(CANARY)
+    assert 0.07 < tools.count("new_search") / len(tools) < 0.13
+    assert Continue(reason="stays at search (canary)") in verdicts
+    assert (
+        Modify(tool="new_search", arguments={"q": "x"}, reason="routed from search to new_search (canary)")
+        in verdicts
+    )
+    assert "other" not in tools  # the choice to stay is a choice: the next route is not asked
+
+
+def test_a_target_that_is_not_available_leaves_its_calls_to_the_others():
+    assert set(spread(CANARY, ("search", "other"))[0]) == {"search"}
+    assert set(spread(CANARY, ("new_search", "other"))[0]) == {"new_search"}
+    assert set(spread(CANARY, ("other",))[0]) == {"other"}
+
+
+def sent(text, failing, available=SEARCHES, tool="search"):
+    """The verdict on one call where these tools have failed three times at 0 s; the time is 1 s."""
+    settings = config(text)
+    health = [
+        TargetHealth(one.fallback, [target.to for target in (*one.aims, *one.standby)])
+        for one in settings.routes
+    ]
+    for one in health:
+        for name in failing * 3:
+            one.told(name, False, 0.0)
+    question = ToolSelecting(
+        id="0" * 32, tool_name=tool, tool_input={"query": "x"}, available_tools=available
+    )
+    return route(settings, question, health, 1.0)
+
+
+STANDBY = """
+routes:
+  - from: search
+    to: new_search
+    reason: faster
+    fallback: {after: 3, to: other, arguments: {words: $.query}}
+  - {from: search, to: unused}
+"""
+
+
+def test_where_the_target_fails_the_standby_takes_its_calls_with_its_own_arguments():
+    assert sent(STANDBY, []) == Modify(tool="new_search", reason="faster")
+    assert sent(STANDBY, ["new_search"]) == Modify(
+        tool="other", arguments={"words": "x"}, reason="faster; new_search fails at present"
+    )
+
+
+def test_the_call_stands_where_all_that_it_could_go_to_fails():
+    stands = Continue(reason="the call stands: all that it could go to fails at present")
+    assert sent(STANDBY, ["new_search", "other"], (*SEARCHES, "unused")) == stands
+    assert sent(STANDBY, ["new_search"], ("search", "new_search", "unused")) == stands
+    assert sent(STANDBY, ["new_search"], ("search", "other")) == Continue()  # no target, no standby
+
+
+def test_a_tool_may_have_a_standby_of_its_own():
+    text = "routes: [{from: search, to: search, fallback: {to: other}}]"
+    assert sent(text, []) == Continue()
+    assert sent(text, ["search"]) == Modify(
+        tool="other", reason="routed from search to other; search fails at present"
+    )
+
+
+def test_a_canary_that_fails_gives_its_calls_back():
+    text = """
+routes:
+  - {from: search, targets: [{to: search, weight: 0.001}, {to: new_search}], fallback: {}}
+"""
+    assert sent(text, []).tool == "new_search"
+    assert sent(text, ["new_search"]) == Continue(reason="stays at search; new_search fails at present")
+
+
+def test_a_route_may_be_about_agents_labels_sessions_and_delegations():
+    text = """
+routes:
+  - from: search
+    to: other
+    agents: "research*"
+    labels: {team: [ops, "dev-*"]}
+    sessions: s1
+    agent_targets: writer
+    schema: {required: [query]}
+"""
+    fits = {
+        "agent": "researcher",
+        "labels": {"team": "dev-1"},
+        "session": "s1",
+        "agent_target": "writer",
+    }
+    assert routed(text, "search", {"query": 1}, SEARCHES, **fits).tool == "other"
+    assert routed(text, "search", {}, SEARCHES, **fits) == Continue()
+    for field, value in {"agent": "", "labels": {}, "session": "s2", "agent_target": None}.items():
+        assert routed(text, "search", {"query": 1}, SEARCHES, **{**fits, field: value}) == Continue()
+
+
+async def test_the_scheduler_learns_from_the_facts_that_come_while_it_runs():
+    shared, now = shared_in_memory(), [0.0]
+    router = Router(config(STANDBY), clock=lambda: now[0])
+    question = ToolSelecting(id="0" * 32, tool_name="search", available_tools=SEARCHES)
+    facts = shared.facts
+    for _ in range(9):
+        facts.tell("tool:error", tool="new_search")  # before it started
+    await router.start(SimpleNamespace(shared=shared))
+    try:
+        assert (await router.decide(question)).tool == "new_search"
+        facts.tell("tool:error", tool="new_search")
+        facts.tell("tool:post", tool="new_search", success=False)
+        facts.tell("tool:post", tool="new_search")
+        facts.tell("tool:error", tool="new_search", error="ValueError")
+        async with asyncio.timeout(5):
+            while (await router.decide(question)).tool != "other":
+                await asyncio.sleep(0)
+        now[0] = 30.0
+        assert (await router.decide(question)).tool == "new_search"  # one tries it
+        assert (await router.decide(question)).tool == "other"
+    finally:
+        await router.stop()
+
+
+async def test_a_router_without_fallback_reads_no_facts():
+    router = Router(config(CANARY))
+    await router.start(SimpleNamespace(shared=None))
+    await router.stop()
+
+
 async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
     router = Router(config('routes: [{from: ["a", "b_*"], to: c}, {from: a, to: d}]'))
     assert (router.name, router.priority, router.tools) == ("router", 10, ("a", "b_*"))
@@ -110,7 +269,7 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
         ("route: []", "route: unknown key; allowed: routes; did you mean routes?"),
         (
             "routes: [{from: a, too: b}]",
-            "routes.0.too: unknown key; allowed: agent, arguments, from, reason, to, when; did you mean to?",
+            "routes.0.too: unknown key; allowed: agent, agent_targets, agents, arguments, fallback, from",
         ),
         ("routes: [{to: b}]", "routes.0.from: Field required"),
         ("routes: [{from_: a, to: b}]", "routes.0.from_: unknown key"),
@@ -122,6 +281,72 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
         ("routes: [{from: a, to: b, arguments: {q: $.}}]", "routes.0.arguments: q: must be $"),
         ("routes: [{from: a, to: b, arguments: {q: {val: 1}}}]", "routes.0.arguments: q: must be $"),
         ("routes: [{from: a, to: b, arguments: [q]}]", "routes.0.arguments: Input should be a valid dict"),
+        ("routes: [{from: a}]", "routes.0: to: give either to (one tool) or targets (several)"),
+        ("routes: [{from: a, to: b, targets: [{to: c}]}]", "routes.0: to: give either to"),
+        ("routes: [{from: a, targets: []}]", "routes.0.targets: Tuple should have at least 1 item"),
+        ("routes: [{from: a, targets: [{weight: 1}]}]", "routes.0.targets.0.to: Field required"),
+        (
+            "routes: [{from: a, targets: [{to: b, wait: 1}]}]",
+            "routes.0.targets.0.wait: unknown key; allowed: agent, arguments, to, weight; did you mean",
+        ),
+        (
+            "routes: [{from: a, targets: [{to: b, weight: -1}]}]",
+            "routes.0.targets.0.weight: Input should be greater than or equal to 0",
+        ),
+        (
+            "routes: [{from: a, targets: [{to: b, weight: '9'}]}]",
+            "routes.0.targets.0.weight: Input should be a valid number",
+        ),
+        (
+            "routes: [{from: a, targets: [{to: b, weight: 0}]}]",
+            "routes.0: targets: one must have a weight above 0",
+        ),
+        (
+            "routes: [{from: a, targets: [{to: b}], arguments: {}}]",
+            "routes.0: arguments: goes with to; give each of the targets its own",
+        ),
+        ("routes: [{from: a, targets: [{to: b}], agent: c}]", "routes.0: agent: goes with to"),
+        ("routes: [{from: a, to: b, sticky: session}]", "routes.0: sticky: goes with targets"),
+        (
+            "routes: [{from: a, targets: [{to: b}], sticky: user}]",
+            "routes.0.sticky: must be decision, session, tree, agent or label:NAME",
+        ),
+        ("routes: [{from: a, targets: [{to: b}], sticky: 'label:'}]", "routes.0.sticky: must be decision"),
+        (
+            "routes: [{from: a, to: b, fallback: {after: 0}}]",
+            "routes.0.fallback.after: Input should be greater than or equal to 1",
+        ),
+        (
+            "routes: [{from: a, to: b, fallback: {within: 9}}]",
+            "routes.0.fallback.within: unknown key; allowed: after, arguments, for_s, share, to, within_s",
+        ),
+        (
+            "routes: [{from: a, to: b, fallback: {within_s: 0}}]",
+            "routes.0.fallback.within_s: Input should be greater than 0",
+        ),
+        (
+            "routes: [{from: a, to: b, fallback: {for_s: .inf}}]",
+            "routes.0.fallback.for_s: Input should be",
+        ),
+        (
+            "routes: [{from: a, to: b, fallback: {share: 50}}]",
+            "routes.0.fallback.share: Input should be less than or equal to 1",
+        ),
+        ("routes: [{from: a, to: b, fallback: {to: [c]}}]", "routes.0.fallback.to: Input should be a valid"),
+        (
+            "routes: [{from: a, to: b, fallback: {to: c, arguments: {q: q}}}]",
+            "routes.0.fallback.arguments: q: must be $",
+        ),
+        (
+            "routes: [{from: a, to: b, fallback: {arguments: {}}}]",
+            "routes.0.fallback: arguments: goes with to",
+        ),
+        (
+            "routes: [{from: a, to: b, name: x}, {from: c, to: d, name: x}]",
+            "routes: 0 and 1 (from 0) have the same name, x",
+        ),
+        ("routes: [{from: a, to: b, name: ''}]", "routes.0.name: String should have at least 1 character"),
+        ("routes: [{from: a, to: b, reason: ''}]", "routes.0.reason: String should have at least 1"),
     ],
 )
 def test_a_wrong_router_is_refused_by_name(text, said):

@@ -1,0 +1,74 @@
+"""Which calls a rule is about, apart from their tool: arguments, agent, session, labels. Pure.
+
+The part that rules of `policy` and routes of `router` have in common; all that is given must hold.
+A call that does not say (no label of that name, no agent asked) fits no glob for it.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, Field
+from toolgate_bus.events import ToolSelecting
+
+from toolgate_schedulers.conditions import Globs, When, any_glob, holds
+from toolgate_schedulers.config_file import StrictModel
+
+__all__ = ["About", "named_once"]
+
+
+def _read_schema(written: Any) -> Any:
+    # Late: few configurations need what takes a tenth of a second to load.
+    from toolgate_schedulers.json_schema import reader
+
+    return written if callable(written) else reader(written)
+
+
+Schema = Annotated[Callable[[Any], bool], BeforeValidator(_read_schema)]
+"""Written as a JSON-Schema fragment, kept as the function that says whether a value is valid."""
+LabelName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class About(StrictModel):
+    """The conditions of a rule on a call, and what the rule is called."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Told where the rule rules; no two may have the same."""
+    when: When = Field(default_factory=dict)
+    """Argument paths to conditions."""
+    schema_: Schema | None = Field(default=None, alias="schema")
+    """The arguments are valid by this JSON-Schema fragment."""
+    agents: Globs | None = None
+    """Names of the agent that makes the call; `?*` is any that has a name."""
+    labels: Annotated[dict[LabelName, Globs], Field(max_length=256)] = Field(default_factory=dict)
+    """Each of these labels is there, and its value matches."""
+    sessions: Globs | None = None
+    """Ids of the session, or of the root of its tree, so that its sub-agents are meant as well."""
+    agent_targets: Globs | None = None
+    """For a delegation: the agent that it asks."""
+
+    def concerns(self, call: ToolSelecting) -> bool:
+        """Whether all conditions hold for a call."""
+        return (
+            _any(self.agents, call.agent)
+            and _any(self.agent_targets, call.agent_target)
+            and _any(self.sessions, call.session, call.root_session)
+            and all(_any(globs, call.labels.get(name)) for name, globs in self.labels.items())
+            and holds(self.when, call.tool_input)
+            and (self.schema_ is None or self.schema_(call.tool_input))
+        )
+
+
+Rule = TypeVar("Rule", bound=About)
+
+
+def named_once(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules, if no two have the same name; raises ValueError that says which have."""
+    seen: dict[str, int] = {}
+    for number, rule in enumerate(rules):
+        if rule.name is not None and seen.setdefault(rule.name, number) != number:
+            raise ValueError(f"{seen[rule.name]} and {number} (from 0) have the same name, {rule.name}")
+    return rules
+
+
+def _any(globs: Globs | None, *names: str | None) -> bool:
+    return globs is None or any(any_glob(globs, name) for name in names if name is not None)

@@ -1,0 +1,133 @@
+"""When a target is left alone, for how long, and how it comes back: time is an argument."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_schedulers.target_health import MOST_CALLS, Fallback, TargetHealth, told_of
+
+pytestmark = pytest.mark.pure
+
+
+def health(**fields):
+    return TargetHealth(Fallback(**fields), ["t", "u"])
+
+
+def fail(of, times, now, tool="t"):
+    for _ in range(times):
+        of.told(tool, False, now)
+
+
+def test_it_is_left_alone_after_so_many_failures_within_the_time():
+    one = health(after=3, within_s=60)
+    fail(one, 2, 0.0)
+    assert one.usable("t", 1.0)
+    one.told("t", False, 61.0)  # the first two are forgotten by now
+    assert one.usable("t", 61.0)
+    fail(one, 2, 62.0)
+    assert not one.usable("t", 62.0)
+    assert one.usable("u", 62.0)
+
+
+def test_a_busy_tool_may_fail_now_and_then():
+    one = health(after=3, share=0.5)
+    for _ in range(20):
+        one.told("t", True, 0.0)
+    fail(one, 19, 1.0)
+    assert one.usable("t", 1.0)
+    fail(one, 1, 1.0)
+    assert not one.usable("t", 1.0)
+
+
+def test_it_is_tried_by_one_call_when_its_time_is_over():
+    one = health(after=1, for_s=30)
+    fail(one, 1, 0.0)
+    assert not one.usable("t", 29.9)
+    assert one.usable("t", 30.0)
+    one.sent("t", 30.0)
+    assert not one.usable("t", 30.1)
+    assert one.usable("t", 60.0)  # nothing was heard of the one that tried
+
+
+def test_a_success_of_the_trial_counts_it_in_again():
+    one = health(after=2, for_s=30)
+    fail(one, 2, 0.0)
+    one.sent("t", 30.0)
+    one.told("t", True, 31.0)
+    assert one.usable("t", 31.0)
+    fail(one, 1, 32.0)  # what was before is forgotten
+    assert one.usable("t", 32.0)
+
+
+def test_a_failure_of_the_trial_leaves_it_alone_as_long_again():
+    one = health(after=2, for_s=30)
+    fail(one, 2, 0.0)
+    one.sent("t", 30.0)
+    fail(one, 1, 31.0)
+    assert not one.usable("t", 60.9)
+    assert one.usable("t", 61.0)
+
+
+def test_what_began_before_it_was_left_alone_changes_nothing():
+    one = health(after=1, for_s=30)
+    fail(one, 1, 0.0)
+    one.told("t", True, 1.0)
+    fail(one, 5, 2.0)
+    assert not one.usable("t", 29.0)
+    assert one.usable("t", 30.0)
+
+
+def test_without_a_rule_and_for_other_tools_all_is_well():
+    assert TargetHealth(None, ["t"]).tools == frozenset()
+    for one, tool in ((TargetHealth(None, ["t"]), "t"), (health(after=1), "stranger")):
+        fail(one, 9, 0.0, tool)
+        one.sent(tool, 0.0)
+        assert one.usable(tool, 0.0)
+
+
+EVENTS = st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=60)
+
+
+@given(EVENTS, st.integers(1, 5), st.floats(1, 20), st.floats(0.1, 1), st.floats(1, 20))
+def test_it_opens_exactly_when_the_rule_says_so(events, after, within_s, share, for_s):
+    one, now, window = health(after=after, within_s=within_s, share=share, for_s=for_s), 0.0, []
+    opened = None
+    for pause, well in events:
+        now += pause
+        one.told("t", well, now)
+        if opened is None:
+            window = [(at, ok) for at, ok in [*window, (now, well)] if at >= now - within_s]
+            failures = sum(not ok for _, ok in window)
+            if failures >= after and failures >= share * len(window):
+                opened = now
+        elif now >= opened + for_s:
+            opened, window = (None, []) if well else (now, [])
+        assert one.usable("t", now) is (opened is None)
+
+
+def test_only_so_many_calls_are_remembered():
+    one = health(after=MOST_CALLS, share=0.01, within_s=86_400)
+    for _ in range(3 * MOST_CALLS):
+        one.told("t", True, 0.0)
+    fail(one, MOST_CALLS - 1, 0.0)
+    assert one.usable("t", 0.0)
+    fail(one, 1, 0.0)
+    assert not one.usable("t", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fact", "told"),
+    [
+        ({"event": "tool:error", "tool": "t", "error": "ValueError"}, ("t", False)),
+        ({"event": "tool:post", "tool": "t", "success": False}, ("t", False)),
+        ({"event": "tool:post", "tool": "t", "success": True}, ("t", True)),
+        ({"event": "tool:post", "tool": "t"}, ("t", True)),
+        ({"event": "tool:error", "tool": "t", "error": "CancelledError"}, None),
+        ({"event": "tool:unused", "tool": "t"}, None),
+        ({"event": "tool:post", "tool": 3}, None),
+        ({"event": ["tool:post"], "tool": "t"}, None),
+        ({"event": "tool:error", "tool": "t", "error": {"type": "x"}}, ("t", False)),
+        ({}, None),
+    ],
+)
+def test_what_a_fact_says_of_a_tool(fact, told):
+    assert told_of(fact) == told
