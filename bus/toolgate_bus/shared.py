@@ -1,17 +1,19 @@
 """What the schedulers of a namespace share: on a server, or in memory for tests of schedulers."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from toolgate_bus.buckets import Buckets
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.ledger import Ledger
-from toolgate_bus.ports import Commands, Facts, Store
+from toolgate_bus.notices import MemoryNotices, Notices, RedisNotices
+from toolgate_bus.ports import Commands, Facts, Member, Store
 from toolgate_bus.redis_buckets import MemoryBuckets, RedisBuckets
 from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.redis_tally import MemoryTally, RedisTally
+from toolgate_bus.roster import Roster
 from toolgate_bus.store import MemoryStore, RedisStore
 from toolgate_bus.tally import Tally
 from toolgate_bus.turns import MemoryTurns, RedisTurns, Turns
@@ -21,6 +23,11 @@ __all__ = ["MemoryFacts", "Shared", "shared_in_memory", "shared_on"]
 
 async def _nothing() -> None:
     """There is nothing to close."""
+
+
+async def _nobody() -> Sequence[Member]:
+    """There is no roster."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +43,36 @@ class Shared:
     turns: Turns = field(default_factory=MemoryTurns)
     buckets: Buckets = field(default_factory=MemoryBuckets)
     tally: Tally = field(default_factory=MemoryTally)
+    notices: Notices = field(default_factory=MemoryNotices)
+    members: Callable[[], Awaitable[Sequence[Member]]] = _nobody
+    """The living replicas of all schedulers."""
 
 
 def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
-    """What is shared on a server; the facts have a connection of their own, made when they are read."""
+    """What is shared on a server; facts and notices have a connection each, made when they are read."""
     apart = "-shadow" if shadow else ""
     book = f"budget{apart}"
     reading = RedisCommands(url, "toolgate-facts", connections=1)
+    waiting = RedisCommands(url, "toolgate-notices", connections=1)
+
+    async def aclose() -> None:
+        for each in (reading, waiting):
+            await each.aclose()
+
+    async def members() -> Sequence[Member]:
+        return (await Roster(commands, namespace).read()).members
+
     return Shared(
         RedisStore(commands, namespace),
         RedisLedger(commands, namespace, book),
         book,
         FactsReader(reading, namespace),
-        reading.aclose,
+        aclose,
         RedisTurns(commands, namespace),
         RedisBuckets(commands, namespace, f"buckets{apart}"),
         RedisTally(commands, namespace, f"tally{apart}"),
+        RedisNotices(commands, waiting, namespace),
+        members,
     )
 
 
