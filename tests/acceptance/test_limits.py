@@ -115,7 +115,7 @@ limits:
     labels: {env: prod*}
     per: agent
     rate: 2/day
-  - {name: slow, tools: cheap, per: fleet, rate: {calls: 4, seconds: 2}, burst: 1}
+  - {name: slow, tools: cheap, per: fleet, rate: {calls: 2, seconds: 2}, burst: 1}
 """
 
 
@@ -127,13 +127,13 @@ async def test_agents_labels_rate_burst_and_name_do_as_they_say(start, gate_on):
         assert await outcomes(gate, *[helper] * 3, *free * 3) == "ccd" + "c" * 9
         reason = (await decide(gate, **helper)).reason
         assert "search may be called 2 times per day by helper-1 (helpers). Try again in 4" in reason
-        assert (await decide(gate, "cheap")).allowed
         began = time.monotonic()
+        assert (await decide(gate, "cheap")).allowed
         denied = await decide(gate, "cheap")
-        assert "4 times in 2 seconds by all agents together (slow). Try again in 1 second;" in denied.reason
+        assert "2 times in 2 seconds by all agents together (slow). Try again in 1 second;" in denied.reason
         while not (await decide(gate, "cheap")).allowed:
             assert time.monotonic() - began < 10
-        assert time.monotonic() - began > 0.4  # one comes back every half second
+        assert time.monotonic() - began > 0.9  # one comes back every second
 
 
 async def test_a_call_that_is_replaced_by_one_to_a_limited_tool_does_not_slip_by(start, gate_on):
@@ -199,7 +199,7 @@ async def test_calls_that_take_turns_and_sessions_that_last_too_long_are_denied(
         while (denied := await decide(gate, **slow)).allowed:
             assert time.monotonic() - began < 10
         assert time.monotonic() - began > 0.45
-        assert "calling tools for 1 s; 0.5 s are allowed (seconds_per_session). Stop" in denied.reason
+        assert " s; 0.5 s are allowed (seconds_per_session). Stop calling tools" in denied.reason
         assert (await decide(gate, "slow", session="new")).allowed
 
 

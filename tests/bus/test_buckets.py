@@ -76,7 +76,7 @@ async def test_a_denial_says_which_bucket_is_short_longest_and_for_how_long(buck
 
 
 async def test_tokens_come_back_one_by_one(buckets, wait_until):
-    fast = Bucket("fast", 10, 1000, 2)
+    fast = Bucket("fast", 2, 1000, 2)
     assert await allowed(buckets, "abc", fast) == "ab"
     numbers = iter(range(1000))
 
