@@ -2,11 +2,13 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 from toolgate_bus import codec, metrics
 from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.memory import MemoryHub
+from toolgate_bus.shared import shared_in_memory
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -43,7 +45,11 @@ class World:
         """Start a scheduler that answers so; `answer` may also be a `decide` of its own."""
         decide = answer if asyncio.iscoroutinefunction(answer) or fields.get("streams") else always(answer)
         bus = self.hub.scheduler()
-        worker = Worker(Scheduler(name=name, decide=decide, **fields), bus, store=self.hub.store)
+        worker = Worker(
+            Scheduler(name=name, decide=decide, **fields),
+            bus,
+            shared=replace(shared_in_memory(), store=self.hub.store),
+        )
         await worker.start()
         self._stack.push_async_callback(bus.aclose)
         return bus

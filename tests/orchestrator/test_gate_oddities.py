@@ -1,11 +1,13 @@
 """Whatever an LLM, a tool or a caller names, a call is ruled on and the gate does not raise."""
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from toolgate_bus.events import Deny
 from toolgate_bus.memory import MemoryHub
+from toolgate_bus.shared import shared_in_memory
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -23,7 +25,7 @@ async def cost(call):
 async def gate():
     async with AsyncExitStack() as stack:
         hub = MemoryHub()
-        worker = Worker(cost, hub.scheduler(), store=hub.store)
+        worker = Worker(cost, hub.scheduler(), shared=replace(shared_in_memory(), store=hub.store))
         await worker.start()
         stack.push_async_callback(worker.drain)
         client = Client(hub.orchestrator())
