@@ -1,0 +1,185 @@
+"""Every option of `router`, by what a gate decides; failures are facts that a real gate notes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import yaml
+from toolgate_bus.events import Decision
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_schedulers.router import Route, RouterConfig
+from toolgate_schedulers.target_health import Fallback
+from toolgate_schedulers.targets import Target
+
+pytestmark = pytest.mark.acceptance
+
+HALVES = [{"to": "one"}, {"to": "two"}]
+STICKY = ("session", "tree", "agent", "label:team")
+ROUTES: dict[str, dict[str, Any]] = {
+    # by the tool that it begins at: the route
+    "plain": {"to": "one", "name": "first of all"},
+    "mapped": {"to": "one", "arguments": {"q": "$.query", "limit": {"value": 5}}, "reason": "cheaper"},
+    "delegate": {"to": "delegate", "agent": "cheap", "agent_targets": "dear"},
+    "about": {
+        "to": "one",
+        "when": {"a": {"gt": 1}},
+        "schema": {"maxProperties": 1},
+        "agents": "a*",
+        "labels": {"team": "ops"},
+        "sessions": "s1",
+    },
+    "weighed": {
+        "name": "canary",
+        "targets": [
+            {"to": "one", "weight": 3},
+            {"to": "two", "arguments": {"q": {"value": 1}}},
+            {"to": "delegate", "agent": "cheap", "weight": 0},
+        ],
+    },
+    "to_an_agent": {"targets": [{"to": "delegate", "agent": "cheap"}]},
+    **{f"by_{sticky}": {"targets": HALVES, "sticky": sticky} for sticky in ("decision", *STICKY)},
+}
+FALLBACKS: dict[str, dict[str, Any]] = {
+    "soon": {"to": "one", "fallback": {"after": 1, "to": "spare", "arguments": {"q": {"value": 1}}}},
+    "twice": {"to": "one", "fallback": {"after": 2}},
+    "twice_quickly": {"to": "one", "fallback": {"after": 2, "within_s": 0.05}},
+    "mostly": {"to": "two", "fallback": {"after": 1, "share": 0.6}},
+    "shared_out": {"targets": HALVES, "fallback": {"after": 2}},
+    "briefly": {"to": "three", "fallback": {"after": 1, "for_s": 1.0, "to": "spare"}},
+}
+TOOLS = ["one", "two", "three", "spare", "delegate", "other"]
+
+
+def test_no_option_is_without_a_test() -> None:
+    def names(model: Any) -> set[str]:
+        return {field.alias or name for name, field in model.model_fields.items()}
+
+    routes = [*ROUTES.values(), *FALLBACKS.values()]
+    assert set().union(*routes) | {"from"} == names(Route)
+    assert set().union(*(target for one in routes for target in one.get("targets", ()))) == names(Target)
+    assert set().union(*(one["fallback"] for one in FALLBACKS.values())) == names(Fallback)
+    assert names(RouterConfig) == {"routes"}
+
+
+@pytest.fixture
+def routed(schedulers: Any, tmp_path: Any) -> Callable[..., Any]:
+    """`async with routed(routes, replicas=2) as gate`: a router that lives, a gate that waits for it."""
+
+    @asynccontextmanager
+    async def start(routes: dict[str, dict[str, Any]], replicas: int = 1) -> AsyncIterator[Gate]:
+        file = tmp_path / "router.yaml"
+        file.write_text(yaml.safe_dump({"routes": [{"from": tool, **one} for tool, one in routes.items()]}))
+        await schedulers.start("router", "--config", file, replicas=replicas)
+        async with Gate.open(
+            redis=schedulers.url, namespace=schedulers.namespace, required=["router"], patience_ms=20_000
+        ) as gate:
+            yield gate
+
+    return start
+
+
+async def decided(gate: Gate, tool: str, arguments: Any = None, **call: Any) -> Decision:
+    return await gate.decide(tool, arguments or {}, [tool, *TOOLS], **call)
+
+
+async def goes_to(gate: Gate, tool: str, **call: Any) -> str:
+    """The tool that would run."""
+    return (await decided(gate, tool, **call)).tool_name
+
+
+async def test_every_option_of_a_route_holds_in_every_replica(routed: Callable[..., Any]) -> None:
+    async with routed(ROUTES, replicas=2) as gate:
+        plain = await decided(gate, "plain", {"a": 1})
+        assert (plain.tool_name, plain.tool_input) == ("one", {"a": 1})
+        assert plain.reason == "routed from plain to one (first of all)"
+        assert await goes_to(gate, "unrouted") == "unrouted"
+
+        mapped = await decided(gate, "mapped", {"query": "x", "more": 1})
+        assert (mapped.tool_input, mapped.reason) == ({"q": "x", "limit": 5}, "cheaper")
+
+        agents = {"available_agents": ["cheap", "dear"]}
+        delegated = await decided(gate, "delegate", agent_target="dear", **agents)
+        assert (delegated.outcome, delegated.agent_target) == ("modify", "cheap")
+        assert (await decided(gate, "delegate", agent_target="other", **agents)).outcome == "continue"
+        to_an_agent = await decided(gate, "to_an_agent", **agents)
+        assert (to_an_agent.tool_name, to_an_agent.agent_target) == ("delegate", "cheap")
+
+        about = {"arguments": {"a": 2}, "agent": "a1", "labels": {"team": "ops"}, "session": "s1"}
+        assert (await decided(gate, "about", **about)).tool_name == "one"
+        others = ({"a": 1}, {"a": 2, "b": 1})
+        for other in (
+            *({"arguments": arguments} for arguments in others),
+            *({"agent": "b"}, {"labels": {"team": "dev"}}, {"session": "s2"}),
+        ):
+            assert (await decided(gate, "about", **{**about, **other})).tool_name == "about", other
+
+        weighed = await asyncio.gather(*(decided(gate, "weighed", **agents) for _ in range(300)))
+        assert {(one.tool_name, bool(one.tool_input)) for one in weighed} == {("one", False), ("two", True)}
+        # A quarter of 300, and eight standard deviations.
+        assert 15 < sum(one.tool_name == "two" for one in weighed) < 135
+
+        for sticky in STICKY:
+            for number in range(3):
+                went = await asyncio.gather(
+                    *(goes_to(gate, f"by_{sticky}", **stuck(number)) for _ in range(10))
+                )
+                assert len(set(went)) == 1, sticky
+            went = await asyncio.gather(*(goes_to(gate, f"by_{sticky}", **stuck(n)) for n in range(40)))
+            assert set(went) == {"one", "two"}, sticky
+        went = await asyncio.gather(*(goes_to(gate, "by_decision", **stuck(0)) for _ in range(40)))
+        assert set(went) == {"one", "two"}
+
+
+def stuck(number: int) -> dict[str, Any]:
+    """A call of the session, tree, agent and team with this number."""
+    own = f"n{number}"
+    return {"session": own, "root_session": own, "agent": own, "labels": {"team": own}}
+
+
+async def test_a_target_that_fails_too_often_is_left_alone_and_tried_again(
+    routed: Callable[..., Any], wait_until: Callable[..., Any]
+) -> None:
+    async with routed(FALLBACKS) as gate:
+
+        def ran(tool: str, event: str = "tool:error", **told: Any) -> None:
+            gate.note(event, {"tool": tool, "decision_id": "0" * 32, **told})
+
+        async def from_now_on(tool: str, to: str) -> None:
+            async def there() -> bool:
+                return await goes_to(gate, tool) == to
+
+            await wait_until(there)
+
+        for tool, to in {"soon": "one", "twice": "one", "mostly": "two", "briefly": "three"}.items():
+            assert await goes_to(gate, tool) == to
+
+        ran("one", error="ValueError")
+        await from_now_on("soon", "spare")  # after: 1, to, arguments
+        assert (await decided(gate, "soon", {"a": 1})).tool_input == {"q": 1}
+        assert await goes_to(gate, "twice") == "one"
+        await asyncio.sleep(0.1)  # longer than `within_s` of one route
+        ran("one", "tool:post", success=False)
+        await from_now_on("twice", "twice")  # the call stands where nothing else is named
+        assert await goes_to(gate, "twice_quickly") == "one"
+        shared = await asyncio.gather(*(goes_to(gate, "shared_out") for _ in range(20)))
+        assert set(shared) == {"two"}  # the others take its calls
+
+        ran("two", "tool:post", success=True)
+        ran("two")
+        ran("three")
+        await from_now_on("briefly", "spare")
+        assert await goes_to(gate, "mostly") == "two"  # half of its calls: share is 0.6
+        ran("two")
+        await from_now_on("mostly", "mostly")
+
+        await from_now_on("briefly", "three")  # for_s is over: one call tries it
+        assert await goes_to(gate, "briefly") == "spare"
+        ran("three", "tool:post", success=True)
+        await from_now_on("briefly", "three")
+        assert {await goes_to(gate, "briefly") for _ in range(10)} == {"three"}
+
+        ran("spare", error="TimeoutError")
+        ran("three")
+        await from_now_on("briefly", "briefly")  # nothing is left: the call stands
