@@ -239,7 +239,7 @@ async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
     asks = [("HGETALL", f"{prefix}:r:{one.decision}") for one in held]
     found = await book.commands.pipeline(asks) if asks else []
     records = [_record(raw) for raw in found]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "decision": one.decision,
             "tool": record.get("name", ""),
@@ -259,7 +259,7 @@ async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
 
 def _record(raw: Any) -> dict[str, str]:
     """A hash, as RESP2 (flat) or RESP3 (a map) gives it."""
-    flat = [part for pair in raw.items() for part in pair] if isinstance(raw, dict) else raw
+    flat: list[bytes] = [part for pair in raw.items() for part in pair] if isinstance(raw, dict) else raw
     words = [part.decode("utf-8", "replace") for part in flat]
     return dict(zip(words[::2], words[1::2], strict=True))
 

@@ -1,5 +1,6 @@
 """What the schedulers of a namespace share: on a server, or in memory for tests of schedulers."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,7 +99,8 @@ class MemoryFacts:
         )
 
     async def next(self) -> list[dict[str, Any]]:
-        """The facts told since the last call."""
+        """The facts told since the last call; gives way, as the real ones wait."""
+        await asyncio.sleep(0)
         read, self._read = self._read, len(self._facts)
         return self._facts[read:]
 

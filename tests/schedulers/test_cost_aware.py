@@ -1,0 +1,314 @@
+"""cost-aware on a ledger in memory: what passes, what is replaced, what is refused, what is paid."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.budget_limits import Limits, described
+from toolgate_bus.errors import BusDown
+from toolgate_bus.shared import shared_in_memory
+from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
+from toolgate_schedulers.api import as_scheduler, asking
+from toolgate_schedulers.config_file import check
+from toolgate_schedulers.cost_aware import CostAware
+from toolgate_schedulers.cost_aware_config import CostAwareConfig
+
+pytestmark = pytest.mark.pure
+
+FORTY = {"tools": {"dear": {"cost": 40}, "cheap": {"cost": 5}}}
+FIFTY = {"budgets": [{"name": "b", "limit": 50}]}
+EQUIVALENT = {"alternatives": [{"tools": {"dear": {}, "cheap": {"arguments": {"q": "$.query"}}}}]}
+UNIT = 1_000_000
+
+
+def call(number=0, tool="dear", available=("dear", "cheap"), **fields):
+    return ToolSelecting(
+        id=f"{number:032x}", tool_name=tool, tool_input={"query": "x"}, available_tools=available, **fields
+    )
+
+
+class World:
+    """Replicas on one ledger; their own tasks are not run, so that a test does each step."""
+
+    def __init__(self, **fields):
+        self.shared = shared_in_memory()
+        self.config = check(CostAwareConfig, fields, "cost.yaml")
+        self.one, self.other = self.replica(), self.replica()
+
+    def replica(self):
+        made = CostAware(self.config)
+        made.use(self.shared)
+        return made
+
+    @property
+    def money(self):
+        return {
+            one.key: (one.spent / UNIT, one.reserved / UNIT) for one in self.shared.ledger.book.balances()
+        }
+
+
+async def test_of_three_calls_of_40_a_budget_of_50_lets_one_pass():
+    """The published scheduler lets all three pass."""
+    world = World(**FORTY, **FIFTY)
+    verdicts = await asyncio.gather(*(world.one.decide(call(number)) for number in range(3)))
+    assert [verdict.action for verdict in verdicts] == ["continue", "deny", "deny"]
+    assert world.money == {"b/fleet": (0, 40)}
+
+
+async def test_the_published_cost_of_every_call_is_not_ours():
+    """The published scheduler reads a key that is not there, so that every call costs 1.0."""
+    world = World(tools={"a": {"cost": 0.25}, "b": {"cost": 3}}, budgets=[{"name": "b", "limit": 10}])
+    for number, tool in enumerate("ab"):
+        await world.one.decide(call(number, tool, ("a", "b")))
+    assert world.money == {"b/fleet": (0, 3.25)}
+
+
+async def test_a_budget_is_not_renewed_at_the_end_of_a_turn():
+    """The published scheduler begins anew with every turn."""
+    world = World(**FORTY, budgets=[{"name": "each", "level": "session", "limit": 50}])
+    for number in range(3):
+        await world.one.decide(call(number, session="s-1", iteration=number))
+        await world.shared.ledger.settle(f"{number:032x}", None)
+    assert world.money == {"each/session/s-1": (40, 0)}
+    assert await world.one.decide(call(9, session="s-2")) == Continue()
+
+
+async def test_over_budget_the_cheaper_equivalent_runs_with_mapped_arguments():
+    world = World(**FORTY, **FIFTY, **EQUIVALENT)
+    assert await world.one.decide(call(0)) == Continue()
+    verdict = await world.one.decide(call(1))
+    assert isinstance(verdict, Modify)
+    assert (verdict.tool, verdict.arguments) == ("cheap", {"q": "x"})
+    assert "Over budget: dear would cost up to 40.00 USD" in verdict.reason
+    assert world.money == {"b/fleet": (0, 45)}
+
+
+async def test_over_budget_with_no_affordable_equivalent_the_llm_is_told_why():
+    world = World(**FORTY, budgets=[{"name": "b", "limit": 3}], **EQUIVALENT)
+    verdict = await world.one.decide(call(0, available=("dear", "cheap", "calc")))
+    assert isinstance(verdict, Deny)
+    for words in ("dear would cost up to 40.00 USD", "3.00 USD is left", "cheap (5.00 USD)", "calc (free)"):
+        assert words in verdict.reason
+
+
+async def test_the_tightest_of_several_budgets_decides():
+    world = World(
+        **FORTY,
+        budgets=[{"name": "all", "limit": 100}, {"name": "each", "level": "session", "limit": 50}],
+    )
+    for number, session in enumerate(("s-1", "s-1", "s-2", "s-3")):
+        await world.one.decide(call(number, session=session))
+    assert world.money == {
+        "all/fleet": (0, 80),
+        "each/session/s-1": (0, 40),
+        "each/session/s-2": (0, 40),
+        "each/session/s-3": (0, 0),
+    }
+
+
+async def test_a_budget_without_a_limit_only_counts():
+    world = World(**FORTY, budgets=[{"name": "b", "limit": None}])
+    verdicts = [await world.one.decide(call(number)) for number in range(9)]
+    assert {verdict.action for verdict in verdicts} == {"continue"}
+    assert world.money == {"b/fleet": (0, 360)}
+
+
+async def test_with_weights_alone_nothing_is_denied_and_nothing_counted():
+    world = World(**FORTY, **EQUIVALENT, cost_weight=0.6, latency_weight=0.4)
+    verdicts = [await world.one.decide(call(number)) for number in range(20)]
+    assert {(verdict.action, verdict.tool) for verdict in verdicts} == {("modify", "cheap")}
+    assert await world.one.decide(call(99, "other", ("other",))) == Continue()
+    assert world.money == {}
+
+
+async def test_what_costs_nothing_does_not_touch_the_ledger():
+    world = World(**FORTY, **FIFTY)
+    assert await world.one.decide(call(0, "calc", ("calc",))) == Continue()
+    assert world.money == {}
+    assert world.shared.ledger.book.records == {}
+
+
+async def test_a_question_that_two_replicas_are_asked_is_reserved_for_once_and_answered_alike():
+    world = World(**FORTY, **FIFTY, **EQUIVALENT)
+    first = [await world.one.decide(call(number)) for number in range(2)]
+    again = [await world.other.decide(call(number)) for number in range(2)]
+    assert first == again
+    assert world.money == {"b/fleet": (0, 45)}
+
+
+async def test_another_schedulers_replacement_is_reserved_for_instead():
+    world = World(**FORTY, **FIFTY)
+    await world.one.decide(call(0))
+    assert await world.other.decide(call(0, "cheap", phase="verify")) == Continue()
+    assert world.money == {"b/fleet": (0, 5)}
+
+
+async def test_another_schedulers_replacement_that_is_too_dear_is_refused():
+    world = World(**FORTY, **FIFTY, **EQUIVALENT)
+    await world.one.decide(call(0, "cheap"))
+    await world.one.decide(call(1))
+    verdict = await world.one.decide(call(0, "dear", phase="verify"))
+    assert isinstance(verdict, Deny)
+    assert "10.00 USD is left" in verdict.reason
+
+
+async def test_a_replacement_that_costs_nothing_gives_back_what_was_held():
+    world = World(**FORTY, **FIFTY)
+    await world.one.decide(call(0))
+    await world.one.decide(call(0, "calc", phase="verify"))
+    assert world.money == {"b/fleet": (0, 0)}
+
+
+async def test_a_decision_that_is_over_is_not_let_through():
+    world = World(**FORTY, **FIFTY)
+    await world.shared.ledger.release(call(0).id)
+    assert isinstance(await world.one.decide(call(0)), Deny)
+    assert world.money == {}
+
+
+async def test_a_ledger_that_does_not_answer_is_a_failure_of_the_scheduler():
+    class Away:
+        async def reserve(self, *_):
+            raise BusDown("away")
+
+    world = World(**FORTY, **FIFTY)
+    world.one.use(SimpleNamespace(ledger=Away(), store=world.shared.store, book="budget"))
+    with pytest.raises(BusDown):
+        await world.one.decide(call(0))
+
+
+async def test_the_orchestrator_that_asks_owns_the_reservation():
+    world = World(**FORTY, **FIFTY)
+    asking.set("orch-7")
+    await world.one.decide(call(0))
+    assert [one.owner for one in await world.shared.ledger.open()] == ["orch-7"]
+
+
+# ---------------------------------------------------------------------- limits set by hand
+
+
+async def test_a_limit_that_was_set_holds_from_the_next_look_on():
+    world = World(**FORTY, **FIFTY)
+    limits = Limits(world.shared.store, "budget")
+    await limits.put("b", 100 * UNIT)
+    await world.one.look()
+    assert [(await world.one.decide(call(number))).action for number in range(3)] == [
+        "continue",
+        "continue",
+        "deny",
+    ]
+    await limits.put("b/fleet", 0)
+    await world.one.look()
+    assert (await world.one.decide(call(4))).action == "deny"
+
+
+# ---------------------------------------------------------------------- facts
+
+
+async def test_what_one_replica_learns_the_others_know_and_a_new_one_as_well():
+    world = World(default={"cost": 40}, **FIFTY)
+    for _ in range(9):
+        await world.one.hear(
+            {"event": "tool:post", "tool": "dear", "cost": 2 * UNIT, "seconds": 0.5, "success": True}
+        )
+    await world.one.look()
+    await world.other.look()
+    await world.other.decide(call(0))
+    assert world.money == {"b/fleet": (0, 2)}
+    newcomer = world.replica()
+    await newcomer.look()
+    assert newcomer.learned == world.one.learned
+
+
+async def test_what_was_learned_since_the_last_look_is_written_down_at_the_end():
+    world = World(**FORTY, **FIFTY)
+    await world.one.hear({"event": "tool:post", "tool": "dear", "cost": 2})
+    await world.one.stop()
+    await world.other.look()
+    assert world.other.learned.costs == {"dear": (2,)}
+
+
+USAGE = {
+    "event": "usage",
+    "cost_usd": "0.30",
+    "session": "s-1",
+    "agent": "anna",
+    "labels": {"team": "red"},
+    "orchestrator": "o",
+    "seq": 4,
+}
+
+
+async def test_what_an_llm_costs_is_charged_once_to_the_same_budgets():
+    levels = {"s": "session", "t": "tree", "a": "agent", "l": "label:team", "f": "fleet"}
+    world = World(
+        budgets=[{"name": name, "level": level, "limit": 1} for name, level in levels.items()],
+        charge_llm=True,
+    )
+    for replica in (world.one, world.other, world.one):
+        await replica.hear(USAGE)
+    spent = {key: money[0] for key, money in world.money.items()}
+    assert spent == dict.fromkeys(
+        ("s/session/s-1", "t/tree/s-1", "a/agent/anna", "l/label:team/red", "f/fleet"), 0.3
+    )
+
+
+@pytest.mark.parametrize(
+    ("switch", "fact"),
+    [
+        (False, USAGE),
+        (True, USAGE | {"cost_usd": None}),
+        (True, USAGE | {"cost_usd": -1}),
+        (True, USAGE | {"seq": "4"}),
+    ],
+)
+async def test_otherwise_nothing_is_charged(switch, fact):
+    world = World(**FIFTY, charge_llm=switch)
+    await world.one.hear(fact)
+    assert world.money == {}
+
+
+@given(st.dictionaries(st.sampled_from(["event", *USAGE, "tool", "cost", "seconds"]), st.from_type(object)))
+def test_whatever_a_fact_holds_it_is_read_or_passed_over(fact):
+    world = World(**FIFTY, charge_llm=True)
+    for event in ({}, {"event": "usage"}, {"event": "tool:post"}):
+        asyncio.run(world.one.hear(USAGE | fact | event))
+
+
+async def test_once_started_it_settles_from_the_facts_until_it_is_stopped(wait_until):
+    world = World(**FORTY, **FIFTY)
+    context = SimpleNamespace(shared=world.shared, replica="r1")
+    await world.one.start(context)
+    await world.one.decide(call(0))
+    world.shared.facts.tell(
+        "tool:post", decision_id=call(0).id, tool="dear", cost=25 * UNIT, seconds=0.1, success=True
+    )
+    await wait_until(lambda: world.money == {"b/fleet": (25, 0)})
+    await world.one.stop()
+    assert (await described(world.shared.store, "budget"))["b"].limit == 50 * UNIT
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_a_fault_while_keeping_does_not_end_the_keeping(wait_until, monkeypatch):
+    monkeypatch.setattr("toolgate_schedulers.cost_aware.AGAIN_S", 0.0)
+    world = World(**FORTY, **FIFTY)
+    add, faults = world.shared.store.add, [ValueError("a fault")]
+
+    async def faulty(*words):
+        if faults:
+            raise faults.pop()
+        return await add(*words)
+
+    world.shared.store.add = faulty
+    await world.one.start(SimpleNamespace(shared=world.shared, replica="r1"))
+    await world.one.decide(call(0))
+    world.shared.facts.tell("tool:unused", decision_id=call(0).id)
+    await wait_until(lambda: not faults and world.money == {"b/fleet": (0, 0)})
+    await world.one.stop()
+
+
+def test_it_is_a_scheduler_that_stands_above_the_router():
+    made = as_scheduler(CostAware(check(CostAwareConfig, FIFTY, "f")))
+    assert (made.name, made.priority, made.tools) == ("cost-aware", 20, ("*",))
