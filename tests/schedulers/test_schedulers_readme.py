@@ -8,12 +8,16 @@ import pytest
 from toolgate_bus.shared import shared_in_memory
 from toolgate_bus.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
+from toolgate_schedulers.about import About
 from toolgate_schedulers.api import as_scheduler
+from toolgate_schedulers.conditions import Condition
 from toolgate_schedulers.config_file import check, parse_mapping
 from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
-from toolgate_schedulers.policy import PolicyConfig, rule_on
+from toolgate_schedulers.policy import PolicyConfig, Rule, rule_on
 from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig
-from toolgate_schedulers.router import RouterConfig, route
+from toolgate_schedulers.router import Route, RouterConfig, route
+from toolgate_schedulers.target_health import Fallback
+from toolgate_schedulers.targets import Target
 
 pytestmark = pytest.mark.pure
 
@@ -28,6 +32,12 @@ def blocks(language):
 
 def call(tool, available=(), **arguments):
     return ToolSelecting(id="0" * 32, tool_name=tool, tool_input=arguments, available_tools=available)
+
+
+def shown(model, command):
+    """The configuration that is shown for a shipped scheduler."""
+    (text,) = (block for block in blocks("yaml") if f"# toolgate scheduler run {command} " in block)
+    return check(model, parse_mapping(text.encode(), "README"), "README")
 
 
 def ran(code):
@@ -56,14 +66,18 @@ async def test_the_class_limits_a_session_over_all_replicas():
 
 
 def test_the_policy_is_read_and_rules():
-    config = check(PolicyConfig, parse_mapping(blocks("yaml")[0].encode(), "README"), "README")
+    config = shown(PolicyConfig, "policy")
     assert isinstance(rule_on(config, call("pay_bill", amount=101)), AskUser)
     assert rule_on(config, call("cancel_reservation")) == Deny(reason="cancelling is for people (rule 2)")
     assert rule_on(config, call("ls")) == Continue()
+    written = call("write_file", path="notes").model_copy(update={"agent": "intern-1"})
+    assert rule_on(config, written).reason == "interns write to their own folder would have denied"
+    own = written.model_copy(update={"tool_input": {"path": "interns/notes"}})
+    assert rule_on(config, own) == Continue()
 
 
 def test_the_router_is_read_and_routes():
-    config = check(RouterConfig, parse_mapping(blocks("yaml")[1].encode(), "README"), "README")
+    config = shown(RouterConfig, "router")
     available = ("advanced_search", "search_onestop_flight")
     assert route(config, call("web_search", available, query="a paper")) == Modify(
         tool="advanced_search",
@@ -71,12 +85,16 @@ def test_the_router_is_read_and_routes():
         reason="cheaper index",
     )
     assert route(config, call("search_direct_flight", available)).tool == "search_onestop_flight"
+    went = [
+        route(config, call("translate", ("translate", "translate_v2")).model_copy(update={"session": f"{n}"}))
+        for n in range(300)
+    ]
+    assert 10 < sum(isinstance(verdict, Modify) for verdict in went) < 60
 
 
 async def started(scheduler, model, command):
     """A scheduler with the configuration that is shown for this command, on state in memory."""
-    (text,) = (block for block in blocks("yaml") if f"# toolgate scheduler run {command} " in block)
-    made = scheduler(check(model, parse_mapping(text.encode(), "README"), "README"))
+    made = scheduler(shown(model, command))
     await made.start(SimpleNamespace(shared=shared_in_memory()))
     return made
 
@@ -98,3 +116,51 @@ async def test_the_guard_is_read_and_holds():
     verdicts = [await guard.decide(one) for one in asked]
     assert [verdict.action for verdict in verdicts[:4]] == ["continue"] * 3 + ["deny"]
     assert "tool call 41 of this turn; 40 are allowed" in verdicts[40].reason
+
+
+# What the first cell of a table's head says: the model whose fields it lists.
+TABLES = {
+    "in a policy": (PolicyConfig, None),
+    "in a rule": (Rule, About),
+    "in a rule or route": (About, None),
+    "in a router": (RouterConfig, None),
+    "in a route": (Route, About),
+    "in a target": (Target, None),
+    "in `fallback`": (Fallback, None),
+}
+
+
+def default_of(field):
+    """As the tables write it."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, str):
+        return f"`{value}`"
+    return f"{value:g}" if isinstance(value, int | float) else str(value or "none").lower()
+
+
+@pytest.mark.parametrize("head", TABLES)
+def test_the_table_of_options_has_every_field_with_its_default(head):
+    model, base = TABLES[head]
+    (table,) = re.findall(
+        rf"^\| {re.escape(head)} \| default \| \|\n\|---\|---\|---\|\n((?:\|.*\n)+)",
+        README.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
+    told = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+    inherited = set(base.model_fields) if base else set()
+    assert told == {
+        field.alias or name: default_of(field)
+        for name, field in model.model_fields.items()
+        if name not in inherited
+    }
+
+
+def test_the_table_of_conditions_has_every_one():
+    table = (
+        README.read_text(encoding="utf-8").split("| condition | holds if the argument |")[1].split("\n\n")[0]
+    )
+    told = set(re.findall(r"`(\w+)[`:]", table)) - {"v"}
+    assert told == {field.alias or name for name, field in Condition.model_fields.items()}
