@@ -37,6 +37,8 @@ __all__ = ["NAME", "HookConfig", "mount"]
 __amplifier_module_type__ = "hook"
 
 NAME: Final = "hooks-scheduler-cost-aware"
+_AFTER_OTHERS: Final = 100
+"""Hooks are chained: what the others make of a call is what it is to be paid for."""
 _LAST: Final = 2**31 - 1
 _DID_NOT_RUN: Final = frozenset({"UnknownTool", "InvalidToolCall"})
 _log = structlog.get_logger("toolgate.cost-aware")
@@ -91,20 +93,17 @@ class HookCostAware:
             _log.error("the ledger does not answer", error=str(error))
             verdict = Deny(reason="The budget cannot be checked at the moment; try again later.")
         answer = answer_of(verdict, call, data, self._scheduler.priority)
-        chosen = verdict.tool if verdict.action == "modify" else call.tool_name
-        await self._note(_key(data, chosen), None if verdict.action == "deny" else call.id, call.id)
+        if verdict.action != "deny":  # of a denial policy:violation tells, once it is one
+            await self._wait_for(_key(data, getattr(verdict, "tool", call.tool_name)), call.id)
         return answer
 
-    async def _note(self, key: str, decision: str | None, asked: str) -> None:
-        """What is pending under a key now; a call that is selected anew was not run as it was before."""
+    async def _wait_for(self, key: str, decision: str) -> None:
+        """This call will tell; if it is selected anew, it was not run as it was before."""
         before = self._pending.get(key)
-        if before is not None and before.decision != asked:
-            await self._tell(before.decision, None, ran=False)
-        if decision is None:
-            self._pending.pop(key, None)
-            await self._tell(asked, None, ran=False)
-        elif before is None or before.decision != decision:
+        if before is None or before.decision != decision:
             self._pending[key] = _Pending(decision)
+            if before is not None:
+                await self._tell(before.decision, None, ran=False)
 
     async def begins(self, _event: str, data: dict[str, Any]) -> Any:
         """The tool runs now: no other hook has refused it."""
@@ -190,7 +189,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         coordinator,
         NAME,
         [
-            (SELECTING, hook.selecting, 0),
+            (SELECTING, hook.selecting, _AFTER_OTHERS),
             ("tool:pre", hook.begins, _LAST),
             ("tool:post", hook.ended, 0),
             ("tool:error", hook.ended, 0),
