@@ -22,10 +22,11 @@ demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool cal
 	@$(BIN)/toolgate demo
 
 test: $(DEV) ## run all tests, on an embedded server
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -q -m pure -n auto
+	@$(BIN)/python -m pytest -m "not pure"
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
-	@$(BIN)/python -m pytest -q -m pure -n auto
+	@$(BIN)/python -m pytest -q -m "pure and not session" -n auto
 
 lint: $(DEV) ## check format, style, types and import directions
 	@$(BIN)/ruff format --check .

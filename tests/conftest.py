@@ -29,6 +29,13 @@ settings.register_profile("toolgate", deadline=None)
 settings.load_profile("toolgate")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in whole sessions take their time: `make test-fast` leaves them out."""
+    for item in items:
+        if "agent" in getattr(item, "fixturenames", ()):
+            item.add_marker("session")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_world() -> Iterator[None]:
     """Keep the user's server and settings out of the tests, and the tests' server out of the user's."""
