@@ -151,7 +151,9 @@ PRIORITY_CAPPED: Final = Counter(
     "toolgate_priority_capped", "Verdicts whose priority was lowered to max_priority.", ("scheduler",)
 )
 SHADOW_DISAGREEMENTS: Final = Counter(
-    "toolgate_shadow_disagreements", "Shadow verdicts that would have changed the outcome.", ("scheduler",)
+    "toolgate_shadow_disagreements",
+    "Decisions that a shadow would have changed, had it counted.",
+    ("scheduler",),
 )
 BAD_MESSAGES: Final = Counter(
     "toolgate_bad_messages",

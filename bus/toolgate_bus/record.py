@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import Decision, Heard
+from toolgate_bus.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
 
-__all__ = ["decision_fact", "other_fact", "read_fact", "verdict_fields"]
+__all__ = ["CUT", "decision_fact", "other_fact", "read_fact", "read_verdict", "verdict_fields"]
 
 _NO_ID: Final = bytes(codec.ID_BYTES)
-_CUT: Final = "⟦cut: the fact would have been too long⟧"
+CUT: Final = "⟦cut: the fact would have been too long⟧"
+"""Stands for the arguments of a verdict that had no room."""
 _UNREMARKABLE: Final[Mapping[str, Any]] = {
     "reason": None,
     "scheduler": None,
@@ -109,8 +110,7 @@ def _item(fields: dict[str, Any]) -> bytes:
         body = codec.pack(fields)
         if len(body) > codec.MAX_QUESTION:  # a reader would refuse it, and its neighbours with it
             verdicts = [
-                {**one, "arguments": _CUT} if "arguments" in one else one
-                for one in fields.get("verdicts", ())
+                {**one, "arguments": CUT} if "arguments" in one else one for one in fields.get("verdicts", ())
             ]
             body = codec.pack({**fields, "verdicts": verdicts, "final_input": None, "cut": True})
         if len(body) > codec.MAX_QUESTION:
@@ -147,3 +147,38 @@ def read_fact(item: codec.Item) -> dict[str, Any]:
     if fields["final_tool"] is not None and fields["final_agent"] is None:
         fields["final_agent"] = fields.get("agent_target")
     return fields
+
+
+_SAID: Final = frozenset(
+    name for kind in (Continue, Deny, Modify, AskUser, Hold, Failed) for name in kind.model_fields
+) - {"priority", "seconds"}
+"""What a verdict says; the rest of its fields is about it. A hold's `seconds` are its own."""
+
+
+def read_verdict(fields: Any) -> Heard:
+    """One of a fact's `verdicts`, or what a `verdict` fact says; raises CodecError.
+
+    Arguments that were cut are the one argument `CUT`.
+    """
+    if not isinstance(fields, Mapping):
+        raise CodecError("malformed", "a verdict is a map")
+    name, phase, seconds = fields.get("scheduler"), fields.get("phase"), fields.get("seconds")
+    priority, problem = fields.get("priority"), fields.get("problem")
+    if not isinstance(name, str) or phase not in ("select", "verify") or type(priority) is not int:
+        raise CodecError("malformed", "a verdict has a scheduler, a phase and a priority")
+    body = {key: value for key, value in fields.items() if key in _SAID}
+    if body.get("action") == "hold":
+        body["seconds"] = seconds
+    if body.get("arguments") == CUT:
+        body["arguments"] = {CUT: None}
+    return Heard(
+        name,
+        codec.verdict(codec.pack(body)),
+        priority,
+        phase,
+        float(seconds) if isinstance(seconds, int | float) else 0.0,
+        late=fields.get("late") is True,
+        shadow=fields.get("shadow") is True,
+        problem=problem if isinstance(problem, str) else None,
+        capped=fields.get("capped") is True,
+    )

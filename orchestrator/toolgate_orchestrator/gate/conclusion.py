@@ -5,15 +5,15 @@ they left the process: redacted.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from toolgate_bus import metrics, record
 from toolgate_bus.events import Decision, Heard
-from toolgate_bus.merge import merge
 
 from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import Call, Ruling, question_fields
 
@@ -26,8 +26,10 @@ PLAIN_FIELDS: Final = 5
 class Conclusion:
     """Concludes the decisions of one gate."""
 
-    def __init__(self, client: Client | None, redactor: Redactor) -> None:
-        self._client, self._redactor = client, redactor
+    def __init__(
+        self, client: Client | None, redactor: Redactor, limits: Mapping[str, SchedulerLimits]
+    ) -> None:
+        self._client, self._redactor, self._limits = client, redactor, limits
         self.subscribers: list[Callable[[Decision], None]] = []
         self.late_subscribers: list[Callable[[str, Heard], None]] = []
 
@@ -41,9 +43,8 @@ class Conclusion:
         decision = ruling.decision(call, time.monotonic())
         metrics.count(metrics.DECISIONS, decision.outcome, *call.labels)
         metrics.observe(metrics.DECISION_SECONDS, decision.seconds)
-        for heard in decision.verdicts:
-            if heard.shadow:
-                _compare(decision.verdicts, heard)
+        call.shadows.decided(decision, call.agent_target, call.outgoing)
+        self._compare(call)
         if decision.verdicts or self.recording:
             self._keep(lambda seq, at: self._decision(call, decision, seq, at))
         for tell in self.subscribers:
@@ -55,7 +56,8 @@ class Conclusion:
         told = heard._replace(late=not heard.shadow)
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
-            _compare(call.heard, heard)
+            call.shadows.heard(heard)
+            self._compare(call)
         fields = {"event": "verdict", "id": call.id.hex(), **self._verdict(call, told)}
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for tell in self.late_subscribers:
@@ -69,6 +71,11 @@ class Conclusion:
         if self.recording or data.get("decision_id"):
             fields = {**self._redactor.outgoing(data).value, "event": event}
             self._keep(lambda seq, at: record.other_fact(fields, seq, at))
+
+    def _compare(self, call: Call) -> None:
+        """Count the shadows that would have changed what came of this call."""
+        for name in call.shadows.disagreeing(self._limits):
+            metrics.count(metrics.SHADOW_DISAGREEMENTS, name)
 
     def _keep(self, make: Callable[[int, float], bytes]) -> None:
         """Queue a fact, with its place in this orchestrator's sequence."""
@@ -100,10 +107,3 @@ class Conclusion:
                     fields[words] = self._redactor.text(fields[words], call.outgoing)
         return fields
 
-
-def _compare(verdicts: Sequence[Heard], shadow: Heard) -> None:
-    """Count a shadow verdict that, had it counted, would have changed the outcome."""
-    without, with_it = merge(verdicts), merge((*verdicts, shadow._replace(shadow=False)))
-    wins = with_it.action == "modify" and with_it.winner is not None
-    if with_it.action != without.action or (wins and with_it.winner != without.winner):
-        metrics.count(metrics.SHADOW_DISAGREEMENTS, shadow.scheduler)

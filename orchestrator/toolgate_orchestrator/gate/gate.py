@@ -57,7 +57,7 @@ class Gate:
         self._ask = ask
         keyring = Keyring(read_keys(config.keys)) if config.keys is not None else None
         self._redactor = Redactor(config.redact)
-        self._conclusion = Conclusion(client, self._redactor)
+        self._conclusion = Conclusion(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
         self._asking = Asking(config, client, keyring, self._redactor, self._conclusion.late)
         self._patience = config.patience_ms / 1000
@@ -215,7 +215,7 @@ class Gate:
         """A winning modify is a new call that nobody has judged: once more to all but its author."""
         changed = call.changed(ruling)
         audience = self._audience(changed.tool_name).without(ruling.scheduler)
-        if local is None and not audience.required:
+        if local is None and not audience.required and not audience.names:
             return ruling
         spent = time.monotonic() - call.started
         patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)

@@ -11,6 +11,7 @@ from toolgate_bus.round import Closed
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.modifies import Tools, final_arguments
 from toolgate_orchestrator.gate.redact import Outgoing
+from toolgate_orchestrator.gate.shadows import ShadowLog
 
 __all__ = ["UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
 
@@ -37,6 +38,7 @@ class Call:
     heard: list[Heard] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
+    shadows: ShadowLog = field(default_factory=ShadowLog)
 
     @property
     def placeholders(self) -> Mapping[str, Any]:

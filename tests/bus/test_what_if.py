@@ -1,0 +1,236 @@
+"""What a decision would have come to with other verdicts: the rules of DESIGN §4, case by case."""
+
+import pytest
+from toolgate_bus.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.what_if import Effect, Proposed, Ruled, actual, change, reruled, with_shadow
+
+pytestmark = pytest.mark.pure
+
+CALL = Proposed("search", {"q": "a"})
+CONTINUE, DENY, ASK = Continue(), Deny(reason="no"), AskUser(prompt="may it?")
+
+
+def said(name, verdict, **fields):
+    return Heard(name, verdict, **fields)
+
+
+def to(tool, **arguments):
+    return Modify(tool=tool, arguments=arguments)
+
+
+def ruled(*verdicts, outcome="continue", why="agreed", final=CALL, **fields):
+    return Ruled(CALL, final, outcome, why, verdicts, **fields)
+
+
+def changed_by(name, decision):
+    """What the shadow changes, and what would have become of the call."""
+    after = with_shadow(decision, name)
+    return change(actual(decision), after), after
+
+
+def shadow(verdict, **fields):
+    return said("shade", verdict, shadow=True, **fields)
+
+
+def test_a_shadow_that_agrees_changes_nothing():
+    assert changed_by("shade", ruled(said("a", CONTINUE), shadow(CONTINUE)))[0] is None
+
+
+def test_a_shadow_that_denies_would_have_vetoed_and_its_reason_is_known():
+    changed, after = changed_by("shade", ruled(said("a", CONTINUE), shadow(DENY)))
+    assert (changed, after.scheduler, after.reason) == ("veto", "shade", "no")
+
+
+def test_a_shadow_that_modifies_would_have_rerouted():
+    changed, after = changed_by("shade", ruled(shadow(to("fast", q="b"))))
+    assert (changed, after.call, after.verified) == ("reroute", Proposed("fast", {"q": "b"}), True)
+
+
+def test_a_replacement_that_others_would_have_been_asked_about_is_not_verified():
+    assert changed_by("shade", ruled(said("a", CONTINUE), shadow(to("fast"))))[1].verified is False
+
+
+def test_a_modify_that_leaves_the_call_as_it_is_changes_nothing():
+    assert changed_by("shade", ruled(shadow(to("search", q="a"))))[0] is None
+    assert changed_by("shade", ruled(shadow(Modify(tool="search"))))[0] is None
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (1, True), (0, False)])
+def test_arguments_of_another_type_are_another_call(one, other):
+    assert not Proposed("t", {"n": one}).same(Proposed("t", {"n": other}))
+    assert Proposed("t", {"n": one, "m": 2}).same(Proposed("t", {"m": 2, "n": one}))
+
+
+def test_another_agent_is_another_call():
+    assert changed_by("shade", ruled(shadow(Modify(tool="search", agent_target="x"))))[0] == "reroute"
+
+
+def test_a_modify_of_lower_priority_than_the_one_that_won_changes_nothing():
+    won = said("router", to("fast", q="b"), priority=10)
+    decision = ruled(
+        won,
+        shadow(to("slow"), priority=5),
+        outcome="modify",
+        why="modified",
+        final=Proposed("fast", {"q": "b"}),
+    )
+    assert changed_by("shade", decision)[0] is None
+
+
+def test_a_modify_of_higher_priority_reroutes_to_its_own_tool():
+    won = said("router", to("fast"), priority=10)
+    final = Proposed("fast", {})
+    decision = ruled(won, shadow(to("slow"), priority=20), outcome="modify", why="modified", final=final)
+    changed, after = changed_by("shade", decision)
+    assert (changed, after.call.tool, after.scheduler) == ("reroute", "slow", "shade")
+    assert after.verified is False
+
+
+def test_a_shadow_that_denies_the_replacement_of_another_would_have_vetoed():
+    won = said("router", to("fast"))
+    final = Proposed("fast", {})
+    decision = ruled(won, shadow(DENY, phase="verify"), outcome="modify", why="modified", final=final)
+    assert changed_by("shade", decision)[0] == "veto"
+
+
+def test_what_a_shadow_says_of_a_replacement_that_its_own_would_have_replaced_does_not_count():
+    won = said("router", to("fast"))
+    own = shadow(to("slow"), priority=20)
+    decision = ruled(won, own, shadow(DENY, phase="verify"), outcome="modify", why="modified")
+    assert changed_by("shade", decision)[0] == "reroute"
+
+
+def test_a_modify_in_verify_counts_for_nothing():
+    won = said("router", to("fast"))
+    late = shadow(to("slow"), phase="verify", priority=99)
+    final = Proposed("fast", {})
+    assert changed_by("shade", ruled(won, late, outcome="modify", why="modified", final=final))[0] is None
+
+
+def test_a_replacement_denied_in_verify_is_allowed_again_where_another_replacement_wins():
+    verdicts = (said("router", to("fast")), said("policy", DENY, phase="verify"))
+    denied = {"outcome": "deny", "why": "denied", "scheduler": "policy"}
+    assert changed_by("shade", ruled(*verdicts, shadow(CONTINUE), **denied))[0] is None
+    changed, after = changed_by("shade", ruled(*verdicts, shadow(to("slow"), priority=1), **denied))
+    assert (changed, after.call.tool, after.verified) == ("allow", "slow", False)
+
+
+@pytest.mark.parametrize("verdict", [DENY, to("fast"), ASK, Hold(seconds=1.0), CONTINUE])
+@pytest.mark.parametrize(
+    "denial",
+    [
+        {"why": "denied", "scheduler": "a"},
+        {"why": "silent", "scheduler": "a", "silent": ("a",)},
+        {"why": "bus_down"},
+        {"why": "expired", "scheduler": "b"},
+    ],
+)
+def test_whatever_a_shadow_says_a_denied_call_stays_denied(verdict, denial):
+    others = (said("a", DENY),) if denial["why"] == "denied" else ()
+    assert changed_by("shade", ruled(*others, shadow(verdict), outcome="deny", **denial))[0] is None
+
+
+@pytest.mark.parametrize("verdict", [DENY, to("fast"), ASK])
+def test_nothing_would_have_changed_a_cancelled_call(verdict):
+    decision = ruled(shadow(verdict), outcome="cancelled", why="cancelled")
+    assert changed_by("shade", decision)[0] is None
+
+
+def test_a_shadow_that_asks_would_have_had_a_person_asked():
+    changed, after = changed_by("shade", ruled(shadow(ASK)))
+    assert (changed, after.scheduler) == ("ask", "shade")
+
+
+@pytest.mark.parametrize(
+    "came", [{}, {"outcome": "deny", "why": "refused", "scheduler": "a"}], ids=["agreed", "refused"]
+)
+def test_a_person_who_was_asked_gives_the_same_answer_about_the_same_call(came):
+    assert changed_by("shade", ruled(said("a", ASK), shadow(ASK), **came))[0] is None
+
+
+def test_about_another_call_the_person_would_have_been_asked_again():
+    asked = said("a", ASK)
+    changed, after = changed_by("shade", ruled(asked, shadow(to("fast"))))
+    assert (changed, after.call.tool) == ("ask", "fast")
+
+
+def test_a_shadow_that_holds_and_says_no_more_would_have_held():
+    assert changed_by("shade", ruled(shadow(Hold(seconds=5.0))))[0] == "hold"
+
+
+@pytest.mark.parametrize(("final", "changed"), [(CONTINUE, None), (DENY, "veto"), (to("fast"), "reroute")])
+def test_after_a_hold_the_final_answer_counts(final, changed):
+    assert changed_by("shade", ruled(shadow(Hold(seconds=5.0)), shadow(final)))[0] == changed
+
+
+@pytest.mark.parametrize("fields", [{"late": True}, {"problem": "schema"}])
+def test_an_answer_that_would_not_have_counted_changes_nothing(fields):
+    assert changed_by("shade", ruled(shadow(to("fast"), **fields)))[0] is None
+
+
+def test_a_shadow_that_failed_changes_nothing():
+    assert changed_by("shade", ruled(shadow(Failed())))[0] is None
+
+
+def test_other_shadows_stay_shadows():
+    decision = ruled(shadow(CONTINUE), said("dusk", DENY, shadow=True))
+    assert changed_by("shade", decision)[0] is None
+    assert changed_by("dusk", decision)[0] == "veto"
+
+
+# ---------------------------------------------------------------------- other schedulers instead
+
+
+def test_without_the_scheduler_that_denied_the_call_runs():
+    decision = ruled(said("old", DENY), outcome="deny", why="denied", scheduler="old")
+    after = reruled(decision, [said("old", CONTINUE)], without=("old",))
+    assert change(actual(decision), after) == "allow"
+
+
+def test_who_was_cut_short_by_a_denial_that_falls_away_is_heard_after_all():
+    late = said("other", DENY, late=True)
+    decision = ruled(said("old", DENY), late, outcome="deny", why="denied", scheduler="old")
+    assert reruled(decision, [], without=("old",)).scheduler == "other"
+
+
+def test_who_was_silent_until_it_was_too_late_stays_unheard():
+    late = said("other", DENY, late=True)
+    denied = {"outcome": "deny", "why": "denied", "scheduler": "old", "silent": ("other",)}
+    assert reruled(ruled(said("old", DENY), late, **denied), [], without=("old",)).kind == "run"
+
+
+def test_without_the_required_scheduler_that_was_silent_the_call_runs():
+    decision = ruled(outcome="deny", why="silent", scheduler="old", silent=("old",))
+    assert reruled(decision, [], without=("old",)).kind == "run"
+    assert reruled(decision, []).kind == "deny"
+
+
+def test_without_the_router_the_llms_own_choice_runs():
+    final = Proposed("fast", {})
+    decision = ruled(said("router", to("fast")), outcome="modify", why="modified", final=final)
+    after = reruled(decision, [], without=("router",))
+    assert (change(actual(decision), after), after.call) == ("reroute", CALL)
+
+
+def test_what_was_verified_among_the_new_ones_counts_for_their_replacement():
+    added = [said("new", to("fast")), said("guard", DENY, phase="verify")]
+    denied = reruled(ruled(), added, verified=Proposed("fast", {}))
+    assert (denied.kind, denied.scheduler) == ("deny", "guard")
+    assert reruled(ruled(), added[:1], verified=Proposed("fast", {})).verified is True
+    beside = reruled(ruled(said("a", CONTINUE)), added[:1], verified=Proposed("fast", {}))
+    assert beside.verified is False
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        (Effect("run", CALL), Effect("run", CALL, reason="else"), None),
+        (Effect("run", CALL), Effect("run", Proposed("b", {})), "reroute"),
+        (Effect("deny", CALL), Effect("run", CALL), "allow"),
+        (Effect("deny", CALL), Effect("deny", CALL, "x"), None),
+        (Effect("ask", CALL), Effect("deny", CALL), "veto"),
+        (Effect("run", CALL), Effect("hold", CALL), "hold"),
+    ],
+)
+def test_a_change_is_named_by_what_becomes_of_the_call(before, after, changed):
+    assert change(before, after) == changed
