@@ -33,7 +33,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "weighed": {
         "name": "canary",
         "targets": [
-            {"to": "one", "weight": 3},
+            {"to": "one", "weight": 9},
             {"to": "two", "arguments": {"q": {"value": 1}}},
             {"to": "delegate", "agent": "cheap", "weight": 0},
         ],
@@ -117,8 +117,8 @@ async def test_every_option_of_a_route_holds_in_every_replica(routed: Callable[.
 
         weighed = await asyncio.gather(*(decided(gate, "weighed", **agents) for _ in range(300)))
         assert {(one.tool_name, bool(one.tool_input)) for one in weighed} == {("one", False), ("two", True)}
-        # A quarter of 300, and eight standard deviations.
-        assert 15 < sum(one.tool_name == "two" for one in weighed) < 135
+        # A tenth of 300 is expected; five is as unlikely as seventy.
+        assert 4 < sum(one.tool_name == "two" for one in weighed) < 72
 
         for sticky in STICKY:
             for number in range(3):
