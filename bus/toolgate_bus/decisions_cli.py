@@ -1,13 +1,12 @@
-"""`toolgate decisions`: the record of decisions, with every verdict."""
+"""`toolgate decisions`: the record of decisions, with every verdict; and what shadows would have changed."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from datetime import UTC, datetime
-from typing import Annotated, Any, cast
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, cast
 
 import typer
-from rich.markup import escape
 
 from toolgate_bus.cli_options import (
     JsonOption,
@@ -19,21 +18,36 @@ from toolgate_bus.cli_options import (
     joined_bus,
     run_async,
 )
+from toolgate_bus.decisions_view import print_decision, print_disagreements, print_totals
+from toolgate_bus.disagreements import Disagreement, disagreements, shadow_totals
+from toolgate_bus.errors import CodecError
 from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.gathered import Gathering, gathered
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.settings import BusSettings
 
-__all__ = ["decisions", "gathered"]
+__all__ = ["decisions"]
 
 Fact = dict[str, Any]
 
-_COLOURS = {"continue": "green", "modify": "yellow", "deny": "red", "cancelled": "magenta"}
-TAIL = 10
+TAIL: Final = 10
+REMEMBERED: Final = 10_000
+"""Decisions that --follow remembers: a shadow may speak after them."""
 
 
 def decisions(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with those that come.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Only the newest N (0: all; with --follow: 10).")] = 0,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow", help="Only those that a shadow would have changed; what it would have, and totals."
+        ),
+    ] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what this one gave a verdict on (--shadow: would change)."),
+    ] = None,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
@@ -41,83 +55,106 @@ def decisions(
 ) -> None:
     """Show what was decided, with every verdict.
 
-    Oldest first. Arguments stand as they left the agent's process: redacted values are placeholders.
-    The record keeps one hour. With --json, one object a line.
+    Oldest first. Arguments stand as they left the agent's process: redacted values
+    are placeholders. The record keeps one hour. With --json, one object a line.
+
+    --shadow compares each decision with what it would have been, had the shadow
+    counted: it would veto, reroute, have a person asked (ask), hold without a final
+    answer, or allow what was denied. A replacement that the other schedulers were
+    not asked about is marked: one of them might still have denied it. With --json
+    each decision has its `disagreements`; the last line has the `totals` of each
+    shadow over all decisions of the record (not with --follow).
     """
+    wanted = _Wanted(shadow, scheduler, as_json)
     with joined_bus(redis, namespace, keys) as settings:
-        run_async(lambda: _show(settings, follow, limit, as_json))
+        run_async(lambda: _show(settings, wanted, follow, limit))
 
 
-async def _show(settings: BusSettings, follow: bool, limit: int, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which decisions are shown, and how."""
+
+    shadow: bool
+    scheduler: str | None
+    as_json: bool
+    told: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """What was shown already, by decision: shadow and change."""
+
+    def wants(self, decision: Fact) -> bool:
+        """Whether a decision is to be shown."""
+        if self.shadow:
+            return bool(_changes(decision, self.scheduler))
+        return self.scheduler is None or any(
+            isinstance(one, dict) and one.get("scheduler") == self.scheduler for one in decision["verdicts"]
+        )
+
+    def show(self, decision: Fact) -> None:
+        """Print a decision that is wanted; with --shadow only if there is something new to say of it."""
+        found = _changes(decision, self.scheduler) if self.shadow else []
+        news = {(one.scheduler, one.change) for one in found} - self.told.get(decision["id"], set())
+        if self.shadow and not news:
+            return
+        self.told.setdefault(decision["id"], set()).update(news)
+        if self.as_json:
+            more = {"disagreements": [one.as_json() for one in found]} if self.shadow else {}
+            typer.echo(json.dumps({**decision, **more}, ensure_ascii=False, default=repr))
+        else:
+            print_decision(console, decision)
+            print_disagreements(console, found)
+
+    def totals(self, kept: Iterable[Fact]) -> None:
+        """Print the totals of shadows."""
+        totals = {name: one for name, one in shadow_totals(kept).items() if self.scheduler in (None, name)}
+        if self.as_json:
+            figures = {name: one.as_json() for name, one in totals.items()}
+            typer.echo(json.dumps({"totals": figures}, ensure_ascii=False))
+        elif totals:
+            print_totals(console, totals)
+        else:
+            who = f"The shadow {self.scheduler}" if self.scheduler else "No shadow"
+            err_console.print(
+                f"{who} gave no verdict in the record. Start one: toolgate scheduler run NAME --shadow"
+            )
+
+
+async def _show(settings: BusSettings, wanted: _Wanted, follow: bool, limit: int) -> None:
     commands = RedisCommands(str(settings.redis), "toolgate-decisions")
     reader = FactsReader(commands, settings.namespace)
     try:
-        kept = gathered(await reader.kept())
-        newest = limit or (TAIL if follow else len(kept))
-        for decision in kept[len(kept) - min(newest, len(kept)) :]:
-            _print(decision, as_json)
+        facts = await reader.kept()
+        kept = gathered(facts)
+        shown = [one for one in kept if wanted.wants(one)]
+        newest = limit or (TAIL if follow else len(shown))
+        for decision in shown[len(shown) - min(newest, len(shown)) :]:
+            wanted.show(decision)
         if follow:
-            async with aclosing(cast("AsyncGenerator[Fact, None]", reader.follow())) as coming:
-                async for fact in coming:
-                    if fact["event"] == "decision":
-                        _print(fact, as_json)
-        elif not kept and not as_json:
+            await _follow(reader, wanted, facts)
+        elif wanted.shadow:
+            wanted.totals(kept)
+        elif not kept and not wanted.as_json:
             err_console.print("No decisions yet. `toolgate decisions --follow` waits for them.")
     finally:
         await reader.leave()
         await commands.aclose()
 
 
-def gathered(facts: list[Fact]) -> list[Fact]:
-    """The decisions among the facts, each with the verdicts that came after it."""
-    found: dict[str, Fact] = {}
+async def _follow(reader: FactsReader, wanted: _Wanted, facts: Iterable[Fact]) -> None:
+    """Show decisions as they come; with --shadow also those about which a shadow speaks only now."""
+    gathering = Gathering(REMEMBERED)
     for fact in facts:
-        if fact["event"] == "decision":
-            found[fact["id"]] = fact
-        elif fact["event"] == "verdict" and fact.get("id") in found:
-            kept = {name: value for name, value in fact.items() if name not in _ENVELOPE}
-            found[fact["id"]]["verdicts"].append(kept)
-    return list(found.values())
+        gathering.take(fact)
+    async with aclosing(cast("AsyncGenerator[Fact, None]", reader.follow())) as coming:
+        async for fact in coming:
+            decision = gathering.take(fact)
+            new = fact["event"] == "decision" or wanted.shadow
+            if decision is not None and new and wanted.wants(decision):
+                wanted.show(decision)
 
 
-_ENVELOPE = frozenset({"event", "id", "seq", "at", "orchestrator"})
-
-
-def _print(decision: Fact, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(decision, ensure_ascii=False, default=repr))
-        return
-    outcome = str(decision["outcome"])
-    colour = _COLOURS.get(outcome, "white")
-    at = datetime.fromtimestamp(decision["at"], UTC).astimezone().strftime("%H:%M:%S")
-    console.print(
-        f"{at} [{colour}]{outcome:<9}[/] {_call(decision['tool_name'], decision['tool_input'])} "
-        f"[dim]{decision['seconds'] * 1000:.1f} ms  {decision['id'][:8]}[/]",
-        soft_wrap=True,
-    )
-    if outcome == "modify":
-        console.print(f"         → {_call(decision['final_tool'], decision['final_input'])}", soft_wrap=True)
-    if decision["reason"] or decision["why"] not in ("agreed", "modified", "denied"):
-        who = f"{decision['scheduler']}: " if decision["scheduler"] else ""
-        console.print(f"         {escape(who + (decision['reason'] or decision['why']))}", soft_wrap=True)
-    for verdict in decision["verdicts"]:
-        console.print(f"         [dim]{escape(_verdict(verdict))}[/]", soft_wrap=True)
-    for name in decision["silent"]:
-        console.print(f"         [dim]{escape(str(name))}  silent[/]", soft_wrap=True)
-
-
-def _call(tool: object, arguments: object) -> str:
-    text = json.dumps(arguments, ensure_ascii=False, default=repr)
-    return escape(f"{tool} {text if len(text) <= 100 else text[:99] + '…'}")
-
-
-def _verdict(verdict: Fact) -> str:
-    marks = [mark for mark in ("late", "shadow", "capped") if verdict.get(mark)]
-    if verdict.get("problem"):
-        marks.append(f"invalid: {verdict['problem']}")
-    if verdict.get("phase") == "verify":
-        marks.append("verify")
-    more = f"  ({', '.join(marks)})" if marks else ""
-    reason = f"  {verdict['reason']}" if verdict.get("reason") else ""
-    timing = f"{verdict.get('seconds', 0) * 1000:.1f} ms"
-    return f"{verdict.get('scheduler')}  {verdict.get('action')}  {timing}{more}{reason}"
+def _changes(decision: Fact, scheduler: str | None) -> list[Disagreement]:
+    """What shadows, or this one, would have changed; nothing where it cannot be compared."""
+    try:
+        found = disagreements(decision)
+    except CodecError:
+        return []
+    return [one for one in found if scheduler in (None, one.scheduler)]

@@ -25,6 +25,9 @@ from toolgate_bus.server_clock import entry_order
 __all__ = ["FactsReader"]
 
 PAGE: Final = 500
+GLANCE: Final = 500
+"""Entries that `newest` reads; each holds up to 64 facts."""
+MIN_PAGE: Final = 10
 BLOCK_MS: Final = 200
 FIRST_ID: Final = b"0-0"
 
@@ -42,12 +45,36 @@ class FactsReader:
         self._seen: dict[str, int] = {}
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
 
-    async def kept(self) -> list[Fact]:
-        """Every fact that is still kept, oldest first."""
+    async def kept(self, since_s: float | None = None) -> list[Fact]:
+        """Every fact that is still kept, oldest first; or those of the last so many seconds."""
+        start = "-" if since_s is None else f"{max(0, await self._now_ms() - int(since_s * 1000))}-0"
         found: list[tuple[tuple[int, int], Fact]] = []
         for orchestrator in await self._writers():
-            found += await self._all_of(orchestrator)
+            found += await self._all_of(orchestrator, start)
         return [fact for _, fact in sorted(found, key=lambda one: one[0])]
+
+    async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
+        """The newest facts, oldest first, and for how many seconds back they are complete.
+
+        Reads at most about `entries` entries, however much is kept.
+        """
+        writers = await self._writers()
+        each = max(MIN_PAGE, entries // max(1, len(writers)))
+        pages = await self._commands.pipeline(
+            [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", each) for name in writers]
+        )
+        now, since = await self._now_ms(), 0
+        found: list[tuple[tuple[int, int], Fact]] = []
+        for name, page in zip(writers, pages, strict=True):
+            if isinstance(page, Exception):
+                raise TransportError(str(page))
+            entries_ = [(entry_order(entry.decode()), fields) for entry, fields in reversed(page)]
+            if len(page) == each:
+                since = max(since, entries_[0][0][0])
+            found += [(place, fact) for place, fields in entries_ for fact in self._fresh(name, fields)]
+        facts = sorted((one for one in found if one[0][0] >= since), key=lambda one: one[0])
+        reach = since or (facts[0][0][0] if facts else now)
+        return [fact for _, fact in facts], max(0, now - reach) / 1000
 
     async def follow(self) -> AsyncIterator[Fact]:
         """Facts as they come, from where `kept` ended, until the caller stops."""
@@ -108,9 +135,13 @@ class FactsReader:
         alive = (await self._roster.read()).orchestrators
         return sorted({name.decode("ascii", "replace") for name in kept}.union(alive))
 
-    async def _all_of(self, orchestrator: str) -> list[tuple[tuple[int, int], Fact]]:
+    async def _now_ms(self) -> int:
+        """The server's own time."""
+        seconds, microseconds = await self._commands.execute("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def _all_of(self, orchestrator: str, start: str) -> list[tuple[tuple[int, int], Fact]]:
         found: list[tuple[tuple[int, int], Fact]] = []
-        start = "-"
         while True:
             page = await self._commands.execute(
                 "XRANGE", self._keys.facts(orchestrator), start, "+", "COUNT", PAGE

@@ -1,0 +1,56 @@
+"""Decisions with the verdicts that came after them, out of facts in any order. Pure.
+
+A shadow's verdict may come before its decision (between the phases) or long after it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+__all__ = ["Gathering", "gathered"]
+
+Fact = dict[str, Any]
+
+_ENVELOPE: Final = frozenset({"event", "id", "seq", "at", "orchestrator"})
+
+
+class Gathering:
+    """Puts together what belongs together; remembers the newest `most` decisions."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self.decisions: OrderedDict[str, Fact] = OrderedDict()
+        """By id, in the order in which they were made."""
+        self._early: OrderedDict[str, list[Fact]] = OrderedDict()
+
+    def take(self, fact: Mapping[str, Any]) -> Fact | None:
+        """The decision that this fact is or adds a verdict to, with all verdicts so far; else None."""
+        key = fact.get("id")
+        if not isinstance(key, str):
+            return None
+        if fact["event"] == "decision":
+            decision = self.decisions[key] = dict(fact)
+            decision["verdicts"] = [*decision["verdicts"], *self._early.pop(key, ())]
+            self._forget(self.decisions)
+            return decision
+        if fact["event"] != "verdict":
+            return None
+        verdict = {name: value for name, value in fact.items() if name not in _ENVELOPE}
+        if (made := self.decisions.get(key)) is None:
+            self._early.setdefault(key, []).append(verdict)
+            self._forget(self._early)
+            return None
+        made["verdicts"].append(verdict)
+        return made
+
+    def _forget(self, kept: OrderedDict[str, Any]) -> None:
+        if self._most is not None and len(kept) > self._most:
+            kept.popitem(last=False)
+
+
+def gathered(facts: Iterable[Fact]) -> list[Fact]:
+    """The decisions among the facts, each with the verdicts that came beside it."""
+    gathering = Gathering()
+    for fact in facts:
+        gathering.take(fact)
+    return list(gathering.decisions.values())
