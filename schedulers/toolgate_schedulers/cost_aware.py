@@ -14,14 +14,14 @@ store, where the others read it, and every replica after a restart.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-import structlog
 from pydantic import BaseModel
 from toolgate_bus.budget_limits import Described, Limits, Overrides, describe
 from toolgate_bus.errors import TransportError
 from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.keepers import keep
 from toolgate_bus.ledger import Offer, Reservation
 from toolgate_bus.ledger_keeper import LedgerKeeper
 from toolgate_bus.money import micro
@@ -39,8 +39,6 @@ __all__ = ["CostAware", "candidates_of"]
 
 LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
-AGAIN_S: Final = 1.0
-_log = structlog.get_logger("toolgate.cost-aware")
 
 
 def candidates_of(config: CostAwareConfig, learned: Learned, call: ToolSelecting) -> list[Candidate]:
@@ -122,7 +120,7 @@ class CostAware:
             replica=context.replica,
             also=self.hear,
         )
-        self._tasks = [asyncio.create_task(_despite_errors(work)) for work in (keeper.run, self._look_often)]
+        self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
 
     async def stop(self) -> None:
         """Stop keeping, and write down what was learned last."""
@@ -177,13 +175,3 @@ class CostAware:
         if amount and isinstance(orchestrator, str) and type(number) is int:
             accounts = accounts_of(self.config, payer_of(fact), self.overrides)
             await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
-
-
-async def _despite_errors(work: Callable[[], Awaitable[None]]) -> None:
-    """Run for ever: the ledger must be kept as long as this process lives."""
-    while True:
-        try:
-            await work()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the next attempt may do better
-            _log.error("keeping the ledger failed; trying again", exc_info=error)
-        await asyncio.sleep(AGAIN_S)

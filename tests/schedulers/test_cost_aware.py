@@ -291,8 +291,7 @@ async def test_once_started_it_settles_from_the_facts_until_it_is_stopped(wait_u
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_a_fault_while_keeping_does_not_end_the_keeping(wait_until, monkeypatch):
-    monkeypatch.setattr("toolgate_schedulers.cost_aware.AGAIN_S", 0.0)
+async def test_a_fault_while_keeping_does_not_end_the_keeping(wait_until):
     world = World(**FORTY, **FIFTY)
     add, faults = world.shared.store.add, [ValueError("a fault")]
 

@@ -1,0 +1,306 @@
+"""A fleet that spends while everything fails around it, and the books afterwards.
+
+Real processes: `orchestrators` agents (agents_for_tests/spender.py) with many sessions each, three replicas
+of a cost-aware scheduler, a router that replaces calls, and a server that keeps what it has on disk. At
+random an agent or a replica is killed (-9), connections are reset, questions are delivered twice; once or more
+the server is killed and started again. All along the accounts are sampled.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis.asyncio as redis
+import yaml
+from toolgate_bus.embedded import ServerProcess
+from toolgate_bus.keys import Keys
+
+HERE = Path(__file__).parent
+NAMESPACE = "storm"
+UNIT = 1_000_000
+PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0}
+LIMITS = {"burst": 20 * UNIT, "each": 3 * UNIT}
+CONFIG = {
+    "tools": {tool: {"cost": price / UNIT} for tool, price in PRICES.items()},
+    "alternatives": [{"tools": ["search", "cheap_search"]}],
+    "budgets": [
+        {"name": "all", "level": "fleet", "limit": None},
+        {"name": "burst", "level": "fleet", "limit": LIMITS["burst"] / UNIT, "window": 2},
+        {"name": "each", "level": "session", "limit": LIMITS["each"] / UNIT},
+    ],
+    "learn": False,  # so that every estimate is known here
+}
+ROUTES = {"routes": [{"from": "crawl", "to": "search", "when": {"deep": True}}]}
+SETTLED_S = 60.0
+
+
+@dataclass
+class Storm:
+    """One run."""
+
+    server: ServerProcess
+    directory: Path
+    spec: str = "cost-aware"
+    orchestrators: int = 4
+    sessions: int = 60
+    restarts: int = 1
+    agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    schedulers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    killed: Counter[str] = field(default_factory=Counter)
+    overspent: list[str] = field(default_factory=list)
+    samples: int = 0
+
+    async def rage(self, seconds: float) -> None:
+        """Start everything, let it fail for so long, then let it come to rest."""
+        self._start_scheduler(self.spec, CONFIG, "--replicas", "3")
+        self._start_scheduler("router", ROUTES)
+        await self._until(lambda: len(self._replicas()) >= 3 and self._ready(1) >= 1)
+        sampling = asyncio.create_task(self._sample())
+        try:
+            for _ in range(self.orchestrators):
+                self._start_agent()
+            await self._until(lambda: all(map(self._orchestrator, range(len(self.agents)))))
+            await self._fail_around(seconds)
+            await self._come_to_rest()
+        finally:
+            sampling.cancel()
+            await asyncio.gather(sampling, return_exceptions=True)
+
+    def end(self) -> None:
+        """End every process that was started here."""
+        for child in (*self.agents, *self.schedulers):
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    # ------------------------------------------------------------------ processes
+
+    def _start(self, name: str, command: list[str], cwd: Path) -> subprocess.Popen[bytes]:
+        with (
+            (self.directory / f"{name}.out").open("wb") as out,
+            (self.directory / f"{name}.err").open("wb") as err,
+        ):
+            env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+            return subprocess.Popen(
+                command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
+
+    def _start_scheduler(self, spec: str, config: dict[str, Any], *options: str) -> None:
+        file = self.directory / f"{spec.partition(':')[0]}.yaml"
+        file.write_text(yaml.safe_dump(config))
+        command = [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", spec, "--config", str(file)]
+        command += ["--redis", self.server.url, "--namespace", NAMESPACE, "--json", *options]
+        self.schedulers.append(
+            self._start(f"scheduler{len(self.schedulers)}", command, HERE / "schedulers_for_tests")
+        )
+
+    def _start_agent(self) -> None:
+        number = len(self.agents)
+        command = [sys.executable, str(HERE / "agents_for_tests" / "spender.py"), self.server.url, NAMESPACE]
+        command += [str(self.directory / f"{number}.journal"), str(self.sessions)]
+        self.agents.append(self._start(f"agent{number}", command, HERE))
+
+    def _said(self, name: str) -> list[str]:
+        return (self.directory / f"{name}.out").read_text().splitlines()
+
+    def _orchestrator(self, number: int) -> str:
+        return "".join(self._said(f"agent{number}")[:1])
+
+    def _ready(self, number: int) -> int:
+        return len(self._said(f"scheduler{number}"))
+
+    def _replicas(self) -> list[int]:
+        """Pids of the replicas of cost-aware that live."""
+        lines = [json.loads(line) for line in self._said("scheduler0")]
+        pids = [line["pid"] for line in lines if line["event"] == "ready"]
+        return [pid for pid in pids if _lives(pid)]
+
+    async def _until(self, holds: Any, seconds: float = SETTLED_S) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline or any(child.poll() is not None for child in self.schedulers):
+                raise AssertionError(f"it does not come about: {self._errors()}")
+            await asyncio.sleep(0.02)
+
+    def _errors(self) -> str:
+        return "\n".join(file.read_text()[-2000:] for file in sorted(self.directory.glob("*.err")))
+
+    # ------------------------------------------------------------------ what fails
+
+    async def _fail_around(self, seconds: float) -> None:
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < seconds:
+            await asyncio.sleep(random.uniform(0.1, 0.6))
+            if self.killed["servers"] < self.restarts * passed / seconds - 0.5:
+                self.killed["servers"] += 1
+                await asyncio.to_thread(self.server.kill)
+                self.server.start()
+            await random.choice(
+                (self._kill_agent, self._kill_replica, self._reset, self._repeat, self._repeat)
+            )()
+
+    async def _kill_agent(self) -> None:
+        alive = [child for child in self.agents if child.poll() is None]
+        victim = random.choice(alive)
+        if self._orchestrator(self.agents.index(victim)):
+            victim.kill()
+            victim.wait()
+            self.killed["agents"] += 1
+            self._start_agent()
+
+    async def _kill_replica(self) -> None:
+        if replicas := self._replicas():
+            os.kill(random.choice(replicas), signal.SIGKILL)
+            self.killed["replicas"] += 1
+
+    async def _reset(self) -> None:
+        async with self._client() as client:
+            await client.execute_command("CLIENT", "KILL", "TYPE", "normal")
+            self.killed["connections"] += 1
+
+    async def _repeat(self) -> None:
+        """Deliver questions twice: the newest of the inbox once more."""
+        async with self._client() as client:
+            inbox = Keys(NAMESPACE).inbox("cost-aware")
+            for _, fields in await client.xrevrange(inbox, count=20):
+                await client.xadd(inbox, fields)
+                self.killed["repeated"] += 1
+
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[redis.Redis]:
+        client = redis.from_url(self.server.url)
+        try:
+            with contextlib.suppress(redis.RedisError):
+                yield client
+        finally:
+            await client.aclose()
+
+    async def _come_to_rest(self) -> None:
+        for child in self.agents:
+            if child.poll() is None:
+                child.terminate()
+        await self._until(lambda: all(child.poll() is not None for child in self.agents))
+        deadline = time.monotonic() + SETTLED_S
+        async with self._client() as client:
+            while held := await client.zcard(_key("open")):
+                assert time.monotonic() < deadline, f"{held} decisions still hold money"
+                await asyncio.sleep(0.05)
+
+    # ------------------------------------------------------------------ the books
+
+    async def _sample(self) -> None:
+        """Look at all accounts all the time; the limits are those configured, whatever the ledger says."""
+        while True:
+            async with self._client() as client:
+                while True:
+                    for key, spent, reserved in await _accounts(client):
+                        limit = LIMITS.get(key.partition("/")[0])
+                        if limit is not None and spent + reserved > limit:
+                            self.overspent.append(f"{key}: {spent} + {reserved} of {limit}")
+                        if reserved < 0 or spent < 0:
+                            self.overspent.append(f"{key}: {spent} spent, {reserved} reserved")
+                    self.samples += 1
+                    await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
+
+    def ran(self) -> dict[str, tuple[str, int | None]]:
+        """Every decision whose tool began to run: tool, and cost; None where it told none or was killed."""
+        found: dict[str, tuple[str, int | None]] = {}
+        for journal in self.directory.glob("*.journal"):
+            for line in journal.read_bytes().split(b"\n")[:-1]:
+                what, decision, tool, *cost = json.loads(line)
+                found[decision] = (tool, cost[0] if what == "end" else None)
+        return found
+
+    async def audit(self) -> dict[str, int]:
+        """Check the books against the journals; raises AssertionError for the first that is wrong."""
+        async with self._client() as client:
+            records = await _records(client)
+            accounts = {key: (spent, reserved) for key, spent, reserved in await _accounts(client)}
+        ran, dead = self.ran(), self._dead()
+        spent: dict[str, int] = defaultdict(int)
+        counts: Counter[str] = Counter()
+        for decision, (tool, _) in ran.items():
+            state = records.get(decision, {}).get("state")
+            paid = state in ("settled", "orphaned") or PRICES[tool] == 0
+            assert paid, f"{tool} of {decision} ran and is not paid for: {records.get(decision)}"
+        for decision, record in records.items():
+            places = [record[f"k{number}"] for number in range(1, int(record.get("n", 0)) + 1)]
+            state, amount = record["state"], int(record.get("amount", 0))
+            assert state != "reserved", f"{decision} still holds money"
+            if state == "orphaned":
+                assert record["owner"] in dead, f"{decision} is an orphan, and its owner lived"
+                assert amount in PRICES.values()
+                cost = amount
+            elif state == "settled" and places:
+                assert decision in ran, f"{decision} is paid for and never ran"
+                tool, told = ran[decision]
+                assert amount == PRICES[tool], f"{decision}: {amount} was held for {tool}"
+                cost = amount if told is None else told
+            else:
+                continue
+            counts[state] += 1
+            for place in places:
+                spent[place.rpartition(":")[0]] += cost
+        assert {key for key, (_, reserved) in accounts.items() if reserved} == set()
+        assert spent["all/fleet"] == accounts["all/fleet"][0]
+        totals = {key: total for key, (total, _) in accounts.items() if not key.startswith("burst/")}
+        assert totals == {key: spent[key] for key in totals}
+        return {**counts, "ran": len(ran), "spent": spent["all/fleet"], **self.killed}
+
+    def _dead(self) -> set[str]:
+        """Orchestrators that were killed."""
+        return {
+            self._orchestrator(number)
+            for number, child in enumerate(self.agents)
+            if child.returncode == -signal.SIGKILL
+        }
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _key(rest: str) -> str:
+    return Keys(NAMESPACE).stored(f"budget:{rest}")
+
+
+async def _accounts(client: redis.Redis) -> list[tuple[str, int, int]]:
+    """Key, spent and reserved of every account, each read in one step."""
+    places = sorted(await client.smembers(_key("accounts")))
+    pipe = client.pipeline(transaction=False)
+    for place in places:
+        pipe.hmget(_key("a:") + place.decode(), "spent", "reserved")
+    found = await pipe.execute() if places else []
+    return [
+        (place.decode().rpartition(":")[0], *(int(value or 0) for value in values))
+        for place, values in zip(places, found, strict=True)
+    ]
+
+
+async def _records(client: redis.Redis) -> dict[str, dict[str, str]]:
+    """Every decision that the ledger knows."""
+    keys = [key.decode() async for key in client.scan_iter(_key("r:").replace("{", "[{]") + "*", count=1000)]
+    pipe = client.pipeline(transaction=False)
+    for key in keys:
+        pipe.hgetall(key)
+    found = await pipe.execute() if keys else []
+    return {
+        key.rpartition(":")[2]: {name.decode(): value.decode() for name, value in record.items()}
+        for key, record in zip(keys, found, strict=True)
+    }

@@ -1,0 +1,31 @@
+"""The long version of tests/acceptance/test_budgets.py: eight orchestrators, as many minutes as wanted.
+
+pytest tests/soak_budgets.py -s          TOOLGATE_SOAK_S=300 by default
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "acceptance"))  # importlib mode adds no folder
+from budget_storm import Storm
+
+SECONDS = float(os.environ.get("TOOLGATE_SOAK_S", "300"))
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(SECONDS + 240)]
+
+
+async def test_budgets_hold_for_as_long_as_the_storm_lasts(own_durable_server, tmp_path):
+    storm = Storm(
+        own_durable_server, tmp_path, orchestrators=8, sessions=40, restarts=max(1, int(SECONDS // 20))
+    )
+    try:
+        await storm.rage(SECONDS)
+        found = await storm.audit()
+    finally:
+        storm.end()
+    print(found, {"samples": storm.samples})
+    assert storm.overspent == []
+    assert found["settled"] > 20 * SECONDS
