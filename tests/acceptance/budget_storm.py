@@ -2,8 +2,8 @@
 
 Real processes: `orchestrators` agents (agents_for_tests/spender.py) with many sessions each, three replicas
 of a cost-aware scheduler, a router that replaces calls, and a server that keeps what it has on disk. At
-random an agent or a replica is killed (-9), connections are reset, questions are delivered twice; once or more
-the server is killed and started again. All along the accounts are sampled.
+random an agent or a replica is killed (-9), connections are reset, questions are delivered twice, and the
+server is killed and started again. All along the accounts are sampled.
 """
 
 import asyncio

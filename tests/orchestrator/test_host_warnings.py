@@ -1,0 +1,54 @@
+"""Whoever runs a plan is told that a budget does not hold where its scheduler is not required."""
+
+import pytest
+from toolgate_bus.ports import Member
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import Roster, encode_member
+from toolgate_orchestrator.host.plan import Plan
+from toolgate_orchestrator.host.warnings import unrequired_budgets, warnings_for
+
+
+def plan(ours=True, **toolgate):
+    return Plan(
+        {"session": {"orchestrator": {"module": "loop-events", "config": {"toolgate": toolgate}}}}, (), ours
+    )
+
+
+@pytest.fixture
+async def alive(server_url, namespace):
+    """`await alive(name)`: a scheduler of this name is on the roster."""
+    commands = RedisCommands(server_url, "test")
+
+    async def announce(name):
+        member = Member(name, "r-1")
+        await commands.pipeline(Roster(commands, namespace).beat(f"s:{name}:r-1", encode_member(member)))
+
+    yield announce
+    await commands.aclose()
+
+
+async def test_a_living_cost_aware_that_is_not_required_is_warned_of(alive, server_url, namespace):
+    await alive("cost-aware")
+    (warning,) = await warnings_for(plan(redis=server_url, namespace=namespace))
+    assert "cost-aware is alive and not required" in warning
+    assert "required: [cost-aware]" in warning
+
+
+async def test_otherwise_there_is_nothing_to_warn_of(alive, server_url, namespace):
+    where = {"redis": server_url, "namespace": namespace}
+    await alive("policy")
+    assert await warnings_for(plan(**where)) == []
+    await alive("cost-aware")
+    assert await warnings_for(plan(**where, required=["cost-aware"])) == []
+    assert await warnings_for(plan(ours=False, **where)) == []
+    assert await warnings_for(plan()) == []
+
+
+async def test_a_server_that_is_away_is_no_warning(short_directory):
+    assert await warnings_for(plan(redis=f"unix://{short_directory}/none.sock")) == []
+
+
+@pytest.mark.pure
+def test_a_rehearsal_is_not_warned_of():
+    assert unrequired_budgets([Member("cost-aware", "r", shadow=True)], ()) is None
+    assert unrequired_budgets([Member("cost-aware", "r")], ()) is not None
