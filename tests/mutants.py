@@ -33,7 +33,8 @@ ACCEPTANCE = "tests/acceptance"
 class Mutant:
     """One change for the worse, and the tests that must notice."""
 
-    truth: int
+    truth: int | str
+    """Number of the acceptance truth, or the part of the project."""
     name: str
     file: str
     old: str
@@ -291,6 +292,152 @@ MUTANTS = (
         "pass",
         "test_restart.py::test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again",
     ),
+    # the loops
+    Mutant(
+        "loops",
+        "no loop runs calls side by side",
+        f"{ORCHESTRATOR}/loops/basic.py",
+        "side_by_side if self.settings.parallel_tools else in_order",
+        "in_order",
+        "../orchestrator/test_seed_loop_basic_tools.py::test_tools_execute_in_parallel",
+    ),
+    Mutant(
+        "loops",
+        "calls out of a stream are dropped",
+        f"{ORCHESTRATOR}/turn/reading.py",
+        "        calls = self._streamed.calls\n",
+        "        calls = []\n",
+        "../orchestrator/test_published_defects.py",
+    ),
+    Mutant(
+        "loops",
+        "text is told when the response is over",
+        f"{ORCHESTRATOR}/turn/reading.py",
+        "await self._take(streamed.feed(event))",
+        "streamed.feed(event)",
+        "test_chat_terminal.py::test_text_is_shown_before_the_answer_is_complete",
+    ),
+    Mutant(
+        "loops",
+        "a turn that breaks leaves calls without results",
+        f"{ORCHESTRATOR}/turn/turn.py",
+        'await despite_cancellation(results.close("was not completed: the turn ended first"))',
+        "pass",
+        "../orchestrator/test_ways_out.py",
+    ),
+    Mutant(
+        "loops",
+        "a call waits for the stream to close",
+        f"{ORCHESTRATOR}/reactive/tick.py",
+        "            if not self._stopped(reader):\n",
+        "            if reader.done() and not self._stopped(reader):\n",
+        "../orchestrator/test_reactive_examples.py",
+    ),
+    Mutant(
+        "loops",
+        "one Ctrl-C ends the running tool",
+        f"{ORCHESTRATOR}/run/turn_control.py",
+        "immediate = self._presses == 2",
+        "immediate = True",
+        "test_chat_terminal.py::test_ctrl_c_once_lets_the_running_tool_finish_and_ends_the_turn",
+    ),
+    Mutant(
+        "loops",
+        "a cancelled turn cancels the next",
+        f"{ORCHESTRATOR}/run/turn_control.py",
+        "self._coordinator.cancellation.reset()",
+        "pass",
+        "test_chat_terminal.py::test_text_is_shown_before_the_answer_is_complete",
+    ),
+    # what schedulers share
+    Mutant(
+        "bus",
+        "facts that a lost connection took are gone",
+        f"{BUS}/orchestrator_bus.py",
+        "            self._write_again()\n",
+        "",
+        "../bus/test_redis_faults.py::test_facts_that_were_lost_with_a_connection_are_written_again",
+    ),
+    Mutant(
+        "bus",
+        "a wake-up during a heartbeat is lost",
+        f"{BUS}/orchestrator_bus.py",
+        "with anyio.move_on_after(BEAT_SECONDS):",
+        "self._poll.clear()\n            with anyio.move_on_after(BEAT_SECONDS):",
+        "../bus/test_redis_bus.py::test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next",
+    ),
+    Mutant(
+        "budgets",
+        "whoever asks gets",
+        f"{BUS}/ledger_script.py",
+        "if room == nil or want <= room then",
+        "if true then",
+        "../bus/test_ledger.py",
+    ),
+    Mutant(
+        "budgets",
+        "settling twice spends twice",
+        f"{BUS}/ledger_script.py",
+        "if r.state == 'settled' then return {'duplicate', '0', '0'} end",
+        "",
+        "../bus/test_ledger.py",
+    ),
+    Mutant(
+        "budgets",
+        "a reserve that comes late holds money for ever",
+        f"{BUS}/ledger_script.py",
+        "if r.state and ((r.state ~= 'reserved' and r.state ~= 'denied') or phase < number(r.phase)) then",
+        "if r.state and phase < number(r.phase) then",
+        "../bus/test_ledger.py",
+    ),
+    Mutant(
+        "limits",
+        "rate-limit counts in each replica",
+        f"{SCHEDULERS}/rate_limit.py",
+        "self._buckets = context.shared.buckets",
+        "self._buckets = __import__('toolgate_bus.redis_buckets', fromlist=['x']).MemoryBuckets()",
+        "test_limits.py::test_three_replicas_let_exactly_as_many_pass_as_the_limit_says",
+    ),
+    Mutant(
+        "limits",
+        "a question delivered twice takes twice",
+        f"{BUS}/buckets_script.py",
+        "if known then return known end",
+        "",
+        "../bus/test_buckets.py",
+    ),
+    Mutant(
+        "limits",
+        "loop-guard lets one call more run",
+        f"{SCHEDULERS}/loop_guard.py",
+        "if limit is not None and count > limit:",
+        "if limit is not None and count > limit + 1:",
+        "test_limits.py::test_a_runaway_agent_runs_no_more_calls_than_it_may_and_is_told_to_stop",
+    ),
+    Mutant(
+        "rules",
+        "a rule that only observes denies",
+        f"{SCHEDULERS}/policy.py",
+        'if rule.mode == "enforce":',
+        "if True:",
+        "test_policy_options.py::test_every_option_of_a_rule_holds",
+    ),
+    Mutant(
+        "rules",
+        "weights mean nothing",
+        f"{SCHEDULERS}/targets.py",
+        "_draw(salt, key, *own, number) / target.weight",
+        "_draw(salt, key, *own, number)",
+        "test_router_options.py::test_every_option_of_a_route_holds_in_every_replica",
+    ),
+    Mutant(
+        "rules",
+        "a target that fails is tried all the same",
+        f"{SCHEDULERS}/target_health.py",
+        "return now >= known.open_until and not trying",
+        "return True",
+        "test_router_options.py::test_a_target_that_fails_too_often_is_left_alone_and_tried_again",
+    ),
 )
 
 
@@ -309,7 +456,7 @@ def main(words: list[str]) -> int:
             print(problem)
             return 1
         print(
-            f"{len(chosen)} mutations\n{'truth':5}  {'result':12} {'seconds':>7}  mutation: test", flush=True
+            f"{len(chosen)} mutations\n{'truth':>9}  {'result':12} {'seconds':>7}  mutation: test", flush=True
         )
         failed = [one for one in chosen if not survives_not(copy, one)]
     print(f"\n{len(chosen) - len(failed)} of {len(chosen)} went red.")
@@ -355,7 +502,7 @@ def survives_not(copy: Path, mutant: Mutant) -> bool:
         # 1 is: tests were run, and some failed. Anything else says nothing about them.
         result = {0: "STILL GREEN", 1: "red"}.get(code, f"BROKEN ({code})")
     seconds = time.monotonic() - began
-    print(f"{mutant.truth:5}  {result:12} {seconds:7.1f}  {mutant.name}: {mutant.tests}", flush=True)
+    print(f"{mutant.truth!s:>9}  {result:12} {seconds:7.1f}  {mutant.name}: {mutant.tests}", flush=True)
     if result not in ("red", "STILL GREEN"):
         print(said)
     return result == "red"

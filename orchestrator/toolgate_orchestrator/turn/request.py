@@ -23,7 +23,10 @@ from toolgate_orchestrator.turn.provider_choice import model_of
 from toolgate_orchestrator.turn.reading import OnCall, Reading, Reply, usage_of
 from toolgate_orchestrator.turn.tool_call import Note
 
-__all__ = ["Llm", "LlmFailed", "Reply", "RequestDenied"]
+__all__ = ["USAGE", "Llm", "LlmFailed", "Reply", "RequestDenied"]
+
+USAGE = "usage"
+"""A fact, no event: what one request to an LLM used."""
 
 
 class LlmFailed(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
@@ -144,7 +147,7 @@ class Llm:
         usage = usage_of(response)
         self.tokens += _count(usage, "total_tokens")
         if self._note is not None and usage:
-            self._note("usage", {"provider": self.name, "iteration": self.iterations, **usage})
+            self._note(USAGE, {"provider": self.name, "iteration": self.iterations, **usage})
         await self._hooks.consult(PROVIDER_RESPONSE, lambda: self._told(response, usage, calls))
 
     def _told(self, response: Any, usage: dict[str, Any] | None, calls: bool) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_i
 from toolgate_orchestrator.turn.passage import NOT_RUN, Passage, Ran
 from toolgate_orchestrator.turn.provider_choice import choose_provider
 from toolgate_orchestrator.turn.reading import Reply
-from toolgate_orchestrator.turn.request import Llm, LlmFailed, RequestDenied
+from toolgate_orchestrator.turn.request import USAGE, Llm, LlmFailed, RequestDenied
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
@@ -300,8 +300,15 @@ class Turn:
         return self._passage
 
     def _note(self, event: str, data: dict[str, Any]) -> None:
-        if self._gate is not None:
-            self._gate.note(event, data)
+        """A fact; what an LLM used says whose it is, as it belongs to no decision."""
+        gate = self._gate
+        if gate is None:
+            return
+        if event == USAGE:
+            session = str(getattr(self.coordinator, "session_id", "") or "")
+            who = {"session": session, "root_session": root_of(self.coordinator)}
+            data = {**who, "agent": gate.config.agent, "labels": gate.config.labels, **data}
+        gate.note(event, data)
 
     async def _finish(self, ended: _Ended) -> None:
         """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
