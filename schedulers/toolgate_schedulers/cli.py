@@ -1,23 +1,18 @@
 """`toolgate scheduler run` and `toolgate scheduler list`: the edge where options meet the worker.
 
 Everything that can be wrong with a call is found before a server is started or joined. SIGTERM and
-SIGINT finish what is in hand and end with 0; a second one ends at once.
+SIGINT finish what is in hand and end with 0; a second one ends at once. SIGHUP reads the
+configuration again (`serving`).
 """
 
-import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
-import anyio
 import typer
-from rich.markup import escape
 from toolgate_bus.cli_options import (
     JsonOption,
     KeysOption,
@@ -30,36 +25,29 @@ from toolgate_bus.cli_options import (
     run_async,
     started_bus,
 )
-from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.disagreements import ShadowTotals, shadow_totals
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.gathered import gathered
 from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
-from toolgate_bus.scheduler_bus import RedisSchedulerBus
 from toolgate_bus.settings import BusSettings, read_keys
-from toolgate_bus.shared import shared_on
 from toolgate_bus.signing import Keyring
 
 from toolgate_schedulers.api import Scheduler
+from toolgate_schedulers.hangup import hangups
 from toolgate_schedulers.listing import as_json, lines_of, table_of
-from toolgate_schedulers.loading import authors_words, load
-from toolgate_schedulers.supervise import die_with_parent, supervise
-from toolgate_schedulers.worker import CONCURRENCY, Worker
+from toolgate_schedulers.loading import load
+from toolgate_schedulers.serving import Job, bus_url, no_bus, notice, print_json, serve, tell_refused
+from toolgate_schedulers.supervise import Reloads, die_with_parent, supervise
+from toolgate_schedulers.worker import CONCURRENCY
 
 __all__ = ["app"]
 
 THREAD_SECONDS = 1.0
 
 app = typer.Typer(name="scheduler", help="Run schedulers, list the living ones.", no_args_is_help=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A scheduler that is known to be right, and how it is to be run."""
-
-    scheduler: Scheduler
-    keyring: Keyring | None
-    concurrency: int
-    as_json: bool
 
 
 @app.command()
@@ -91,14 +79,25 @@ def run(
 ) -> None:
     """Run a scheduler: from now on it is asked about every tool call that it names."""
     die_with_parent()
-    scheduler = load(spec, name=name, priority=priority, tools=tools, shadow=shadow or None, config=config)
-    job = _Job(scheduler, _keyring(bus_settings(redis, namespace, keys), scheduler), concurrency, json_)
+
+    def loaded() -> Scheduler:
+        return load(spec, name=name, priority=priority, tools=tools, shadow=shadow or None, config=config)
+
+    def again() -> Scheduler:
+        if config is None:
+            raise ConfigError("It was started without --config: there is nothing to read again")
+        return loaded()
+
+    scheduler = loaded()
+    keyring = _keyring(bus_settings(redis, namespace, keys), scheduler)
+    job = Job(scheduler, again, keyring, concurrency, json_)
     with started_bus(redis, namespace, keys) as settings:
         if replicas > 1:
-            command = _replica_command(spec, job, config)
+            given = {"name": name, "priority": priority, "tools": tools, "config": config, "shadow": shadow}
+            command = _replica_command(spec, {**given, "concurrency": concurrency, "json": json_})
             env = _replica_env(settings, ctx.find_root().params.get("log_level"))
-            raise typer.Exit(run_async(lambda: supervise(command, replicas, env, _notice)))
-        run_async(lambda: _serve(job, settings))
+            raise typer.Exit(run_async(lambda: _supervise(command, replicas, env, job)))
+        run_async(lambda: serve(job, settings))
     _abandon_threads()
 
 
@@ -109,14 +108,22 @@ def list_(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show who is alive: replicas, priority, tools, answered, late, last seen."""
+    """Show who is alive: replicas, priority, tools, answered, late, last seen.
+
+    Beside shadows: how many decisions they would have changed, out of those that
+    they were heard on in the newest part of the record. `toolgate decisions
+    --shadow` shows which, and why.
+    """
     with joined_bus(redis, namespace, keys) as settings:
-        lines = lines_of(run_async(lambda: _members(settings)))
+        members, totals, reach_s = run_async(lambda: _living(settings))
+    lines = lines_of(members, totals)
     if json_:
         for line in lines:
-            _print_json(as_json(line))
+            print_json(as_json(line))
     elif lines:
         console.print(table_of(lines))
+        if any(line.shadow_totals for line in lines):
+            err_console.print(f"disagreed: among the decisions of the last {max(1, round(reach_s / 60))} min")
     else:
         err_console.print(
             f"No scheduler is alive in namespace {namespace}. "
@@ -130,7 +137,7 @@ def _abandon_threads() -> None:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(THREAD_SECONDS)
             if thread.is_alive():
-                _notice(f"left {thread.name} behind: it did not return")
+                notice(f"left {thread.name} behind: it did not return")
                 sys.stdout.flush()
                 os._exit(0)
 
@@ -146,97 +153,37 @@ def _keyring(settings: BusSettings, scheduler: Scheduler) -> Keyring | None:
     return keyring
 
 
-def _url(settings: BusSettings) -> str:
-    if settings.redis is None:
-        raise ConfigError("redis: no server is named")
-    return settings.redis
+async def _supervise(command: Sequence[str], replicas: int, env: dict[str, str], job: Job) -> int:
+    """Keep the replicas; a SIGHUP is passed on to each once the configuration was found right."""
+
+    def refused(error: ConfigError) -> None:
+        tell_refused(str(error), job)
+
+    with hangups() as asked:
+        return await supervise(command, replicas, env, notice, Reloads(asked.each(), job.load, refused))
 
 
-async def _members(settings: BusSettings) -> Sequence[Member]:
-    """The living replicas, from the roster."""
-    commands = RedisCommands(_url(settings), "toolgate-list", connections=1)
+async def _living(settings: BusSettings) -> tuple[Sequence[Member], dict[str, ShadowTotals], float]:
+    """The living replicas, what shadows disagreed on lately, and how many seconds back that is known."""
+    commands = RedisCommands(bus_url(settings), "toolgate-list", connections=1)
     try:
-        return (await Roster(commands, settings.namespace).read(ages=True)).members
+        members = (await Roster(commands, settings.namespace).read(ages=True)).members
+        facts, reach_s = await FactsReader(commands, settings.namespace).newest()
+        return members, shadow_totals(gathered(facts)), reach_s
     except TransportError as error:
-        raise _no_bus(settings, error) from None
+        raise no_bus(settings, error) from None
     finally:
         await commands.aclose()
 
 
-async def _serve(job: _Job, settings: BusSettings) -> None:
-    """Run one replica until cancelled; then finish what is in hand."""
-    bus = RedisSchedulerBus(_url(settings), settings.namespace)
-    shared = shared_on(_url(settings), bus.commands, settings.namespace, shadow=job.scheduler.shadow)
-    worker = Worker(
-        job.scheduler,
-        bus,
-        shared=shared,
-        keyring=job.keyring,
-        namespace=settings.namespace,
-        concurrency=job.concurrency,
-    )
-    async with AsyncExitStack() as undo:
-        undo.push_async_callback(_shielded, bus.aclose)
-        member = await _started(worker, job, settings)
-        undo.pop_all()
-    try:
-        _say_ready(member, _shown(_url(settings)), job.as_json)
-        await anyio.sleep_forever()
-    except anyio.get_cancelled_exc_class():
-        pass  # being cancelled is how it is told to finish
-    finally:
-        await _shielded(worker.drain)
-        await _shielded(shared.aclose)
-
-
-async def _started(worker: Worker, job: _Job, settings: BusSettings) -> Member:
-    try:
-        return await worker.start()
-    except TransportError as error:
-        raise _no_bus(settings, error) from None
-    except ToolgateError:
-        raise
-    except Exception as error:
-        raise ToolgateError(f"{job.scheduler.name} could not start: {authors_words(error)}") from error
-
-
-async def _shielded(close: Callable[[], Any]) -> None:
-    with anyio.CancelScope(shield=True):
-        await close()
-
-
-def _no_bus(settings: BusSettings, error: TransportError) -> TransportError:
-    return type(error)(f"the bus at {_shown(_url(settings))} cannot be reached: {error}")
-
-
-def _say_ready(member: Member, url: str, as_json: bool) -> None:
-    if as_json:
-        fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
-        _print_json({"event": "ready", **fields})
-        return
-    how = "watches (shadow)" if member.shadow else "rules on"
-    _notice(
-        f"{member.name} (replica {member.replica}, pid {member.pid}) {how} {' '.join(member.tools)} at {url}"
-    )
-
-
-def _shown(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}").geturl()
-
-
-def _replica_command(spec: str, job: _Job, config: Path | None) -> list[str]:
-    """The command of one replica: what was asked for, the scheduler's final fields spelled out."""
-    scheduler = job.scheduler
-    options = [f"--name={scheduler.name}", f"--priority={scheduler.priority}"]
-    options += [f"--tools={glob}" for glob in scheduler.tools]
-    options += [f"--concurrency={job.concurrency}"]
-    options += [f"--config={config}"] if config else []
-    options += ["--shadow"] if scheduler.shadow else []
-    options += ["--json"] if job.as_json else []
+def _replica_command(spec: str, given: Mapping[str, Any]) -> list[str]:
+    """The command of one replica: the options that were given, no others: a reload may change the rest."""
+    options: list[str] = []
+    for option, value in given.items():
+        if value is True:
+            options.append(f"--{option}")
+        elif value is not None and value is not False:
+            options += [f"--{option}={one}" for one in (value if isinstance(value, list) else [value])]
     return [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", *options, "--", spec]
 
 
@@ -245,15 +192,7 @@ def _replica_env(settings: BusSettings, log_level: str | None) -> dict[str, str]
 
     The frame's own options go the same way.
     """
-    where = {"TOOLGATE_REDIS_URL": _url(settings), "TOOLGATE_NAMESPACE": settings.namespace}
+    where = {"TOOLGATE_REDIS_URL": bus_url(settings), "TOOLGATE_NAMESPACE": settings.namespace}
     keys = {} if settings.keys is None else {"TOOLGATE_KEYS": str(settings.keys)}
     logs = {"TOOLGATE_LOG_LEVEL": str(log_level)} if log_level else {}
     return {**os.environ, **where, **keys, **logs}
-
-
-def _notice(words: str) -> None:
-    err_console.print(escape(words), soft_wrap=True)
-
-
-def _print_json(fields: dict[str, Any]) -> None:
-    typer.echo(json.dumps(fields, ensure_ascii=False))

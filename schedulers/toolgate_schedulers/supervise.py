@@ -2,20 +2,25 @@
 
 A replica that ends by itself is started again, after a growing pause; one that ends because its
 call was wrong ends all. On Linux a replica also ends when its parent does, however that one died.
-What a replica does is none of this module's business: it runs a command.
+A reload is found right once, here, and then passed on to each. What a replica does is none of this
+module's business: it runs a command.
 """
 
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from subprocess import DEVNULL
+from typing import Any, NamedTuple
 
 import anyio
+import anyio.to_thread
 from anyio.abc import Process
+from toolgate_bus.errors import ConfigError
 
-__all__ = ["DIE_WITH_PARENT", "die_with_parent", "next_pause", "supervise"]
+__all__ = ["DIE_WITH_PARENT", "Reloads", "die_with_parent", "next_pause", "supervise"]
 
 DIE_WITH_PARENT = "TOOLGATE_DIE_WITH_PARENT"
 """Environment variable: `1`, or the parent's process id, which closes the gap before it is read."""
@@ -50,23 +55,43 @@ def next_pause(lived: float, last: float | None) -> float:
     return FIRST_PAUSE if last is None or lived >= STEADY else min(LONGEST_PAUSE, last * 2)
 
 
+class Reloads(NamedTuple):
+    """When replicas are to read their configuration again, and what comes first."""
+
+    asked: AsyncIterator[None]
+    """Ends when all is to end."""
+    check: Callable[[], Any]
+    """Reads the configuration as a replica would; raises ConfigError, and then none is asked to."""
+    refused: Callable[[ConfigError], None]
+
+
 async def supervise(
-    command: Sequence[str], replicas: int, env: Mapping[str, str], say: Callable[[str], None]
+    command: Sequence[str],
+    replicas: int,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    reloads: Reloads,
 ) -> int:
     """Keep this many processes of a command running until cancelled; then end them, and give 0.
 
     Gives 2 when a replica says that its call was wrong: restarting it would not help.
     """
     wrong = False
+    living: set[Process] = set()
 
     async def keep(number: int) -> None:
         nonlocal wrong
-        if await _keep(command, env, lambda words: say(f"replica {number} of {replicas} {words}")):
+        if await _keep(command, env, lambda words: say(f"replica {number} of {replicas} {words}"), living):
             wrong = True
             group.cancel_scope.cancel()
 
+    async def reload() -> None:
+        await _pass_on(reloads, living)
+        group.cancel_scope.cancel()
+
     try:
         async with anyio.create_task_group() as group:
+            group.start_soon(reload)
             for number in range(1, replicas + 1):
                 group.start_soon(keep, number)
     except anyio.get_cancelled_exc_class():
@@ -74,20 +99,37 @@ async def supervise(
     return WRONG_CALL if wrong else 0
 
 
-async def _keep(command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None]) -> bool:
+async def _pass_on(reloads: Reloads, living: set[Process]) -> None:
+    """Check, then send SIGHUP to each living replica, for every reload that is asked for."""
+    async for _ in reloads.asked:
+        try:
+            await anyio.to_thread.run_sync(reloads.check)
+        except ConfigError as error:
+            reloads.refused(error)
+            continue
+        for process in living:
+            with suppress(ProcessLookupError):  # it has just ended; the next one reads the new file
+                process.send_signal(signal.SIGHUP)
+
+
+async def _keep(
+    command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: set[Process]
+) -> bool:
     """One replica, started again and again; True when its call is wrong."""
     pause: float | None = None
     while True:
         born = anyio.current_time()
-        code = await _live(command, env)
+        code = await _live(command, env, living)
         if code == WRONG_CALL:
             return True
+        if code == -signal.SIGHUP:  # told to reload before it could be: the next one reads the new file
+            continue
         pause = next_pause(anyio.current_time() - born, pause)
         say(f"ended ({_how(code)}); starting it again in {pause:g} s")
         await anyio.sleep(pause)
 
 
-async def _live(command: Sequence[str], env: Mapping[str, str]) -> int:
+async def _live(command: Sequence[str], env: Mapping[str, str], living: set[Process]) -> int:
     """One process from start to end; cancelled, it ends the process first."""
     # A session of its own: Ctrl-C reaches the parent alone, which then asks once and waits.
     process = await anyio.open_process(
@@ -98,9 +140,11 @@ async def _live(command: Sequence[str], env: Mapping[str, str]) -> int:
         env={**env, DIE_WITH_PARENT: str(os.getpid())},
         start_new_session=True,
     )
+    living.add(process)
     try:
         return await process.wait()
     finally:
+        living.discard(process)
         with anyio.CancelScope(shield=True):
             await _end(process)
 

@@ -4,7 +4,8 @@ Questions come in frames; each is decided in a lane (`lanes`), at most `concurre
 answered in order of completion. An entry is acknowledged with its last answer. What is being
 decided is renewed (the bus does it), what has expired is acknowledged and counted, what killed
 several replicas is dropped. A scheduler that raises or answers nonsense is counted; the asker is
-told that it failed, so that nobody waits for it. Not here: Redis (`toolgate_bus.scheduler_bus`),
+told that it failed, so that nobody waits for it. `swap` changes the scheduler while questions come:
+each is decided by the one in whose tenure it began. Not here: Redis (`toolgate_bus.scheduler_bus`),
 loading (`loading`), what to answer (the author).
 """
 
@@ -21,15 +22,17 @@ from typing import Any, Final, cast
 import anyio
 import structlog
 from toolgate_bus import codec, metrics
-from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.errors import CodecError, ConfigError, TransportError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
 from toolgate_bus.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.shared import Shared
 from toolgate_bus.signing import Keyring, digest
 
-from toolgate_schedulers.api import Scheduler, SchedulerContext, asking
+from toolgate_schedulers.api import Scheduler, asking
 from toolgate_schedulers.held import Asked, StoredHolds
 from toolgate_schedulers.lanes import Lanes
+from toolgate_schedulers.questions import Entry, Job
+from toolgate_schedulers.tenure import Tenure
 
 __all__ = ["CONCURRENCY", "Worker"]
 
@@ -42,33 +45,6 @@ NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
 _log = structlog.get_logger("toolgate.worker")
-
-
-class _Entry:
-    """One delivered entry and how many of its questions are still open."""
-
-    __slots__ = ("id", "open")
-
-    def __init__(self, id: str, open: int) -> None:  # noqa: A002 - the bus's word
-        self.id, self.open = id, open
-
-
-class _Job:
-    """One question on its way through a lane."""
-
-    __slots__ = ("asked", "entry", "written")
-
-    def __init__(self, entry: _Entry, asked: Asked, written: float) -> None:
-        self.entry: _Entry | None = entry
-        self.asked, self.written = asked, written
-
-    def settle(self, bus: SchedulerBus) -> None:
-        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
-        entry, self.entry = self.entry, None
-        if entry is not None:
-            entry.open -= 1
-            if entry.open == 0:
-                bus.done(entry.id)
 
 
 class Worker:
@@ -85,11 +61,14 @@ class Worker:
         concurrency: int = CONCURRENCY,
         replica: str | None = None,
     ) -> None:
-        self._scheduler, self._bus, self._keyring = scheduler, bus, keyring
-        self._shared, self._namespace, self._concurrency = shared, namespace, concurrency
+        """`shared` is closed when the scheduler has stopped."""
+        self._name, self._bus, self._keyring = scheduler.name, bus, keyring
+        self._namespace, self._concurrency = namespace, concurrency
+        self._tenure = Tenure(scheduler, shared)
+        self._retiring: set[asyncio.Task[None]] = set()
         self.replica = replica or f"{_safe_host()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._holds = StoredHolds(shared.store, scheduler.name, self._send)
-        self._queue: deque[_Job] = deque()
+        self._holds = StoredHolds(shared.store, self._name, self._send)
+        self._queue: deque[Job] = deque()
         self._lanes = Lanes(concurrency, self._take)
         self._working: dict[tuple[bytes, int], asyncio.Task[None]] = {}
         self._withdrawn: set[tuple[bytes, int]] = set()
@@ -104,26 +83,46 @@ class Worker:
 
         When it returns, every orchestrator that is awake asks us from its next call on.
         """
-        scheduler = self._scheduler
         self._loop = asyncio.get_running_loop()
-        await scheduler.start(SchedulerContext(self._shared, self._holds, self._namespace, self.replica))
+        await self._tenure.start(self._holds, self._namespace, self.replica)
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
-        member = await self._bus.start(
-            Member(
-                name=scheduler.name,
-                replica=self.replica,
-                priority=scheduler.priority,
-                tools=scheduler.tools,
-                shadow=scheduler.shadow,
-                pid=os.getpid(),
-                host=socket.gethostname(),
-            )
-        )
+        member = await self._bus.start(self._member(self._tenure.scheduler))
         self._want()
         if not await self._bus.noticed(NOTICE_SECONDS):
-            _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=scheduler.name)
+            _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
         return member
+
+    def _member(self, scheduler: Scheduler) -> Member:
+        return Member(
+            name=scheduler.name,
+            replica=self.replica,
+            priority=scheduler.priority,
+            tools=scheduler.tools,
+            shadow=scheduler.shadow,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        )
+
+    async def swap(self, scheduler: Scheduler, shared: Shared) -> Member:
+        """Have another scheduler decide all questions that begin from now on; none is lost.
+
+        Those that have begun are finished by the one they began with; it is stopped after the last of
+        them. Name and shadow must be the same: raises ConfigError. Where the new one cannot start,
+        what it raised is raised, and all stays as it was.
+        """
+        old, new = self._tenure, Tenure(scheduler, shared)
+        for field in ("name", "shadow"):
+            was, now = getattr(old.scheduler, field), getattr(scheduler, field)
+            if was != now:
+                await shared.aclose()
+                raise ConfigError(f"{field}: cannot change from {was} to {now} while it runs: start it anew")
+        await new.start(self._holds, self._namespace, self.replica)
+        self._tenure = new
+        task = self._loop.create_task(old.stop(), name=f"toolgate-{self._name}-retiring")
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+        return await self._bus.announce(self._member(scheduler))
 
     async def run(self) -> None:
         """Start, work until cancelled, then drain."""
@@ -143,7 +142,8 @@ class Worker:
         await self._lanes.close(DRAIN_SECONDS)
         if self._errands:
             await asyncio.wait(self._errands, timeout=1.0)
-        await self._scheduler.stop()
+        await asyncio.gather(*self._retiring)
+        await self._tenure.stop()
         await self._bus.aclose()
 
     # ------------------------------------------------------------------ what the bus calls
@@ -152,7 +152,7 @@ class Worker:
         """New or taken-over entries."""
         for delivery in deliveries:
             if delivery.times > POISON_DELIVERIES:
-                metrics.count(metrics.POISONED, self._scheduler.name)
+                metrics.count(metrics.POISONED, self._name)
                 _log.error("dropped a question that outlived several replicas", entry=delivery.entry)
                 self._bus.done(delivery.entry)
             elif delivery.event == "tool:withdrawn":
@@ -166,9 +166,9 @@ class Worker:
     def _accept(self, delivery: Delivery) -> None:
         written = time.monotonic() - delivery.age
         items = self._items(delivery)
-        entry = _Entry(delivery.entry, len(items))
+        entry = Entry(delivery.entry, len(items))
         for item in items:
-            self._queue.append(_Job(entry, Asked(delivery.orchestrator, item), written))
+            self._queue.append(Job(entry, Asked(delivery.orchestrator, item), written))
         if not items:
             self._bus.done(delivery.entry)
         else:
@@ -186,7 +186,7 @@ class Worker:
 
     def _genuine(self, delivery: Delivery, item: codec.Item) -> bool:
         if self._keyring is None or self._keyring.is_question(
-            delivery.orchestrator, self._scheduler.name, item.signed, item.mac
+            delivery.orchestrator, self._name, item.signed, item.mac
         ):
             return True
         metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
@@ -201,7 +201,7 @@ class Worker:
 
     def _withdraw(self, delivery: Delivery) -> None:
         for item in self._items(delivery):
-            metrics.count(metrics.WITHDRAWN, self._scheduler.name)
+            metrics.count(metrics.WITHDRAWN, self._name)
             lane = self._working.get((item.id, item.phase))
             if lane is not None:
                 self._withdrawn.add((item.id, item.phase))
@@ -224,6 +224,8 @@ class Worker:
         job = self._queue.popleft()
         if self._queue:
             self._lanes.wake()
+        tenure = self._tenure
+        tenure.begin()
         self._deciding += 1
         if not self._queue:
             self._want()  # before deciding: it may take long, and there is room for others
@@ -233,26 +235,30 @@ class Worker:
             if call is None:
                 pass  # counted where it was found
             elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:
-                metrics.count(metrics.EXPIRED, self._scheduler.name)
-            elif self._scheduler.streams:
-                await self._decide_streaming(job, call)
+                metrics.count(metrics.EXPIRED, self._name)
+            elif not tenure.rules_on(call.tool_name):
+                self._send(job.asked, codec.PLAIN_CONTINUE)  # asked by one who does not know its tools yet
+                self._note(job, call)
+            elif tenure.scheduler.streams:
+                await self._decide_streaming(tenure.scheduler, job, call)
             else:
-                await self._decide(job, call)
+                await self._decide(tenure.scheduler, job, call)
         except TransportError as error:  # of the store; the bus mends itself, and this lane goes on
-            metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "store")
-            _log.error("a hold could not be kept or ended", scheduler=self._scheduler.name, error=str(error))
+            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
+            _log.error("a hold could not be kept or ended", scheduler=self._name, error=str(error))
         finally:
             self._deciding -= 1
+            tenure.end()
             job.settle(self._bus)
         if not self._queue:
             self._want()
         return True
 
-    async def _decide(self, job: _Job, call: ToolSelecting) -> None:
+    async def _decide(self, scheduler: Scheduler, job: Job, call: ToolSelecting) -> None:
         """One question, one verdict; a Hold is stored first, and answered some other time."""
         verdict: Verdict | Failed
         try:
-            verdict = self._checked(await cast("Awaitable[Any]", self._scheduler.decide(call)))
+            verdict = self._checked(await cast("Awaitable[Any]", scheduler.decide(call)))
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
             verdict = self._raised(call, error)
         except asyncio.CancelledError as error:
@@ -264,12 +270,12 @@ class Worker:
         self._send(job.asked, verdict)
         self._note(job, call)
 
-    async def _decide_streaming(self, job: _Job, call: ToolSelecting) -> None:
+    async def _decide_streaming(self, scheduler: Scheduler, job: Job, call: ToolSelecting) -> None:
         """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
         key = (job.asked.item.id, job.asked.item.phase)
         lane = self._working[key] = cast("asyncio.Task[None]", asyncio.current_task())
         held = False
-        answers = cast("AsyncGenerator[Any, None]", self._scheduler.decide(call))
+        answers = cast("AsyncGenerator[Any, None]", scheduler.decide(call))
         try:
             async with aclosing(answers):
                 async for answer in answers:
@@ -308,25 +314,23 @@ class Worker:
                 self._lanes.give_back()
         self._note(job, call)
 
-    async def _hold(self, job: _Job, verdict: Hold) -> None:
+    async def _hold(self, job: Job, verdict: Hold) -> None:
         await self._holds.keep(job.asked, verdict)
-        metrics.count(metrics.HOLDS, self._scheduler.name)
+        metrics.count(metrics.HOLDS, self._name)
 
     def _raised(self, call: ToolSelecting, error: BaseException) -> Failed:
-        metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "raised")
-        _log.error("the scheduler raised", scheduler=self._scheduler.name, decision=call.id, exc_info=error)
+        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
+        _log.error("the scheduler raised", scheduler=self._name, decision=call.id, exc_info=error)
         return Failed(reason=f"it raised {type(error).__name__}")
 
     def _checked(self, verdict: Any) -> Verdict | Failed:
         if isinstance(verdict, _VERDICTS):
             return verdict
-        metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "nonsense")
-        _log.error(
-            "the scheduler gave no verdict", scheduler=self._scheduler.name, got=type(verdict).__name__
-        )
+        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "nonsense")
+        _log.error("the scheduler gave no verdict", scheduler=self._name, got=type(verdict).__name__)
         return Failed(reason=f"it answered {type(verdict).__name__}, which is no verdict")
 
-    def _note(self, job: _Job, call: ToolSelecting) -> None:
+    def _note(self, job: Job, call: ToolSelecting) -> None:
         self._answered += 1
         if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
             self._late += 1
@@ -336,10 +340,8 @@ class Worker:
         body = self._body(verdict)
         mac = None
         if self._keyring is not None:
-            mac = self._keyring.sign_verdict(
-                orchestrator, self._scheduler.name, digest(question.signed), body
-            )
-        metrics.count(metrics.WORKER_ANSWERS, self._scheduler.name, verdict.action)
+            mac = self._keyring.sign_verdict(orchestrator, self._name, digest(question.signed), body)
+        metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
         self._bus.answer(orchestrator, codec.item(question.id, question.phase, body, mac))
 
     def _body(self, verdict: Verdict | Failed) -> bytes:
@@ -352,8 +354,8 @@ class Worker:
             what = f"its verdict has {len(body)} bytes, {codec.MAX_VERDICT} are allowed"
         except CodecError as error:
             what = f"its verdict cannot be written: {error}"
-        metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler.name, "unwritable")
-        _log.error("a verdict was not sent", scheduler=self._scheduler.name, why=what)
+        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
+        _log.error("a verdict was not sent", scheduler=self._name, why=what)
         return codec.verdict_body(Failed(reason=what))
 
 

@@ -1,0 +1,35 @@
+"""Questions in hand: an entry is acknowledged with the last of its questions, whatever became of each."""
+
+from toolgate_bus.ports import SchedulerBus
+
+from toolgate_schedulers.held import Asked
+
+__all__ = ["Entry", "Job"]
+
+
+class Entry:
+    """One delivered entry and how many of its questions are still open."""
+
+    __slots__ = ("id", "open")
+
+    def __init__(self, id: str, open: int) -> None:  # noqa: A002 - the bus's word
+        self.id, self.open = id, open
+
+
+class Job:
+    """One question on its way through a lane."""
+
+    __slots__ = ("asked", "entry", "written")
+
+    def __init__(self, entry: Entry, asked: Asked, written: float) -> None:
+        self.entry: Entry | None = entry
+        self.asked, self.written = asked, written
+        """`written` is when the question was written, on this process's monotonic clock."""
+
+    def settle(self, bus: SchedulerBus) -> None:
+        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry.open -= 1
+            if entry.open == 0:
+                bus.done(entry.id)

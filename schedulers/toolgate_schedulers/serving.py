@@ -1,0 +1,163 @@
+"""One replica as a process serves it: joined, said to be ready, reloaded on SIGHUP, drained at the end.
+
+A reload reads the configuration again, checks it, and hands the new scheduler to the worker. What is
+wrong is said, by field, and the old one goes on: nothing that a file holds ends a running replica.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import typer
+from rich.markup import escape
+from toolgate_bus.cli_options import err_console
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.ports import Member
+from toolgate_bus.scheduler_bus import RedisSchedulerBus
+from toolgate_bus.settings import BusSettings
+from toolgate_bus.shared import Shared, shared_on
+from toolgate_bus.signing import Keyring
+
+from toolgate_schedulers.api import Scheduler
+from toolgate_schedulers.hangup import Hangups, hangups
+from toolgate_schedulers.loading import authors_words
+from toolgate_schedulers.worker import Worker
+
+__all__ = ["Job", "bus_url", "no_bus", "notice", "print_json", "serve", "tell_refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A scheduler that is known to be right, and how it is to be run."""
+
+    scheduler: Scheduler
+    load: Callable[[], Scheduler]
+    """Reads its configuration again; raises ConfigError that says what to mend."""
+    keyring: Keyring | None
+    concurrency: int
+    as_json: bool
+
+
+async def serve(job: Job, settings: BusSettings) -> None:
+    """Run one replica until cancelled, or its terminal is gone; then finish what is in hand."""
+    with hangups() as asked:
+        bus = RedisSchedulerBus(bus_url(settings), settings.namespace)
+
+        def shared() -> Shared:
+            return shared_on(bus_url(settings), bus.commands, settings.namespace, shadow=job.scheduler.shadow)
+
+        worker = Worker(
+            job.scheduler,
+            bus,
+            shared=shared(),
+            keyring=job.keyring,
+            namespace=settings.namespace,
+            concurrency=job.concurrency,
+        )
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(_shielded, bus.aclose)
+            member = await _started(worker, job, settings)
+            undo.pop_all()
+        try:
+            _tell_ready(member, _shown(bus_url(settings)), job.as_json)
+            await _reload_when_asked(asked, worker, job, member, shared)
+        except anyio.get_cancelled_exc_class():
+            pass  # being cancelled is how it is told to finish
+        finally:
+            await _shielded(worker.drain)
+
+
+async def _started(worker: Worker, job: Job, settings: BusSettings) -> Member:
+    try:
+        return await worker.start()
+    except TransportError as error:
+        raise no_bus(settings, error) from None
+    except ToolgateError:
+        raise
+    except Exception as error:
+        raise ToolgateError(f"{job.scheduler.name} could not start: {authors_words(error)}") from error
+
+
+async def _reload_when_asked(
+    asked: Hangups, worker: Worker, job: Job, member: Member, shared: Callable[[], Shared]
+) -> None:
+    async for _ in asked.each():
+        try:
+            # In a thread: a long file takes its time to read, and what is being decided must be renewed.
+            scheduler = await anyio.to_thread.run_sync(job.load)
+            member = await worker.swap(scheduler, shared())
+        except ConfigError as error:
+            tell_refused(str(error), job)
+        except Exception as error:  # noqa: BLE001 - the author's `start`: whatever it raises, the old one goes on
+            tell_refused(f"it could not start: {authors_words(error)}", job)
+        else:
+            _tell_reloaded(member, job.as_json)
+
+
+async def _shielded(close: Callable[[], Any]) -> None:
+    with anyio.CancelScope(shield=True):
+        await close()
+
+
+# ---------------------------------------------------------------------- what it says
+
+
+def tell_refused(why: str, job: Job) -> None:
+    """Say that the old configuration stays, and why."""
+    if job.as_json:
+        print_json({"event": "not_reloaded", "name": job.scheduler.name, "error": why})
+    notice(f"{job.scheduler.name} was not reloaded, its old configuration stays. {why}")
+
+
+def _tell_reloaded(member: Member, as_json: bool) -> None:
+    if as_json:
+        print_json({"event": "reloaded", "name": member.name, "replica": member.replica, "pid": member.pid})
+        return
+    notice(f"{member.name} (replica {member.replica}, pid {member.pid}) was reloaded: {_what(member)}")
+
+
+def _tell_ready(member: Member, url: str, as_json: bool) -> None:
+    if as_json:
+        fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
+        print_json({"event": "ready", **fields})
+        return
+    notice(f"{member.name} (replica {member.replica}, pid {member.pid}) {_what(member)} at {url}")
+
+
+def _what(member: Member) -> str:
+    return f"{'watches (shadow)' if member.shadow else 'rules on'} {' '.join(member.tools)}"
+
+
+def no_bus(settings: BusSettings, error: TransportError) -> TransportError:
+    """The same error, with the address that was tried."""
+    return type(error)(f"the bus at {_shown(bus_url(settings))} cannot be reached: {error}")
+
+
+def bus_url(settings: BusSettings) -> str:
+    """Where the bus is; raises ConfigError if nowhere."""
+    if settings.redis is None:
+        raise ConfigError("redis: no server is named")
+    return settings.redis
+
+
+def _shown(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def notice(words: str) -> None:
+    """A line for people, on stderr."""
+    err_console.print(escape(words), soft_wrap=True)
+
+
+def print_json(fields: dict[str, Any]) -> None:
+    """A line for scripts, on stdout."""
+    typer.echo(json.dumps(fields, ensure_ascii=False))
