@@ -1,18 +1,24 @@
-"""Who is alive, as `toolgate scheduler list` shows it: replicas of a name on one line. Pure."""
+"""Who is alive, as `toolgate scheduler list` shows it: replicas of a name on one line. Pure.
 
-from collections.abc import Iterable, Sequence
+Beside a shadow stands how many decisions it would have changed, out of those that the newest part of
+the record has it heard on: nobody counts that over all orchestrators and for ever.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
+from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
 
 __all__ = ["Line", "as_json", "lines_of", "table_of"]
 
-_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
-_RIGHT = ("replicas", "priority", "answered", "late", "last seen")
+_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen")
+_DISAGREED = "disagreed"
+_RIGHT = ("replicas", "priority", "answered", "late", "last seen", _DISAGREED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,8 @@ class Line:
 
     name: str
     members: tuple[Member, ...]
+    shadow_totals: ShadowTotals | None = None
+    """What it would have changed; None where it was not heard as a shadow."""
 
     @property
     def newest(self) -> Member:
@@ -48,17 +56,20 @@ class Line:
         return min(member.age for member in self.members)
 
 
-def lines_of(members: Iterable[Member]) -> list[Line]:
-    """One line for each name, highest priority first."""
+def lines_of(members: Iterable[Member], totals: Mapping[str, ShadowTotals] | None = None) -> list[Line]:
+    """One line for each name, highest priority first; `totals` are those of the shadows."""
+    told = totals or {}
     ordered = sorted(members, key=lambda member: (member.name, member.started, member.replica))
-    lines = [Line(name, tuple(group)) for name, group in groupby(ordered, key=lambda member: member.name)]
+    groups = groupby(ordered, key=lambda member: member.name)
+    lines = [Line(name, tuple(group), told.get(name)) for name, group in groups]
     return sorted(lines, key=lambda line: (-line.newest.priority, line.name))
 
 
 def table_of(lines: Sequence[Line]) -> Table:
     """The table that a person reads."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
+    compared = any(line.shadow_totals or line.newest.shadow for line in lines)
+    for column in (*_COLUMNS, *([_DISAGREED] if compared else []), ""):
         table.add_column(column, justify="right" if column in _RIGHT else "left", overflow="fold")
     for line in lines:
         notes = ["shadow"] if line.newest.shadow else []
@@ -71,9 +82,16 @@ def table_of(lines: Sequence[Line]) -> Table:
             str(line.answered),
             str(line.late),
             f"{line.age:.1f} s ago",
+            *([_disagreed(line)] if compared else []),
             ", ".join(notes),
         )
     return table
+
+
+def _disagreed(line: Line) -> str:
+    if line.shadow_totals is None:
+        return "0 of 0" if line.newest.shadow else ""
+    return f"{line.shadow_totals.disagreed} of {line.shadow_totals.heard}"
 
 
 def as_json(line: Line) -> dict[str, Any]:
@@ -84,6 +102,7 @@ def as_json(line: Line) -> dict[str, Any]:
         "priority": line.newest.priority,
         "tools": list(line.newest.tools),
         "shadow": line.newest.shadow,
+        "shadow_totals": line.shadow_totals.as_json() if line.shadow_totals else None,
         "answered": line.answered,
         "late": line.late,
         "last_seen_s": round(line.age, 3),
