@@ -8,7 +8,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -21,7 +21,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_schedulers.api import Scheduler, as_scheduler
 from toolgate_schedulers.config_file import check, read_mapping
 
-__all__ = ["GROUP", "authors_words", "load"]
+__all__ = ["GROUP", "authors_words", "load", "make"]
 
 GROUP = "toolgate.schedulers"
 
@@ -40,7 +40,8 @@ def load(
     Raises ConfigError that says what was looked for, and what there is instead.
     """
     written = _attribute(spec) if ":" in spec else _entry(spec)
-    made = as_scheduler(_made(written, spec, config))
+    mapping = None if config is None else read_mapping(config)
+    made = as_scheduler(make(written, spec, mapping, f"--config {config}"))
     options: dict[str, Any] = {
         "name": name,
         "priority": priority,
@@ -50,17 +51,23 @@ def load(
     return replace(made, **{field: value for field, value in options.items() if value is not None})
 
 
-def _made(written: Any, spec: str, config: Path | None) -> Any:
-    """A class is made into an instance, with its config if it takes one."""
+def make(written: Any, spec: str, config: Mapping[str, Any] | BaseModel | None, where: str) -> Any:
+    """A class is made into an instance, with its config if it takes one; anything else stays as it is.
+
+    `config` is a mapping to be checked, an instance of the class's own model, or None; `where` is
+    what it came from. Raises ConfigError.
+    """
     model = getattr(written, "config_model", None) if inspect.isclass(written) else None
     if model is None:
         if config is not None:
-            raise ConfigError(f"{spec} takes no configuration: leave --config {config} out")
+            raise ConfigError(f"{spec} takes no configuration: leave {where} out")
         return _call(written, spec) if inspect.isclass(written) else written
     if not (inspect.isclass(model) and issubclass(model, BaseModel)):
         raise ConfigError(f"{spec}: config_model: must be a pydantic model")
+    if isinstance(config, model):
+        return _call(written, spec, config)
     if config is not None:
-        return _call(written, spec, check(model, read_mapping(config), str(config)))
+        return _call(written, spec, check(model, config, where.removeprefix("--config ")))
     try:
         settings = check(model, {}, spec)
     except ConfigError as error:

@@ -1,0 +1,257 @@
+"""Test a scheduler without a server: the real worker on the bus's twin in memory, and you ask.
+
+    async with trial(Limiter, config={"calls": 1}) as limiter:
+        assert await limiter.ask("web_search", {"q": "x"}) == Continue()
+        assert (await limiter.ask("web_search", {"q": "x"})).action == "deny"
+
+What you get is what an orchestrator would hear: verdicts that went over the wire and back, `Failed`
+where the scheduler raised or gave none, `Silent` where nothing came in time. Merging the verdicts of
+several schedulers is not done here: that is a decision, and an orchestrator's affair.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from toolgate_bus import codec
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.events import Failed, Hold, ToolSelecting, Verdict
+from toolgate_bus.memory import MemoryHub
+from toolgate_bus.ports import Member
+from toolgate_bus.shared import MemoryFacts, Shared, shared_in_memory
+
+from toolgate_schedulers.api import Scheduler, as_scheduler
+from toolgate_schedulers.conditions import any_glob
+from toolgate_schedulers.config_file import read_mapping
+from toolgate_schedulers.loading import make
+from toolgate_schedulers.worker import Worker
+
+__all__ = ["Answer", "NotAsked", "Question", "Silent", "Trial", "question", "trial"]
+
+PATIENCE_S = 0.5
+"""Seconds that `ask` waits, as an orchestrator does unless its config says otherwise."""
+FINAL_S = 5.0
+"""Seconds that `final` waits at most; nobody wants to sit through a hold of five minutes."""
+
+Answer = Verdict | Failed
+"""What an orchestrator may hear of a scheduler."""
+Config = Mapping[str, Any] | BaseModel | Path | None
+_PHASES = ("select", "verify")
+
+
+class Silent(ToolgateError, TimeoutError):  # noqa: N818 - the vocabulary's word for it
+    """Nothing was heard in time: of an optional scheduler passed over, of a required one a denial."""
+
+
+class NotAsked(ToolgateError, LookupError):  # noqa: N818 - it is a state of the world, not a fault
+    """No orchestrator would ask this scheduler about this tool: its `tools` do not name it."""
+
+
+def question(tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> ToolSelecting:
+    """A question by hand, to give to `decide` directly; `fields` are any others of ToolSelecting."""
+    return ToolSelecting(
+        **{"id": secrets.token_hex(16), "tool_name": tool, "tool_input": dict(arguments or {}), **fields}
+    )
+
+
+class Question:
+    """One question that was asked, and what was heard of it so far."""
+
+    def __init__(self, call: ToolSelecting) -> None:
+        self.call = call
+        self.answers: list[Answer] = []
+        """Everything heard, in order."""
+        self._news: asyncio.Queue[Answer] = asyncio.Queue()
+
+    @property
+    def id(self) -> str:
+        """Its decision id: facts and holds name it."""
+        return self.call.id
+
+    async def next(self, timeout_s: float = PATIENCE_S) -> Answer:
+        """The next answer, in the order in which they came; raises Silent after so many seconds."""
+        try:
+            return await asyncio.wait_for(self._news.get(), timeout_s)
+        except TimeoutError:
+            raise Silent(f"{self.call.tool_name}: nothing was heard for {timeout_s:g} s") from None
+
+    async def final(self, timeout_s: float = FINAL_S) -> Answer:
+        """The next answer that is no Hold; raises Silent after so many seconds."""
+        ends = asyncio.get_running_loop().time() + timeout_s
+        while isinstance(answer := await self.next(ends - asyncio.get_running_loop().time()), Hold):
+            pass
+        return answer
+
+    def heard(self, answer: Answer) -> None:
+        """An answer came."""
+        self.answers.append(answer)
+        self._news.put_nowait(answer)
+
+
+class Trial:
+    """One replica of a scheduler at work, and its asker. Made by `trial`."""
+
+    def __init__(self, written: Any, config: Config, shared: Shared) -> None:
+        self._written, self._config = written, config
+        self.shared = shared
+        """What replicas share; kept over `restart`."""
+        self._hub = MemoryHub()
+        self._asker = self._hub.orchestrator()
+        self._questions: dict[tuple[bytes, int], Question] = {}
+        self._worker: Worker
+
+    # ------------------------------------------------------------------ asking
+
+    async def ask(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float = PATIENCE_S,
+        **fields: Any,
+    ) -> Answer:
+        """Ask, and give the first answer: a verdict (perhaps a Hold), or Failed.
+
+        `fields` are any others of ToolSelecting, such as `session="s-1"`. Raises Silent after
+        `timeout_s` seconds, NotAsked for a tool that the scheduler does not name.
+        """
+        return await self.pose(tool, arguments, timeout_s=timeout_s, **fields).next(timeout_s)
+
+    def pose(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float = PATIENCE_S,
+        **fields: Any,
+    ) -> Question:
+        """Ask without waiting: for holds and their final answers, and for many questions at a time."""
+        if not self.rules_on(tool):
+            raise NotAsked(f"{self.scheduler.name} rules on {' '.join(self._tools)}, not on {tool}")
+        asked = Question(question(tool, arguments, **{"ttl_ms": round(timeout_s * 1000), **fields}))
+        self._questions[_key(asked)] = asked
+        self._write(asked, "tool:selecting", asked.call.model_dump(exclude={"id"}))
+        return asked
+
+    def withdraw(self, asked: Question) -> None:
+        """Say that nobody waits any longer, as an orchestrator does where the call was cancelled."""
+        self._write(asked, "tool:withdrawn", {"phase": asked.call.phase})
+
+    def rules_on(self, tool: str) -> bool:
+        """Whether an orchestrator would ask about this tool, by what the roster says."""
+        return any_glob(self._tools, tool)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler in its normal form: name, priority, tools."""
+        return self._scheduler
+
+    # ------------------------------------------------------------------ what else may happen
+
+    async def restart(self, written: Any = None, *, kill: bool = False) -> None:
+        """End the replica and start another on the same shared state.
+
+        It is made anew from the class that the trial was given; where that was an object, give
+        another. `kill` ends it as `kill -9` does: what it had in hand is taken over, and its `stop` is
+        not called (tasks that it started live on: end them yourself).
+        """
+        if kill:
+            self._bus.die()
+            await self._worker.abandon()
+        else:
+            await self._worker.drain()
+        self._written = self._written if written is None else written
+        await self._start()
+
+    async def reload(self, config: Config) -> None:
+        """What SIGHUP does: the new configuration decides from now on. Raises ConfigError if it is wrong."""
+        scheduler = self._made(config)
+        await self._worker.swap(scheduler, self.shared)
+        self._scheduler, self._config = scheduler, config
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Tell a fact, such as `tell("tool:post", decision_id=asked.id, success=True, cost=40_000_000)`.
+
+        Raises TypeError where the trial was given shared state whose facts are not for telling.
+        """
+        if not isinstance(self.shared.facts, MemoryFacts):
+            raise TypeError("facts can be told to shared_in_memory() only")
+        self.shared.facts.tell(event, **fields)
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _tools(self) -> tuple[str, ...]:
+        return self._bus.member.tools
+
+    def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
+        id_, phase = _key(asked)
+        self._asker.ask(self.scheduler.name, id_, codec.item(id_, phase, codec.pack(body)), event)
+
+    def _made(self, config: Config) -> Scheduler:
+        name = getattr(self._written, "__name__", type(self._written).__name__)
+        read = read_mapping(config) if isinstance(config, Path) else config
+        return as_scheduler(make(self._written, name, read, "config"))
+
+    async def _start(self) -> None:
+        self._scheduler = self._made(self._config)
+        self._bus = self._hub.scheduler()
+        self._worker = Worker(self._scheduler, self._bus, shared=self.shared)
+        self._asker.watch([self._scheduler.name])  # what is in hand is also heard when it leaves
+        await self._worker.start()
+
+    async def _open(self) -> None:
+        self._asker.listen(_Ears(self._questions))
+        await self._asker.start()
+        await self._start()
+
+    async def _close(self) -> None:
+        await self._worker.drain()
+        await self._asker.aclose()
+
+
+class _Ears:
+    """The asker's listener: gives every answer to its question."""
+
+    def __init__(self, questions: Mapping[tuple[bytes, int], Question]) -> None:
+        self._questions = questions
+
+    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+        for _, frame in frames:
+            for item in codec.items(frame):
+                asked = self._questions.get(item[:2]) if isinstance(item, codec.Item) else None
+                if asked is not None and isinstance(item, codec.Item):
+                    asked.heard(codec.verdict(item.body))
+
+    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+        """The twin in memory refuses nothing."""
+
+    def roster_changed(self, members: Sequence[Member]) -> None:
+        """Nothing to learn: there is but one scheduler."""
+
+    def connection(self, up: bool) -> None:
+        """The twin in memory is always there."""
+
+
+def _key(asked: Question) -> tuple[bytes, int]:
+    return bytes.fromhex(asked.id), _PHASES.index(asked.call.phase)
+
+
+@contextlib.asynccontextmanager
+async def trial(written: Any, *, config: Config = None, shared: Shared | None = None) -> AsyncIterator[Trial]:
+    """A scheduler at work: a class (made with `config`), an object, or a function.
+
+    `config` is a mapping, or the path of a YAML file, checked as `toolgate scheduler run` does it
+    (ConfigError names the field); or an instance of the config model. `shared` is the state that
+    replicas share, if it is to begin with something; a fresh `shared_in_memory()` otherwise.
+    """
+    here = Trial(written, config, shared or shared_in_memory())
+    await here._open()
+    try:
+        yield here
+    finally:
+        await here._close()
