@@ -1,0 +1,435 @@
+"""`approval`: what it holds, for whom, and how an answer becomes a verdict on exactly that call."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus import codec
+from toolgate_bus.errors import BusDown, ConfigError
+from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
+from toolgate_bus.ports import Member
+from toolgate_bus.shared import shared_in_memory
+from toolgate_schedulers.api import SchedulerContext, as_scheduler
+from toolgate_schedulers.approval import ApprovalScheduler
+from toolgate_schedulers.approval_config import ApprovalConfig, needed, tools_of
+from toolgate_schedulers.approval_desk import TOPIC, Desk
+from toolgate_schedulers.approval_records import (
+    Answer,
+    Approval,
+    Standing,
+    always_id,
+    digest,
+    packed,
+    unpacked,
+)
+from toolgate_schedulers.approval_texts import STORE_AWAY, TAKEN_TWICE, verdict_of
+from toolgate_schedulers.config_file import check, parse_mapping
+from toolgate_schedulers.held import Asked, StoredHolds
+
+pytestmark = pytest.mark.pure
+
+RULES = """
+rules:
+  - {tools: transfer, when: {amount: {lt: 10}}, action: allow}
+  - {tools: [transfer, "file_*"], name: money, prompt: "Sure?", expires_s: 60}
+  - {tools: app, via: ask_user, expires_s: 5, options: [Go, Stop]}
+  - {tools: refund, always: false}
+"""
+ID = "0" * 31 + "1"
+
+
+def config(text=RULES):
+    return check(ApprovalConfig, parse_mapping(text.encode(), "approval.yaml"), "approval.yaml")
+
+
+def call(tool="transfer", phase="select", id_=ID, **arguments):
+    return ToolSelecting(
+        id=id_, phase=phase, tool_name=tool, tool_input=arguments, session="s", agent="teller"
+    )
+
+
+# ---------------------------------------------------------------------- which calls need a person
+
+
+def test_the_first_rule_that_fits_counts_and_other_calls_need_nobody():
+    assert needed(config(), call(amount=9)) is None
+    assert needed(config(), call(amount=10)).called == "money"
+    assert needed(config(), call("refund")).called == "rule 4"
+    assert needed(config(), call("ls")) is None
+
+
+def test_it_is_asked_only_about_tools_that_can_need_a_person():
+    made = as_scheduler(ApprovalScheduler(config()))
+    assert made.tools == tools_of(config()) == ("transfer", "file_*", "app", "refund")
+
+
+def test_always_is_bound_to_what_a_rule_says_and_not_to_its_place():
+    before = needed(config(), call(amount=10)).key
+    moved = RULES.replace("rules:", "rules:\n  - {tools: other}")
+    assert needed(config(moved), call(amount=10)).key == before
+    assert needed(config(RULES.replace("Sure?", "Really?")), call(amount=10)).key != before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rules: []", "rules: "),
+        ("rules: [{tools: a, via: hold, options: [x, y]}]", "options: only for via: ask_user"),
+        ("rules: [{tools: a, action: allow, expires_s: 5}]", "expires_s: only for action: ask"),
+        ("rules: [{tools: a, expires_s: 90000}]", "rules.0.expires_s: "),
+        ("rules: [{tools: a, notify: me}]", "rules.0.notify: unknown key; allowed: action, agent"),
+        ("rules: [{tools: a, always: 1}]", "rules.0.always: "),
+    ],
+)
+def test_a_wrong_config_is_refused_by_field(text, words):
+    with pytest.raises(ConfigError) as refusal:
+        config(text)
+    assert words in str(refusal.value)
+
+
+# ---------------------------------------------------------------------- the digest
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+ARGUMENTS = st.dictionaries(st.text(max_size=3), PLAIN, max_size=4)
+
+
+def plain(value):
+    """The value, so that what JSON tells apart is told apart: true is not 1."""
+    if isinstance(value, dict):
+        return {key: plain(child) for key, child in value.items()}
+    return [plain(child) for child in value] if isinstance(value, list) else (type(value), value)
+
+
+@given(ARGUMENTS, ARGUMENTS)
+def test_calls_have_the_same_digest_exactly_if_they_are_the_same_call(one, other):
+    assert (digest("t", one) == digest("t", other)) == (plain(one) == plain(other))
+
+
+@given(ARGUMENTS)
+def test_the_order_of_arguments_says_nothing_and_tool_and_agent_say_something(arguments):
+    turned = dict(reversed(arguments.items()))
+    assert digest("t", arguments) == digest("t", turned)
+    assert len({digest("t", arguments), digest("u", arguments), digest("t", arguments, "anna")}) == 3
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_record_are_none(raw):
+    assert unpacked(Answer, raw) is None
+    assert unpacked(Approval, raw) is None
+
+
+# ---------------------------------------------------------------------- what an answer becomes
+
+
+def test_each_answer_has_its_verdict_and_says_who():
+    given_ = Answer(action="approve", decision=ID, digest="d", by="anna", host="desk")
+    assert verdict_of(given_, call()) == Continue(reason="approved by anna@desk")
+    no = given_.model_copy(update={"action": "deny", "reason": "too much"})
+    told = "A person was asked about this call and refused it: too much (anna)"
+    assert verdict_of(no, call()) == Deny(reason=told)
+    edit = given_.model_copy(update={"action": "edit", "tool": "refund", "arguments": {"a": 1}})
+    assert verdict_of(edit, call()) == Modify(
+        tool="refund", arguments={"a": 1}, reason="corrected by anna@desk"
+    )
+
+
+def test_a_replacement_is_not_replaced_again_but_refused_with_what_to_call():
+    edit = Answer(action="edit", decision=ID, digest="d", tool="refund", arguments={"a": 1}, by="anna")
+    verdict = verdict_of(edit, call(phase="verify"))
+    assert verdict.action == "deny"
+    assert 'call refund with {"a": 1} instead' in verdict.reason
+
+
+# ---------------------------------------------------------------------- replicas on one store
+
+
+class Fleet:
+    """Replicas of one scheduler on one store; `sent` are their final answers."""
+
+    def __init__(self, text=RULES):
+        self.shared = shared_in_memory()
+        self.desk = Desk(self.shared.store, self.shared.notices)
+        self.sent = []
+        self.holds = StoredHolds(
+            self.shared.store, "approval", lambda asked, verdict: self.sent.append((asked, verdict))
+        )
+        self.config = config(text)
+
+    def replica(self, name="r-1", holds=None):
+        made = ApprovalScheduler(self.config)
+        made.use(SchedulerContext(self.shared, holds or self.holds, "default", name))
+        return made
+
+    async def asked(self, replica, question):
+        """What a replica answers; a hold is kept, as its worker would."""
+        verdict = await replica.decide(question)
+        if isinstance(verdict, Hold):
+            item = codec.Item(
+                bytes.fromhex(question.id),
+                ("select", "verify").index(question.phase),
+                codec.pack(question.model_dump(exclude={"id"})),
+                None,
+            )
+            await self.holds.keep(Asked("orch", item), verdict)
+        return verdict
+
+    async def answer(self, approval, action="approve", **fields):
+        mine = Answer(
+            action=action, decision=approval.question.id, digest=approval.digest, by="anna", **fields
+        )
+        return await self.desk.answer(approval, mine)
+
+    async def only(self):
+        """The one call that waits."""
+        (one,) = await self.desk.waiting()
+        return one.approval
+
+    @property
+    def verdicts(self):
+        return [verdict for _, verdict in self.sent]
+
+
+async def test_a_call_is_kept_with_its_rule_and_held_as_long_as_it_says():
+    fleet = Fleet()
+    verdict = await fleet.asked(fleet.replica(), call(amount=50))
+    assert verdict == Hold(seconds=60, reason="a person is asked (money)")
+    (one,) = await fleet.desk.waiting()
+    kept = one.approval
+    assert (kept.rule, kept.prompt, kept.scheduler, kept.always) == ("money", "Sure?", "approval", True)
+    assert kept.question == call(amount=50)
+    assert kept.digest == digest("transfer", {"amount": 50})
+    assert 59 < one.seconds_left <= 60
+
+
+async def test_of_two_replicas_one_gives_the_answer():
+    fleet = Fleet()
+    one, other = fleet.replica("r-1"), fleet.replica("r-2")
+    await fleet.asked(one, call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    await asyncio.gather(one.give(approval.id), other.give(approval.id))
+    assert fleet.verdicts == [Continue(reason="approved by anna")]
+    assert await fleet.desk.became(approval.id) == "given"
+    assert await other.give(approval.id) is None
+
+
+async def test_the_first_answer_counts():
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    approval = await fleet.only()
+    assert (await fleet.answer(approval, "deny")).action == "deny"
+    assert (await fleet.answer(approval, "approve")).action == "deny"
+
+
+async def test_a_replica_that_starts_gives_what_was_answered_while_nobody_was_there(wait_until):
+    fleet = Fleet()
+    await fleet.asked(fleet.replica("dead"), call(amount=50))
+    approval = await fleet.only()
+    await fleet.shared.notices.post(TOPIC, b"\xc1 no notice")
+    await fleet.shared.notices.post(TOPIC, codec.pack(["answered", "approval", "f" * 32]))
+    await fleet.answer(approval, "edit", tool="refund", arguments={"n": 1})
+    late = ApprovalScheduler(fleet.config)
+    await late.start(SchedulerContext(fleet.shared, fleet.holds, "default", "late"))
+    try:
+        await wait_until(lambda: fleet.sent)
+    finally:
+        await late.stop()
+    assert fleet.verdicts == [Modify(tool="refund", arguments={"n": 1}, reason="corrected by anna")]
+
+
+async def test_a_question_that_comes_again_after_its_answer_is_answered_so():
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    await fleet.answer(await fleet.only(), "deny", reason="no")
+    again = await fleet.asked(fleet.replica("r-2"), call(amount=50))
+    assert again == Deny(reason="A person was asked about this call and refused it: no (anna)")
+
+
+async def test_what_a_replica_that_died_had_claimed_another_one_gives():
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    assert await fleet.desk.claim(approval.id, "dead") == "first"
+    peer = fleet.replica("r-2")
+    assert await peer.give(approval.id) == 5.0
+    assert fleet.sent == []
+    await fleet.shared.store.delete(f"approval:claim:{approval.id}")  # its time ran out
+    assert await peer.give(approval.id) is None
+    assert [verdict.action for verdict in fleet.verdicts] == ["continue"]
+    # Should the dead one still live: nothing that takes the call's place is let through by its answer.
+    assert await peer.decide(call("file_a", phase="verify")) == Deny(reason=TAKEN_TWICE)
+
+
+async def test_an_answer_to_a_call_that_is_gone_is_given_to_nobody():
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    await fleet.holds.answer(ID, Deny(reason="withdrawn"))
+    fleet.sent.clear()
+    await fleet.replica().give(approval.id)
+    assert fleet.sent == []
+    assert await fleet.desk.became(approval.id) == "gone"
+
+
+async def test_an_answer_to_a_call_that_changed_is_given_to_nobody():
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    shown = await fleet.only()
+    await fleet.asked(fleet.replica(), call(amount=5_000))  # the same decision, another call
+    now = await fleet.only()
+    await fleet.answer(shown)
+    await fleet.replica().give(shown.id)
+    assert fleet.sent == []
+    assert await fleet.desk.became(shown.id) == "changed"
+    assert now.id != shown.id
+    assert now.question.tool_input == {"amount": 5_000}
+
+
+async def test_in_verify_the_approved_call_runs_and_any_other_is_asked_about():
+    fleet = Fleet()
+    replica = fleet.replica()
+    await fleet.asked(replica, call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    await replica.give(approval.id)
+    same = await fleet.asked(replica, call(amount=50, phase="verify"))
+    assert same == Continue(reason="approved by anna")
+    assert isinstance(await fleet.asked(replica, call(amount=51, phase="verify")), Hold)
+    assert (await fleet.only()).question.phase == "verify"
+    other = call("transfer", phase="verify", amount=50).model_copy(update={"agent_target": "eve"})
+    assert isinstance(await fleet.asked(replica, other), Hold)
+
+
+async def test_a_refusal_in_select_does_not_let_the_same_call_pass_in_verify():
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    await fleet.answer(await fleet.only(), "edit", tool="transfer", arguments={"amount": 1})
+    assert isinstance(await fleet.asked(fleet.replica(), call(amount=50, phase="verify")), Hold)
+
+
+async def standing(fleet, approval, exactly):
+    id_ = always_id(approval, approval.digest if exactly else None)
+    await fleet.desk.let_pass(
+        Standing(
+            id=id_,
+            scheduler="approval",
+            session="s",
+            tool=approval.question.tool_name,
+            rule="money",
+            by="anna",
+        )
+    )
+    return id_
+
+
+async def test_always_lets_pass_the_same_tool_under_the_same_rule_in_the_same_session():
+    fleet = Fleet()
+    replica = fleet.replica()
+    await fleet.asked(replica, call(amount=50))
+    id_ = await standing(fleet, await fleet.only(), exactly=False)
+    assert (await replica.decide(call(amount=70, id_="2" * 32))).action == "continue"
+    for other in (
+        call("file_a"),
+        call(amount=50).model_copy(update={"session": "t"}),
+        call(amount=50).model_copy(update={"session": ""}),
+    ):
+        assert (await replica.decide(other)).action == "hold"
+    assert await fleet.desk.revoke(id_)
+    assert (await replica.decide(call(amount=70, id_="2" * 32))).action == "hold"
+
+
+async def test_always_exactly_lets_pass_the_very_call():
+    fleet = Fleet()
+    replica = fleet.replica()
+    await fleet.asked(replica, call(amount=50))
+    await standing(fleet, await fleet.only(), exactly=True)
+    assert (await replica.decide(call(amount=50, id_="2" * 32))).action == "continue"
+    assert (await replica.decide(call(amount=51, id_="2" * 32))).action == "hold"
+
+
+async def test_a_rule_that_wants_a_person_each_time_is_not_passed():
+    fleet = Fleet()
+    replica = fleet.replica()
+    await fleet.asked(replica, call("refund"))
+    await standing(fleet, await fleet.only(), exactly=False)
+    assert (await replica.decide(call("refund", id_="2" * 32))).action == "hold"
+
+
+async def test_via_ask_user_the_app_is_asked_and_nothing_is_kept():
+    fleet = Fleet()
+    verdict = await fleet.replica().decide(call("app"))
+    assert verdict == AskUser(
+        prompt="May app run? (rule 3)",
+        options=("Go", "Stop"),
+        timeout_s=5,
+        reason="app needs a person's approval (rule 3)",
+    )
+    assert await fleet.shared.store.keys("") == []
+
+
+def on_roster(fleet, name, shadow=False):
+    async def members():
+        return (Member("other", "r-9"), Member(name, "r-1", shadow=shadow))
+
+    fleet.shared = replace(fleet.shared, members=members)
+
+
+async def test_a_shadow_keeps_nobody_waiting():
+    fleet = Fleet()
+    on_roster(fleet, "approval", shadow=True)
+    assert (await fleet.replica().decide(call(amount=50))).action == "ask_user"
+    assert await fleet.shared.store.keys("") == []
+
+
+async def test_it_keeps_calls_under_the_name_that_it_runs_under():
+    fleet = Fleet()
+    on_roster(fleet, "treasury")
+    replica = fleet.replica()
+    await replica.decide(call(amount=50))
+    assert await fleet.shared.store.keys("approval:at:") == ["approval:at:treasury"]
+
+
+async def test_where_the_store_is_away_a_call_that_needs_a_person_is_denied(monkeypatch):
+    fleet = Fleet()
+
+    async def away(*_):
+        raise BusDown("gone")
+
+    monkeypatch.setattr(fleet.shared.store, "get", away)
+    replica = fleet.replica()
+    assert await replica.decide(call(amount=50)) == Deny(reason=STORE_AWAY)
+    assert await replica.decide(call(amount=5)) == Continue()
+
+
+async def test_an_answer_that_may_not_have_been_kept_says_so(monkeypatch):
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    approval = await fleet.only()
+
+    async def away(*_):
+        raise BusDown("gone")
+
+    monkeypatch.setattr(fleet.shared.store, "add", away)
+    with pytest.raises(BusDown, match="may not have been kept"):
+        await fleet.answer(approval)
+
+
+def test_records_are_what_they_were_after_a_journey():
+    approval = Approval(id="a", scheduler="s", digest="d", question=call(amount=1), rule="r", always=True)
+    assert unpacked(Approval, packed(approval)) == approval
+
+
+@given(ARGUMENTS)
+def test_arguments_are_kept_to_the_last_null(arguments):
+    answer = Answer(action="edit", decision=ID, digest="d", tool="t", arguments=arguments)
+    assert unpacked(Answer, packed(answer)) == answer
+    approval = Approval(id="a", scheduler="s", digest="d", question=call(**{"given": arguments}))
+    assert unpacked(Approval, packed(approval)) == approval
