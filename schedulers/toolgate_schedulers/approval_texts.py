@@ -1,6 +1,7 @@
 """What a person's answer becomes: the verdict, and the words that the LLM and the record are told. Pure."""
 
 import json
+from typing import Any
 
 from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
 
@@ -41,7 +42,7 @@ def holding(need: Needed) -> Hold:
 
 def asking(need: Needed, call: ToolSelecting) -> AskUser:
     """The question that the app asks."""
-    more = {} if need.rule.options is None else {"options": need.rule.options}
+    more: dict[str, Any] = {} if need.rule.options is None else {"options": need.rule.options}
     return AskUser(
         prompt=need.rule.prompt or f"May {call.tool_name} run? ({need.called})",
         timeout_s=need.rule.expires_s,

@@ -114,7 +114,8 @@ async def test_the_llm_is_told_a_refusal_and_an_expiry_by_different_words(approv
     refusal = "A person was asked about this call and refused it: we do not know Eve (anna)"
     assert refused == f"The tool call was denied: {refusal}"
     assert expired.startswith("The tool call was denied: approval held this call")
-    assert expired.endswith("no answer in time.")
+    assert "no answer in time" in expired
+    assert "refused" not in expired
     assert transfer.calls == refund.calls == []
     over = await people("approve", one["id"])
     assert over.code == 1

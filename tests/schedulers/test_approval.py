@@ -431,5 +431,5 @@ def test_records_are_what_they_were_after_a_journey():
 def test_arguments_are_kept_to_the_last_null(arguments):
     answer = Answer(action="edit", decision=ID, digest="d", tool="t", arguments=arguments)
     assert unpacked(Answer, packed(answer)) == answer
-    approval = Approval(id="a", scheduler="s", digest="d", question=call(**{"given": arguments}))
+    approval = Approval(id="a", scheduler="s", digest="d", question=call(given=arguments))
     assert unpacked(Approval, packed(approval)) == approval
