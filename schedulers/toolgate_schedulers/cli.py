@@ -1,4 +1,4 @@
-"""`toolgate scheduler run` and `toolgate scheduler list`: the edge where options meet the worker.
+"""`toolgate scheduler new`, `run` and `list`: the edge where options meet the worker.
 
 Everything that can be wrong with a call is found before a server is started or joined. SIGTERM and
 SIGINT finish what is in hand and end with 0; a second one ends at once. SIGHUP reads the
@@ -6,6 +6,7 @@ configuration again (`serving`).
 """
 
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from toolgate_bus.cli_options import (
     JsonOption,
     KeysOption,
@@ -39,6 +41,7 @@ from toolgate_schedulers.api import Scheduler
 from toolgate_schedulers.hangup import hangups
 from toolgate_schedulers.listing import as_json, lines_of, table_of
 from toolgate_schedulers.loading import load
+from toolgate_schedulers.scaffold import contents, names_of, write
 from toolgate_schedulers.serving import Job, bus_url, no_bus, notice, print_json, serve, tell_refused
 from toolgate_schedulers.supervise import Reloads, die_with_parent, supervise
 from toolgate_schedulers.worker import CONCURRENCY
@@ -46,8 +49,11 @@ from toolgate_schedulers.worker import CONCURRENCY
 __all__ = ["app"]
 
 THREAD_SECONDS = 1.0
+NEW_IS_FOR = "Denies the calls of forbidden tools."
 
-app = typer.Typer(name="scheduler", help="Run schedulers, list the living ones.", no_args_is_help=True)
+app = typer.Typer(
+    name="scheduler", help="Write schedulers, run them, list the living ones.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -99,6 +105,26 @@ def run(
             raise typer.Exit(run_async(lambda: _supervise(command, replicas, env, job)))
         run_async(lambda: serve(job, settings))
     _abandon_threads()
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="What the scheduler is to be called, such as my-guard.")],
+    directory: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write it; a folder of its name otherwise.")
+    ] = None,
+    description: Annotated[str, typer.Option(help="What it is for, in one line.")] = NEW_IS_FOR,
+) -> None:
+    """Write a package with a scheduler of your own, its configuration and its test: it runs at once."""
+    names = names_of(name)
+    folder = Path(name) if directory is None else directory
+    texts = contents(names, description)
+    write(texts, folder)
+    console.print(escape(f"Wrote {folder}: {', '.join(texts)}."), soft_wrap=True)
+    console.print("Start it:")
+    start = f"toolgate scheduler run {names.module}:{names.cls} --config config.yaml"
+    typer.echo(f"  cd {shlex.quote(str(folder))} && {start}")
+    typer.echo(f"{folder / 'README.md'} goes on from there.")
 
 
 @app.command("list")

@@ -130,17 +130,18 @@ def _attribute(spec: str) -> Any:
 
 
 def _module(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    here = Path.cwd()
+    if str(here / "src") not in sys.path and (here / "src").is_dir():
+        sys.path.insert(0, str(here / "src"))
+    if str(here) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, str(here))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         # The module itself is missing, rather than something that it imports.
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigError(
-                f"there is no module {error.name!r}: looked in {here} and where packages are installed"
-            ) from None
+            where = f"looked in {here}, its folder src, and where packages are installed"
+            raise ConfigError(f"there is no module {error.name!r}: {where}") from None
         raise ConfigError(f"cannot import {name}: {authors_words(error)}") from error
     except Exception as error:
         raise ConfigError(f"cannot import {name}: {authors_words(error)}") from error

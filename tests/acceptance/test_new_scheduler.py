@@ -1,0 +1,105 @@
+"""`toolgate scheduler new`: three commands from nothing to a verdict on a real call, as its README says."""
+
+import re
+import shlex
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.acceptance
+
+
+def blocks(readme, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+
+
+class Newcomer:
+    """Types commands as they stand; `cd` is remembered."""
+
+    def __init__(self, folder, process):
+        self.folder, self._process = folder, process
+
+    def types(self, line):
+        """Run what the line says, one after the other; gives the last, started."""
+        running = None
+        for command in line.split(" && "):
+            words = shlex.split(command)
+            if words[0] == "cd":
+                assert running is None or running.wait() == 0, running.stderr
+                self.folder = self.folder / words[1]
+                assert self.folder.is_dir()
+            else:
+                running = self._process(*words, cwd=self.folder)
+        return running
+
+
+@pytest.fixture
+def newcomer(tmp_path, process):
+    return Newcomer(tmp_path, process)
+
+
+@pytest.fixture
+def made(newcomer):
+    """The package, made by the command that its README names."""
+    command = "toolgate scheduler new my-guard --description 'Keeps files.'"
+    assert newcomer.types(command).wait() == 0
+    return newcomer.folder / "my-guard"
+
+
+async def test_three_commands_lead_from_nothing_to_a_verdict_on_a_real_call(newcomer, tmp_path, wait_until):
+    first = "toolgate scheduler new my-guard && cd my-guard"
+    newcomer.types(first)
+    readme = (newcomer.folder / "README.md").read_text()
+    made, ruling = [block.splitlines() for block in blocks(readme, "sh")[:2]]
+    assert made[0] == first
+    assert len(made) + len(ruling) == 3
+    scheduler = newcomer.types(made[1])
+    await wait_until(lambda: "rules on" in scheduler.stderr or not scheduler.alive, timeout=30)
+    assert "my-guard (replica" in scheduler.stderr, scheduler.stderr
+    agent = newcomer.types(ruling[0])
+    assert agent.wait(60) == 0, agent.stderr
+    (said,) = blocks(readme, "text")
+    assert agent.stdout == said
+
+    config = newcomer.folder / "config.yaml"
+    config.write_text(config.read_text().replace("deleting is for people", "not on a Friday"))
+    scheduler.signal(signal.SIGHUP)
+    await wait_until(lambda: "was reloaded" in scheduler.stderr, timeout=20)
+    again = newcomer.types(ruling[0])
+    assert again.wait(60) == 0
+    assert "not on a Friday" in again.stdout
+
+
+def test_its_own_test_passes(made, process):
+    running = process("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=made)
+    assert running.wait(60) == 0, running.stdout
+    assert "2 passed" in running.stdout
+
+
+def test_its_test_fails_when_its_scheduler_does_not_deny(made, process):
+    module = made / "src" / "my_guard" / "__init__.py"
+    module.write_text(module.read_text().replace("return Deny(", "return Continue("))
+    running = process("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=made)
+    assert running.wait(60) == 1
+    assert "2 failed" in running.stdout
+
+
+def test_its_configuration_is_refused_by_name_where_it_is_wrong(made, newcomer):
+    (made / "config.yaml").write_text("forbiden: [x]")
+    newcomer.folder = made
+    wrong = newcomer.types("toolgate scheduler run my_guard:MyGuard --config config.yaml")
+    assert wrong.wait() == 2
+    assert "forbiden: unknown key; allowed: forbidden, reason; did you mean forbidden?" in wrong.stderr
+
+
+def test_it_says_what_it_wrote_and_how_to_start_it_and_never_overwrites(newcomer, process, tmp_path):
+    command = "toolgate scheduler new my-guard --directory 'a folder'"
+    written = newcomer.types(command)
+    assert written.wait() == 0
+    assert "cd 'a folder' && toolgate scheduler run my_guard:MyGuard --config config.yaml" in written.stdout
+    told = re.search(r"^Wrote a folder: (.*)\.$", written.stdout, re.MULTILINE)[1].split(", ")
+    folder = tmp_path / "a folder"
+    assert sorted(told) == sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
+    again = newcomer.types(command)
+    assert again.wait() == 2
+    assert "is there already: nothing was written" in again.stderr
