@@ -10,6 +10,8 @@ from toolgate_bus.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.about import About
 from toolgate_schedulers.api import as_scheduler
+from toolgate_schedulers.approval import ApprovalScheduler
+from toolgate_schedulers.approval_config import ApprovalConfig
 from toolgate_schedulers.conditions import Condition
 from toolgate_schedulers.config_file import check, parse_mapping
 from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
@@ -164,3 +166,14 @@ def test_the_table_of_conditions_has_every_one():
     )
     told = set(re.findall(r"`(\w+)[`:]", table)) - {"v"}
     assert told == {field.alias or name for name, field in Condition.model_fields.items()}
+
+
+async def test_the_approvals_are_read_and_ask():
+    (text,) = (block for block in blocks("yaml") if "# toolgate scheduler run approval " in block)
+    config = check(ApprovalConfig, parse_mapping(text.encode(), "README"), "README")
+    approval = ApprovalScheduler(config)
+    approval.use(SimpleNamespace(shared=shared_in_memory(), replica="r"))
+    assert await approval.decide(call("transfer", amount=9)) == Continue()
+    held = await approval.decide(call("transfer", amount=10).model_copy(update={"agent": "teller-1"}))
+    assert (held.action, held.seconds, held.reason) == ("hold", 900, "a person is asked (money)")
+    assert (await approval.decide(call("send_mail"))).options == ("Send it", "Keep it")
