@@ -18,6 +18,7 @@ from toolgate_bus.what_if import Change, Proposed, Ruled, actual, change, with_s
 __all__ = [
     "Disagreement",
     "ShadowTotals",
+    "comparable",
     "disagreements",
     "is_redacted",
     "ruled_of",
@@ -93,7 +94,7 @@ def ruled_of(fact: Fact) -> Ruled:
         final,
         fact["outcome"],
         fact["why"],
-        tuple(_comparable(read_verdict(one)) for one in fact["verdicts"]),
+        tuple(comparable(read_verdict(one)) for one in fact["verdicts"]),
         tuple(one for one in fact.get("silent") or () if isinstance(one, str)),
         fact.get("scheduler"),
         fact.get("reason"),
@@ -140,6 +141,14 @@ def shadow_totals(decisions: Iterable[Fact]) -> dict[str, ShadowTotals]:
     return dict(sorted(totals.items()))
 
 
+def comparable(heard: Heard) -> Heard:
+    """A verdict whose arguments can be compared with those of the record."""
+    if not isinstance(heard.verdict, Modify) or heard.verdict.arguments is None:
+        return heard
+    arguments = _plain(heard.verdict.arguments)
+    return heard._replace(verdict=heard.verdict.model_copy(update={"arguments": arguments}))
+
+
 def is_redacted(value: Any) -> bool:
     """Whether a placeholder stands anywhere in a value."""
     return "⟦toolgate:" in str(value)
@@ -155,13 +164,6 @@ def _add(totals: ShadowTotals, fact: Fact, changed: Mapping[str, Disagreement] |
     else:
         setattr(totals, one.change, getattr(totals, one.change) + 1)
         totals.unverified += not one.verified
-
-
-def _comparable(heard: Heard) -> Heard:
-    if not isinstance(heard.verdict, Modify) or heard.verdict.arguments is None:
-        return heard
-    arguments = _plain(heard.verdict.arguments)
-    return heard._replace(verdict=heard.verdict.model_copy(update={"arguments": arguments}))
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

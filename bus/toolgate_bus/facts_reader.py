@@ -45,13 +45,16 @@ class FactsReader:
         self._seen: dict[str, int] = {}
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
 
-    async def kept(self, since_s: float | None = None) -> list[Fact]:
-        """Every fact that is still kept, oldest first; or those of the last so many seconds."""
-        start = "-" if since_s is None else f"{max(0, await self._now_ms() - int(since_s * 1000))}-0"
-        found: list[tuple[tuple[int, int], Fact]] = []
-        for orchestrator in await self._writers():
-            found += await self._all_of(orchestrator, start)
-        return [fact for _, fact in sorted(found, key=lambda one: one[0])]
+    async def kept(self) -> list[Fact]:
+        """Every fact that is still kept, oldest first."""
+        return [fact for _, fact in await self._from("-")]
+
+    async def since(self, seconds: float) -> tuple[list[Fact], float]:
+        """The facts of the last so many seconds, oldest first, and how old the oldest is, in seconds."""
+        now = await self._now_ms()
+        found = await self._from(f"{max(0, now - int(seconds * 1000))}-0")
+        oldest = found[0][0][0] if found else now
+        return [fact for _, fact in found], max(0, now - oldest) / 1000
 
     async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
         """The newest facts, oldest first, and for how many seconds back they are complete.
@@ -139,6 +142,12 @@ class FactsReader:
         """The server's own time."""
         seconds, microseconds = await self._commands.execute("TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def _from(self, start: str) -> list[tuple[tuple[int, int], Fact]]:
+        found: list[tuple[tuple[int, int], Fact]] = []
+        for orchestrator in await self._writers():
+            found += await self._all_of(orchestrator, start)
+        return sorted(found, key=lambda one: one[0])
 
     async def _all_of(self, orchestrator: str, start: str) -> list[tuple[tuple[int, int], Fact]]:
         found: list[tuple[tuple[int, int], Fact]] = []

@@ -12,10 +12,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate_bus.events import Heard, Modify, Outcome, Why
+from toolgate_bus.events import AskUser, Heard, Modify, Outcome, Why
 from toolgate_bus.merge import counts, merge
 
-__all__ = ["CHANGES", "Change", "Effect", "Proposed", "Ruled", "actual", "change", "reruled", "with_shadow"]
+__all__ = [
+    "CHANGES",
+    "Change",
+    "Effect",
+    "Proposed",
+    "Ruled",
+    "actual",
+    "change",
+    "proposed",
+    "reruled",
+    "with_shadow",
+]
 
 Change = Literal["veto", "reroute", "ask", "hold", "allow"]
 """What other verdicts change: the call is denied, runs as another, waits for a person, is held by a
@@ -99,8 +110,10 @@ def reruled(
         return _denied(ruled, merged.winner)
     if _stands(ruled, without):
         return actual(ruled)
-    then = _proposed(ruled, merge(heard for heard in ruled.verdicts if heard.phase == "select").winner)
-    call = _proposed(ruled, merged.winner)
+    then = proposed(
+        ruled.original, merge(heard for heard in ruled.verdicts if heard.phase == "select").winner
+    )
+    call = proposed(ruled.original, merged.winner)
     parts = ((stay, call.same(then)), (added, call.same(verified or then)))
     told, told_by_added = ([one for one in part if asked or one.phase == "select"] for part, asked in parts)
     second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
@@ -115,7 +128,22 @@ def reruled(
         return effect
     if _person_said(ruled) and call.same(then):
         return actual(ruled)
-    return effect._replace(kind="ask", scheduler=asks[0].scheduler, reason=asks[0].verdict.reason)
+    return effect._replace(kind="ask", scheduler=asks[0].scheduler, reason=words_of(asks[0]))
+
+
+def words_of(heard: Heard) -> str | None:
+    """Why somebody said what they said: the reason, or what a person is asked."""
+    verdict = heard.verdict
+    return verdict.reason or (verdict.prompt if isinstance(verdict, AskUser) else None)
+
+
+def proposed(original: Proposed, winner: Heard | None) -> Proposed:
+    """What a modify makes of a call; without one it is the LLM's own choice."""
+    if winner is None or not isinstance(winner.verdict, Modify):
+        return original
+    modify = winner.verdict
+    arguments = original.arguments if modify.arguments is None else modify.arguments
+    return Proposed(modify.tool, arguments, modify.agent_target or original.agent)
 
 
 def change(before: Effect, after: Effect) -> Change | None:
@@ -165,15 +193,6 @@ def _stands(ruled: Ruled, without: Collection[str]) -> bool:
 
 def _denied(ruled: Ruled, by: Heard) -> Effect:
     return Effect("deny", ruled.original, by.scheduler, by.verdict.reason)
-
-
-def _proposed(ruled: Ruled, winner: Heard | None) -> Proposed:
-    """What a modify makes of the call; without one it is the LLM's own choice."""
-    if winner is None or not isinstance(winner.verdict, Modify):
-        return ruled.original
-    modify = winner.verdict
-    arguments = ruled.original.arguments if modify.arguments is None else modify.arguments
-    return Proposed(modify.tool, arguments, modify.agent_target or ruled.original.agent)
 
 
 def _holding(verdicts: Iterable[Heard]) -> Heard | None:

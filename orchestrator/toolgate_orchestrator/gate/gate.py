@@ -50,13 +50,19 @@ Ask = Callable[[AskUser, ToolSelecting], Awaitable[Answer]]
 class Gate:
     """Rules on the tool calls of one session, or of as many as share its configuration."""
 
-    def __init__(self, config: ToolgateConfig, client: Client | None, ask: Ask | None = None) -> None:
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: Client | None,
+        ask: Ask | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
         """Use `Gate.open` or `Gate.start`; this takes a client that is already started."""
         self.config = config
         self._client = client
         self._ask = ask
         keyring = Keyring(read_keys(config.keys)) if config.keys is not None else None
-        self._redactor = Redactor(config.redact)
+        self._redactor = redactor or Redactor(config.redact)
         self._conclusion = Conclusion(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
         self._asking = Asking(config, client, keyring, self._redactor, self._conclusion.late)
@@ -122,6 +128,10 @@ class Gate:
             or self._conclusion.recording
             or bool(self._audience(tool_name).names)
         )
+
+    def shadows(self, tool_name: str) -> frozenset[str]:
+        """Who is asked about this tool, and only watches."""
+        return self._audience(tool_name).shadows
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …); nothing if nobody reads."""

@@ -12,6 +12,8 @@ from typing import Any
 from amplifier_core import HookResult
 from toolgate_bus.events import Decision, Heard
 
+from toolgate_orchestrator.gate.gate import Gate
+
 __all__ = ["Rulings", "verdict_record"]
 
 NAME = "toolgate-rulings"
@@ -26,6 +28,7 @@ class Rulings:
     """By decision id, in order."""
     late: dict[str, list[Heard]] = field(default_factory=dict)
     """By decision id: what came after it."""
+    _gate: Gate | None = None
     _of_call: dict[str, list[str]] = field(default_factory=dict)
     _came: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -36,6 +39,7 @@ class Rulings:
         loop = session.coordinator.get("orchestrator")
         gate = getattr(loop, "gate", None) or getattr(loop, "_gate", None)
         if gate is not None:
+            rulings._gate = gate
             gate.subscribe(rulings._decided)
             gate.subscribe_late(rulings._too_late)
         for event in ("tool:selected", "policy:violation"):
@@ -66,7 +70,8 @@ class Rulings:
     async def settle(self, seconds: float) -> bool:
         """Wait up to this long for verdicts that were missed and may still come; whether all came.
 
-        A denial ends the wait for the others, who may be speaking right then: they get a moment.
+        Those of shadows, too. A denial ends the wait for the others, who may be speaking right then:
+        they get a moment.
         """
         if any(decision.why == "denied" for decision in self.decisions.values()):
             await asyncio.sleep(_MOMENT_S)
@@ -82,9 +87,13 @@ class Rulings:
     def _missing(self) -> bool:
         # A scheduler that said it failed counts as silent, but nothing more will come of it.
         return any(
-            set(decision.silent) - {heard.scheduler for heard in self.heard(decision.id)}
+            {*decision.silent, *self._shadows(decision)}
+            - {heard.scheduler for heard in self.heard(decision.id)}
             for decision in self.decisions.values()
         )
+
+    def _shadows(self, decision: Decision) -> frozenset[str]:
+        return self._gate.shadows(decision.original_tool) if self._gate else frozenset()
 
     def _decided(self, decision: Decision) -> None:
         self.decisions[decision.id] = decision

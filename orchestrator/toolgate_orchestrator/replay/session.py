@@ -35,6 +35,8 @@ class ReplayOptions:
     """The loop's `toolgate:` config."""
     also: tuple[str, ...] = ()
     """Tools to mount beside those of the file."""
+    tag: str | None = None
+    """End of the session ids, so that two replays can have the same; None makes one up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ async def replay_run(
     Verdicts that were missed are waited for, at the end, for up to `late_s` seconds.
     """
     playback = Playback(recording, run)
-    session = AmplifierSession(_plan(options), session_id=f"replay-{run.number}-{secrets.token_hex(4)}")
+    tag = options.tag or secrets.token_hex(4)
+    session = AmplifierSession(_plan(options), session_id=f"replay-{run.number}-{tag}")
     session.coordinator.register_capability(CAPABILITY, playback)
     try:
         await _initialize(session, options.loop)

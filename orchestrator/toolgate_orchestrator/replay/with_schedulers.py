@@ -1,6 +1,7 @@
-"""`--with NAME=config.yaml`: which schedulers a replay starts, and which tools they may send calls to.
+"""`NAME=config.yaml`: which schedulers a replay starts, which tools they may send calls to, what these cost.
 
-A target is what a config names under `to` (as the shipped router does), `target` or `targets`.
+A target is what a config names under `to` (as the shipped router does), `target` or `targets`; a price
+what it says as cost-aware does, under `tools`, by name, as `cost`, or under `default`.
 Whether the config is right is the scheduler's own affair: its process says so before anything runs.
 """
 
@@ -10,16 +11,18 @@ from typing import Any
 
 import yaml
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.money import micro
 
 from toolgate_orchestrator.host.scheduler_processes import SchedulerSpec
+from toolgate_orchestrator.replay.comparison import Prices
 
-__all__ = ["specs_of", "targets_of"]
+__all__ = ["prices_of", "specs_of", "targets_of"]
 
 TARGET_KEYS = ("to", "target", "targets")
 MAX_BYTES = 256 * 1024
 
 
-def specs_of(options: Sequence[str]) -> list[SchedulerSpec]:
+def specs_of(options: Sequence[str], option_name: str = "--with") -> list[SchedulerSpec]:
     """One scheduler per option; a name used twice gets a number, for it is another configuration.
 
     Raises ConfigError naming the option that is not `NAME` or `NAME=FILE`.
@@ -29,9 +32,9 @@ def specs_of(options: Sequence[str]) -> list[SchedulerSpec]:
     for option in options:
         spec, separator, file = option.partition("=")
         if not spec or (separator and not file):
-            raise ConfigError(f"--with {option}: must be NAME=config.yaml (or NAME, without a config)")
+            raise ConfigError(f"{option_name} {option}: must be NAME=config.yaml (or NAME, without a config)")
         if file and not Path(file).is_file():
-            raise ConfigError(f"--with {option}: there is no file {file}")
+            raise ConfigError(f"{option_name} {option}: there is no file {file}")
         seen[spec] = count = seen.get(spec, 0) + 1
         name = f"{spec.rpartition(':')[2].replace(':', '.')}-{count}" if count > 1 else None
         specs.append(SchedulerSpec(spec, Path(file) if file else None, name))
@@ -43,6 +46,27 @@ def targets_of(specs: Iterable[SchedulerSpec]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(name for spec in specs if spec.config for name in _targets(_read(spec.config)))
     )
+
+
+def prices_of(specs: Iterable[SchedulerSpec]) -> Prices:
+    """What their configs say that tools cost; of several that name a tool the last counts."""
+    tools: dict[str, int] = {}
+    default: int | None = None
+    for spec in specs:
+        config = _read(spec.config) if spec.config else None
+        if not isinstance(config, dict):
+            continue
+        listed = config.get("tools")
+        for name, price in listed.items() if isinstance(listed, dict) else ():
+            if isinstance(name, str) and (cost := _cost(price)) is not None:
+                tools[name] = cost
+        cost = _cost(config.get("default"))
+        default = default if cost is None else cost
+    return Prices(tools, default)
+
+
+def _cost(price: Any) -> int | None:
+    return micro(price.get("cost")) if isinstance(price, dict) else None
 
 
 def _read(path: Path) -> Any:
