@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 import structlog
 from pydantic import BaseModel
-from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.errors import CodecError, ToolgateError, TransportError
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.ports import Member
 
@@ -150,11 +150,8 @@ class ApprovalScheduler:
             try:
                 after = await self._read_news(after)
                 await self.give_due()
-            except TransportError as error:
+            except ToolgateError as error:
                 _log.info("approvals wait for the bus", error=str(error))
-                await asyncio.sleep(AGAIN_S)
-            except Exception as error:  # noqa: BLE001 - people wait for this loop: it goes on
-                _log.error("an answer could not be given; trying again", exc_info=error)
                 await asyncio.sleep(AGAIN_S)
 
     async def _read_news(self, after: str) -> str:
@@ -171,7 +168,13 @@ class ApprovalScheduler:
         """Give the answers that are due; those that others are giving are looked at again later."""
         now = asyncio.get_running_loop().time()
         for id_ in [id_ for id_, due in self._due.items() if due <= now]:
-            again = await self.give(id_)
+            try:
+                again = await self.give(id_)
+            except ToolgateError:
+                raise
+            except Exception as error:  # noqa: BLE001 - people wait for the other answers
+                _log.error("an answer could not be given; trying again", approval=id_, exc_info=error)
+                again = LEASE_S
             if again is None:
                 del self._due[id_]
             else:
@@ -179,12 +182,11 @@ class ApprovalScheduler:
 
     async def give(self, id_: str) -> float | None:
         """Give one answer; seconds until somebody should look again, None when there is nothing to do."""
-        answer = await self._desk.answer_to(id_)
-        approval = await self._desk.approval(id_)
-        if answer is None or await self._desk.became(id_) is not None:
+        if await self._desk.became(id_) is not None:
             return None
+        answer, approval = await self._desk.answer_to(id_), await self._desk.approval(id_)
         name = (await self._me()).name
-        if approval is not None and approval.scheduler != name:
+        if answer is None or (approval is not None and approval.scheduler != name):
             return None
         claimed = await self._desk.claim(id_, self._context.replica)
         if claimed is None:

@@ -433,3 +433,29 @@ def test_arguments_are_kept_to_the_last_null(arguments):
     assert unpacked(Answer, packed(answer)) == answer
     approval = Approval(id="a", scheduler="s", digest="d", question=call(given=arguments))
     assert unpacked(Approval, packed(approval)) == approval
+
+
+async def test_an_answer_that_cannot_be_given_holds_up_no_other(wait_until, monkeypatch):
+    fleet = Fleet()
+    replica = ApprovalScheduler(fleet.config)
+    ids = {}
+    for n in (1, 2):
+        await fleet.asked(fleet.replica(), call(amount=50 + n, id_=f"{n:032x}"))
+    for one in await fleet.desk.waiting():
+        ids[one.approval.question.id] = one.approval
+    give = replica.give
+
+    async def sometimes(id_):
+        if id_ == ids[f"{1:032x}"].id:
+            raise RuntimeError("a fault")
+        return await give(id_)
+
+    monkeypatch.setattr(replica, "give", sometimes)
+    for approval in ids.values():
+        await fleet.answer(approval)
+    await replica.start(SchedulerContext(fleet.shared, fleet.holds, "default", "r-1"))
+    try:
+        await wait_until(lambda: fleet.sent)
+    finally:
+        await replica.stop()
+    assert [asked.item.id.hex() for asked, _ in fleet.sent] == [f"{2:032x}"]
