@@ -1,0 +1,103 @@
+"""Writes the JSON Schemas of the wire beside this file, from the models that read and write it.
+
+    python bus/schemas/generate.py
+
+A test compares them with what stands there. They say what JSON Schema can say: sizes in bytes, depth
+and the number of nodes are in `bus/README.md` (Limits), and a reader must check those as well.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import models_json_schema
+from toolgate_bus import codec
+from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting
+from toolgate_bus.ports import Member
+
+HERE = Path(__file__).parent
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failed)
+LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
+NOT_SENT = {"name", "replica", "age", "extra"}
+"""Fields of a Member that its heartbeat does not hold: the key names the first two."""
+
+
+def bounded(node: Any) -> Any:
+    """The same schema with the wire's limits wherever it says nothing narrower; without titles."""
+    if isinstance(node, list):
+        return [bounded(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: bounded(value) for key, value in node.items() if key != "title" or isinstance(value, dict)}
+    limits: dict[Any, dict[str, int]] = {
+        "string": {"maxLength": codec.MAX_STRING} if "const" not in node and "enum" not in node else {},
+        "array": {"maxItems": codec.MAX_ENTRIES},
+        "object": {"maxProperties": codec.MAX_ENTRIES} if "properties" not in node else {},
+        "integer": LARGEST,
+    }
+    kind = node.get("type")
+    return {**(limits.get(kind, {}) if isinstance(kind, str) else {}), **kept}
+
+
+def question() -> dict[str, Any]:
+    """The body of `tool:selecting`."""
+    schema = ToolSelecting.model_json_schema()
+    del schema["properties"]["id"]  # it stands in the item
+    schema["properties"]["phase"].pop("default")
+    schema["required"] = ["phase", "tool_name"]
+    return schema
+
+
+def verdict() -> dict[str, Any]:
+    """The body of a verdict."""
+    _, defined = models_json_schema([(model, "validation") for model in VERDICTS])
+    for model in VERDICTS:
+        schema = defined["$defs"][model.__name__]
+        schema["properties"]["action"].pop("default")
+        schema["required"] = ["action", *(name for name in schema.get("required", []) if name != "action")]
+    return {"oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in VERDICTS], **defined}
+
+
+def withdrawn() -> dict[str, Any]:
+    """The body of `tool:withdrawn`."""
+    phase = question()["properties"]["phase"]
+    return {
+        "type": "object",
+        "properties": {"phase": phase},
+        "required": ["phase"],
+        "additionalProperties": False,
+    }
+
+
+def heartbeat() -> dict[str, Any]:
+    """What a scheduler's replica keeps on the roster; readers pass over fields that they do not know."""
+    schema = TypeAdapter(Member).json_schema()
+    fields = {name: value for name, value in schema["properties"].items() if name not in NOT_SENT}
+    fields["tools"].pop("default")
+    return {"type": "object", "properties": fields, "required": ["tools"]}
+
+
+ABOUT = {
+    "question": ("tool:selecting: the body of a question", question),
+    "withdrawn": ("tool:withdrawn: the body of a question that nobody waits for any longer", withdrawn),
+    "verdict": ("The body of a verdict", verdict),
+    "heartbeat": ("The heartbeat of a scheduler's replica on the roster", heartbeat),
+}
+
+
+def texts() -> dict[str, str]:
+    """The text of each schema, by its file's name."""
+    written = {}
+    for name, (about, make) in ABOUT.items():
+        head = {"$schema": DIALECT, "title": f"{about}. Toolgate's wire, version {codec.VERSION}"}
+        made = make()
+        made.pop("description", None)
+        written[f"{name}.json"] = json.dumps({**head, **bounded(made)}, indent=1, ensure_ascii=False) + "\n"
+    return written
+
+
+if __name__ == "__main__":
+    for name, text in texts().items():
+        (HERE / name).write_text(text, encoding="utf-8")
