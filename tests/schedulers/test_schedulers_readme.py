@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pydantic import BaseModel
 from toolgate_bus.shared import shared_in_memory
 from toolgate_bus.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
@@ -14,6 +15,9 @@ from toolgate_schedulers.approval import ApprovalScheduler
 from toolgate_schedulers.approval_config import ApprovalConfig
 from toolgate_schedulers.conditions import Condition
 from toolgate_schedulers.config_file import check, parse_mapping
+from toolgate_schedulers.cost_aware import CostAware
+from toolgate_schedulers.cost_aware_config import Budget, CostAwareConfig
+from toolgate_schedulers.heuristic import Heuristic, HeuristicConfig
 from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
 from toolgate_schedulers.policy import PolicyConfig, Rule, rule_on
 from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig
@@ -129,6 +133,9 @@ TABLES = {
     "in a route": (Route, About),
     "in a target": (Target, None),
     "in `fallback`": (Fallback, None),
+    "in a cost-aware": (CostAwareConfig, None),
+    "in a budget": (Budget, None),
+    "in a heuristic": (HeuristicConfig, None),
 }
 
 
@@ -137,8 +144,12 @@ def default_of(field):
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return f"`{value}`"
+    if isinstance(value, BaseModel):
+        return "none"
     return f"{value:g}" if isinstance(value, int | float) else str(value or "none").lower()
 
 
@@ -166,6 +177,28 @@ def test_the_table_of_conditions_has_every_one():
     )
     told = set(re.findall(r"`(\w+)[`:]", table)) - {"v"}
     assert told == {field.alias or name for name, field in Condition.model_fields.items()}
+
+
+async def test_the_budgets_are_read_and_hold():
+    costs = CostAware(shown(CostAwareConfig, "cost-aware"))
+    costs.use(shared_in_memory())
+    available = ("web_search", "cheap_search")
+    asked = [
+        ToolSelecting(id=f"{n:032x}", tool_name="web_search", session="s", available_tools=available)
+        for n in range(7)
+    ]
+    verdicts = [await costs.decide(one) for one in asked]
+    assert [verdict.action for verdict in verdicts] == ["continue"] + ["modify"] * 5 + ["deny"]
+    assert verdicts[1].arguments == {"limit": 10}
+    assert "0.00 USD is left of the budget each" in verdicts[6].reason
+
+
+async def test_the_heuristic_is_read_and_takes_turns():
+    turns = Heuristic(shown(HeuristicConfig, "heuristic"))
+    available = tuple(f"mirror_{letter}" for letter in "abc")
+    asked = [ToolSelecting(id=f"{n:032x}", tool_name="mirror_b", available_tools=available) for n in range(3)]
+    verdicts = [await turns.decide(one) for one in asked]
+    assert [getattr(verdict, "tool", "mirror_b") for verdict in verdicts] == list(available)
 
 
 async def test_the_approvals_are_read_and_ask():
