@@ -191,6 +191,8 @@ async def test_kill_9_while_a_call_is_held_loses_neither_the_call_nor_the_answer
         done = await people("approve", one["id"], "--wait", 0.2)
         assert done.code == 0
         assert done.out.startswith("Kept: approved by")
+        second = await people("deny", one["id"])
+        assert (second.code, "already: that counts, not this" in second.err) == (1, True)
         assert not task.done()
         await approval("- {tools: transfer}\n")
         decision = await ended(task)
