@@ -60,6 +60,7 @@ class Storm:
     killed: Counter[str] = field(default_factory=Counter)
     overspent: list[str] = field(default_factory=list)
     samples: int = 0
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def rage(self, seconds: float) -> None:
         """Start everything, let it fail for so long, then let it come to rest."""
@@ -74,8 +75,8 @@ class Storm:
             await self._fail_around(seconds)
             await self._come_to_rest()
         finally:
-            sampling.cancel()
-            await asyncio.gather(sampling, return_exceptions=True)
+            self._over.set()  # not cancelled: a plain client may lose a cancellation while it connects
+            await sampling
 
     def end(self) -> None:
         """End every process that was started here."""
@@ -201,9 +202,9 @@ class Storm:
 
     async def _sample(self) -> None:
         """Look at all accounts all the time; the limits are those configured, whatever the ledger says."""
-        while True:
+        while not self._over.is_set():
             async with self._client() as client:
-                while True:
+                while not self._over.is_set():
                     for key, spent, reserved in await _accounts(client):
                         limit = LIMITS.get(key.partition("/")[0])
                         if limit is not None and spent + reserved > limit:
