@@ -10,6 +10,7 @@ import pytest
 from toolgate_bus import codec
 from toolgate_bus.ports import Member
 from toolgate_bus.roster import decode_member, decode_reading, encode_member, encode_reading
+from toolgate_bus.signing import digest
 from toolgate_bus.store import MemoryStore
 from toolgate_schedulers import Hold
 from toolgate_schedulers.held import Asked, StoredHolds
@@ -60,6 +61,11 @@ def test_a_verdict_that_is_written_otherwise_means_the_same(vector):
 def test_a_question_that_is_written_otherwise_means_the_same(vector):
     question = codec.question(codec.Item(bytes(16), vector["phase"], raw(vector), None))
     assert question.model_dump(mode="json", exclude_unset=True, exclude={"id"}) == vector["fields"]
+
+
+@pytest.mark.parametrize("vector", named(WIRE["questions"]))
+def test_the_golden_digests_are_what_a_verdicts_signature_covers(vector):
+    assert digest(codec.signed(raw(vector, "id"), vector["phase"], raw(vector))) == raw(vector, "digest")
 
 
 @pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))

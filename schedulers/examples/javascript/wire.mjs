@@ -1,0 +1,218 @@
+// The wire, version 1 (bus/README.md): bytes to values and back. Bounded, and nothing here touches the world.
+
+import { createHash, createHmac, timingSafeEqual } from "node:crypto";
+import { decode, encode } from "@msgpack/msgpack";
+
+export const VERSION = 1;
+export const PHASES = ["select", "verify"];
+export const MAX_QUESTION = 256 * 1024;
+export const MAX_VERDICT = 64 * 1024;
+const MAX_FRAME = MAX_QUESTION + 64 * 1024;
+const MAX_ITEMS = 64;
+const MAX_ENTRIES = 1024;
+const MAX_DEPTH = 32;
+const MAX_NODES = 10_000;
+const MAX_REASON = 1024;
+
+/** Bytes that must be counted and dropped; `reason` is one of the contract's words. */
+export class Refused extends Error {
+  constructor(reason, detail) {
+    super(`${reason}: ${detail}`);
+    this.reason = reason;
+  }
+}
+
+const LIMITS = {
+  useBigInt64: true, // 64 bits are more than a number of JavaScript holds
+  maxStrLength: 64 * 1024,
+  maxBinLength: MAX_QUESTION,
+  maxArrayLength: MAX_ENTRIES,
+  maxMapLength: MAX_ENTRIES,
+  maxExtLength: 0,
+  mapKeyConverter(key) {
+    if (typeof key !== "string") throw new Error("a key that is no text");
+    return key;
+  },
+};
+
+/** One bounded msgpack value; throws Refused. */
+export function unpack(bytes, limit) {
+  if (bytes.length > limit) throw new Refused("oversize", `${bytes.length} bytes, ${limit} allowed`);
+  try {
+    return narrowed(decode(bytes, LIMITS));
+  } catch (error) {
+    throw new Refused("malformed", error.message);
+  }
+}
+
+/** A plain value as msgpack; integers of more than 32 bits stay integers. */
+export function pack(value) {
+  return Buffer.from(encode(widened(value), { useBigInt64: true, ignoreUndefined: true }));
+}
+
+// JavaScript has two kinds of integers. Here they are numbers wherever a number is exact.
+function narrowed(value, depth = 0) {
+  if (depth > MAX_DEPTH + 4) throw new Error("nested too deep"); // what is around the arguments included
+  if (typeof value === "bigint") {
+    return value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER ? Number(value) : value;
+  }
+  return mapped(value, (one) => narrowed(one, depth + 1));
+}
+
+function widened(value) {
+  const wide = Number.isSafeInteger(value) && (value > 0xffffffff || value < -0x80000000);
+  return wide ? BigInt(value) : mapped(value, widened);
+}
+
+function mapped(value, change) {
+  if (Array.isArray(value)) return value.map((one) => change(one));
+  if (value === null || typeof value !== "object" || value instanceof Uint8Array) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, change(one)]));
+}
+
+// ---------------------------------------------------------------- frames and items
+
+/** The items of a frame; a bad one stands as its Refused. Throws Refused for the frame as a whole. */
+export function items(frame) {
+  const unpacked = unpack(frame, MAX_FRAME);
+  if (!Array.isArray(unpacked) || unpacked.length > MAX_ITEMS) {
+    throw new Refused("malformed", `a frame is an array of at most ${MAX_ITEMS} items`);
+  }
+  return unpacked.map(readItem);
+}
+
+function readItem(one) {
+  if (!Array.isArray(one) || !Number.isInteger(one[0])) {
+    return new Refused("malformed", "an item is an array that begins with its version");
+  }
+  if (one[0] !== VERSION) return new Refused("version", `version ${one[0]}; this side speaks ${VERSION}`);
+  const [, id, phase, body, mac] = one;
+  const right =
+    one.length === 5 &&
+    id instanceof Uint8Array &&
+    id.length === 16 &&
+    (phase === 0 || phase === 1) &&
+    body instanceof Uint8Array &&
+    (mac === null || mac instanceof Uint8Array);
+  if (!right) return new Refused("malformed", "an item is [version, id, phase, body, signature or nil]");
+  return { id: Buffer.from(id), phase, body: Buffer.from(body), mac: mac && Buffer.from(mac) };
+}
+
+/** One item's bytes. */
+export function item(id, phase, body, mac = null) {
+  return pack([VERSION, id, phase, body, mac]);
+}
+
+/** A frame of at most 64 packed items. */
+export function frame(packed) {
+  const count = packed.length;
+  const head = count < 16 ? Buffer.from([0x90 | count]) : Buffer.from([0xdc, count >> 8, count & 0xff]);
+  return Buffer.concat([head, ...packed]);
+}
+
+// ---------------------------------------------------------------- bodies
+
+const isText = (value) => typeof value === "string";
+const isInteger = (value) => Number.isInteger(value) || typeof value === "bigint";
+const isMap = (value) =>
+  value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof Uint8Array);
+const isTexts = (value) => Array.isArray(value) && value.every(isText);
+const orNil = (test) => (value) => value === null || test(value);
+
+/** Each field of a question: what it must be, and what stands for it where it is left out. */
+const QUESTION = {
+  phase: [(value) => PHASES.includes(value)],
+  tool_name: [isText],
+  tool_input: [(value) => isMap(value) && isBounded(value), () => ({})],
+  available_tools: [isTexts, () => []],
+  root_session: [isText, () => ""],
+  session: [isText, () => ""],
+  agent: [isText, () => ""],
+  tool_call_id: [isText, () => ""],
+  parallel_group_id: [isText, () => ""],
+  parent: [orNil(isText), () => null],
+  labels: [(value) => isMap(value) && Object.values(value).every(isText), () => ({})],
+  trace: [(value) => isMap(value) && Object.values(value).every(isText), () => ({})],
+  iteration: [isInteger, () => 0],
+  available_agents: [orNil(isTexts), () => null],
+  agent_target: [orNil(isText), () => null],
+  ttl_ms: [isInteger, () => 500],
+  truncated: [(value) => typeof value === "boolean", () => false],
+};
+
+/** The question in an item, with its `id`; throws Refused. */
+export function question({ id, phase, body }) {
+  const fields = unpack(body, MAX_QUESTION);
+  if (!isMap(fields)) throw new Refused("malformed", "a question is a map");
+  for (const [name, value] of Object.entries(fields)) {
+    if (!Object.hasOwn(QUESTION, name)) throw new Refused("malformed", `${name}: unknown field`);
+    if (!QUESTION[name][0](value)) throw new Refused("malformed", `${name}: not what it must be`);
+  }
+  if (fields.phase !== PHASES[phase]) throw new Refused("malformed", "phase differs between item and body");
+  const call = { id: id.toString("hex") };
+  for (const [name, [, absent]] of Object.entries(QUESTION)) {
+    if (!Object.hasOwn(fields, name) && !absent) throw new Refused("malformed", `${name}: missing`);
+    call[name] = Object.hasOwn(fields, name) ? fields[name] : absent();
+  }
+  return call;
+}
+
+/** Whether a value is no deeper, wider or larger than allowed, and holds only what JSON knows. */
+function isBounded(value) {
+  let level = [value];
+  let nodes = 0;
+  for (let depth = 0; level.length > 0; depth += 1) {
+    const children = level.flatMap((one) => Object.values(one));
+    nodes += children.length;
+    if (depth > MAX_DEPTH || nodes > MAX_NODES) return false;
+    if (children.some((one) => one instanceof Uint8Array)) return false;
+    level = children.filter((one) => one !== null && typeof one === "object");
+  }
+  return true;
+}
+
+/** A verdict's body; one that cannot travel becomes `failed`, so that nobody waits for it. */
+export function verdictBody(verdict) {
+  const reason = verdict.reason?.length > MAX_REASON ? `${verdict.reason.slice(0, MAX_REASON - 1)}…` : verdict.reason;
+  const body = pack({ ...verdict, ...(reason === undefined ? {} : { reason }) });
+  if (body.length <= MAX_VERDICT) return body;
+  return pack({ action: "failed", reason: `its verdict has ${body.length} bytes, ${MAX_VERDICT} are allowed` });
+}
+
+/** A verdict from its body, unchecked: only orchestrators read verdicts, and check-vectors. */
+export function verdict(body) {
+  return unpack(body, MAX_VERDICT);
+}
+
+// ---------------------------------------------------------------- signatures
+
+/** What a question's signature covers, and what its digest is taken of. */
+export function signed({ id, phase, body }) {
+  return Buffer.concat([id, Buffer.from([phase]), body]);
+}
+
+/** SHA-256 of that. */
+export function digest(item) {
+  return createHash("sha256").update(signed(item)).digest();
+}
+
+/** The signature of a question. */
+export function signQuestion(key, orchestrator, scheduler, item) {
+  return mac(key, "question", orchestrator, scheduler, signed(item));
+}
+
+/** The signature of a verdict on that question. */
+export function signVerdict(key, orchestrator, scheduler, item, body) {
+  return mac(key, "verdict", orchestrator, scheduler, Buffer.concat([digest(item), body]));
+}
+
+/** Whether an item bears the signature of a question from this orchestrator to this scheduler. */
+export function isGenuine(key, orchestrator, scheduler, item) {
+  const right = signQuestion(key, orchestrator, scheduler, item);
+  return item.mac !== null && item.mac.length === right.length && timingSafeEqual(item.mac, right);
+}
+
+function mac(key, kind, orchestrator, scheduler, rest) {
+  const head = ["toolgate-1", kind, orchestrator, scheduler, ""].join("\0");
+  return createHmac("sha256", key).update(head).update(rest).digest();
+}
