@@ -24,6 +24,10 @@ _WOULD: Final = {
     "hold": "would hold it, and gave no final answer",
     "allow": "would have {call} run",
 }
+_ALWAYS: Final = ("heard", "same", "veto", "reroute", "ask")
+_FIGURES: Final = {"heard": "heard on"} | {
+    name: name for name in ("same", *CHANGES, "unverified", "redacted", "unreadable")
+}
 _LONGEST: Final = 100
 _MARGIN: Final = " " * 9
 
@@ -62,13 +66,17 @@ def print_disagreements(console: Console, found: Sequence[Disagreement]) -> None
 
 def print_totals(console: Console, totals: Mapping[str, ShadowTotals]) -> None:
     """A line for each shadow: what it would have changed, of how many decisions."""
+    shown = [
+        name for name in _FIGURES if name in _ALWAYS or any(getattr(one, name) for one in totals.values())
+    ]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("shadow", "heard on", "same", *CHANGES, "unverified", "redacted", "unreadable"):
-        table.add_column(column, justify="left" if column == "shadow" else "right", no_wrap=True)
-    for name, one in totals.items():
-        counts = (getattr(one, change) for change in CHANGES)
-        figures = (one.heard, one.same, *counts, one.unverified, one.redacted, one.unreadable)
-        table.add_row(escape(name), *(str(figure) if figure else "[dim]·[/]" for figure in figures))
+    table.add_column("shadow", no_wrap=True)
+    for name in shown:
+        head = _FIGURES[name]
+        table.add_column(head, justify="right", no_wrap=True, min_width=len(head))
+    for shadow, one in totals.items():
+        figures = (getattr(one, name) for name in shown)
+        table.add_row(escape(shadow), *(str(figure) if figure else "[dim]·[/]" for figure in figures))
     console.print(table)
 
 

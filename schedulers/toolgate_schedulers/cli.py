@@ -149,7 +149,8 @@ def list_(
     elif lines:
         console.print(table_of(lines))
         if any(line.shadow_totals for line in lines):
-            err_console.print(f"disagreed: among the decisions of the last {max(1, round(reach_s / 60))} min")
+            minutes = max(1, round(reach_s / 60))
+            err_console.print(f"What shadows would have changed: of the decisions of the last {minutes} min")
     else:
         err_console.print(
             f"No scheduler is alive in namespace {namespace}. "

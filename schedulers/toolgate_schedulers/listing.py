@@ -7,7 +7,7 @@ the record has it heard on: nobody counts that over all orchestrators and for ev
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from rich.markup import escape
 from rich.table import Table
@@ -16,9 +16,9 @@ from toolgate_bus.ports import Member
 
 __all__ = ["Line", "as_json", "lines_of", "table_of"]
 
-_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen")
-_DISAGREED = "disagreed"
-_RIGHT = ("replicas", "priority", "answered", "late", "last seen", _DISAGREED)
+_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
+_RIGHT = ("replicas", "priority", "answered", "late", "last seen")
+_GIVE_WAY = ("tools", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,13 @@ def lines_of(members: Iterable[Member], totals: Mapping[str, ShadowTotals] | Non
 def table_of(lines: Sequence[Line]) -> Table:
     """The table that a person reads."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    compared = any(line.shadow_totals or line.newest.shadow for line in lines)
-    for column in (*_COLUMNS, *([_DISAGREED] if compared else []), ""):
-        table.add_column(column, justify="right" if column in _RIGHT else "left", overflow="fold")
+    for column in _COLUMNS:
+        justify: Literal["right", "left"] = "right" if column in _RIGHT else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _GIVE_WAY)
     for line in lines:
         notes = ["shadow"] if line.newest.shadow else []
+        if told := line.shadow_totals:
+            notes.append(f"would have changed {told.disagreed} of {told.heard}")
         notes += ["replicas disagree: the newest start counts"] if line.disagree else []
         table.add_row(
             escape(line.name),
@@ -82,16 +84,9 @@ def table_of(lines: Sequence[Line]) -> Table:
             str(line.answered),
             str(line.late),
             f"{line.age:.1f} s ago",
-            *([_disagreed(line)] if compared else []),
             ", ".join(notes),
         )
     return table
-
-
-def _disagreed(line: Line) -> str:
-    if line.shadow_totals is None:
-        return "0 of 0" if line.newest.shadow else ""
-    return f"{line.shadow_totals.disagreed} of {line.shadow_totals.heard}"
 
 
 def as_json(line: Line) -> dict[str, Any]:

@@ -26,6 +26,7 @@ _LIMITS = {
     "cancelled": "cancelled calls are left out",
     "unreadable": "decisions are left out: too long for the record, or not written by its rules",
     "unverified": "would run as other calls about which the other schedulers were never asked",
+    "invalid": "times a replacement could not be used and was set aside",
     "unanswered_before": "calls before on which somebody gave no verdict in time",
     "unanswered_after": "calls after on which somebody gave no verdict in time",
 }

@@ -133,9 +133,9 @@ def replay(
 
     The questions of the record go before the --against schedulers, never the
     living ones, and what comes of them is compared with what was decided.
-    Tools' schemas are not in the record, so replacements are not checked by them;
-    what goes by the clock (rate limits, windows) sees the calls as fast as they
-    are replayed.
+    Tools' schemas and the agents' limits on schedulers are not in the record, so
+    replacements are not checked by them; what goes by the clock (rate limits,
+    windows) sees the calls as fast as they are replayed.
 
     --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`,
     `contexts` (a digest of each run's final conversation, to compare loops by)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from toolgate_bus.disagreements import is_redacted, ruled_of
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import ToolSelecting
+from toolgate_bus.events import Modify, ToolSelecting
 from toolgate_bus.gathered import gathered
 from toolgate_bus.what_if import Ruled
 
@@ -56,6 +56,24 @@ class Record:
     """`cancelled` and `unreadable` decisions are left out; `redacted` ones hold placeholders."""
     costs: dict[str, int] = field(default_factory=dict)
     """What a call of a tool cost, by the median of what was told."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Every tool that was available."""
+        return tuple(sorted({name for one in self.decisions for name in one.question.available_tools}))
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """Schedulers that took redacted values to another tool: `can_modify` must have allowed it."""
+        return frozenset(
+            heard.scheduler
+            for one in self.decisions
+            if is_redacted(one.ruled.original.arguments)
+            for heard in one.ruled.verdicts
+            if isinstance(heard.verdict, Modify) and not heard.problem
+            if heard.verdict.tool != one.ruled.original.tool
+            if heard.verdict.arguments is None or is_redacted(heard.verdict.arguments)
+        )
 
     @property
     def decisions(self) -> Iterator[RecordedDecision]:
