@@ -22,8 +22,10 @@ from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
 from toolgate_schedulers.policy import PolicyConfig, Rule, rule_on
 from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.router import Route, RouterConfig, route
+from toolgate_schedulers.scaffold import contents, names_of
 from toolgate_schedulers.target_health import Fallback
 from toolgate_schedulers.targets import Target
+from toolgate_schedulers.testing import Trial
 
 pytestmark = pytest.mark.pure
 
@@ -69,6 +71,24 @@ async def test_the_class_limits_a_session_over_all_replicas():
         await limiter.start(SimpleNamespace(store=store))
     verdicts = [await limiters[number % 2].decide(call("web_search")) for number in range(4)]
     assert [verdict.action for verdict in verdicts] == ["continue", "continue", "deny", "deny"]
+
+
+async def test_the_class_is_tested_as_it_says():
+    names = ran(blocks("python")[1] + blocks("python")[2])
+    await names["test_the_second_search_of_a_session_is_denied"]()
+    told = re.findall(r"^\| `(?:await )?(\w+)\(", README.read_text(encoding="utf-8"), re.MULTILINE)
+    asked = {name for name in told if hasattr(Trial, name)}
+    assert asked == {"ask", "pose", "withdraw", "restart", "reload"}
+
+
+def test_the_way_to_a_deployed_scheduler_begins_as_the_written_package_says():
+    """Those three commands are run by tests/acceptance/test_new_scheduler.py."""
+    (way,) = (block for block in blocks("sh") if "scheduler new" in block)
+    made = contents(names_of("my-guard"), "x")["README.md"]
+    said = [
+        line for block in re.findall(r"^```sh\n(.*?)^```", made, re.M | re.S) for line in block.splitlines()
+    ]
+    assert [line.partition("  ")[0] for line in way.splitlines()[:3]] == said[:3]
 
 
 def test_the_policy_is_read_and_rules():
