@@ -1,0 +1,248 @@
+"""Two sets of schedulers compared: the figures, the record as it is read, and what is asked again."""
+
+import json
+
+import pytest
+from rich.console import Console
+from toolgate_bus import codec, record
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.events import Continue, Decision, Deny, Heard, Modify
+from toolgate_bus.what_if import Effect, Proposed
+from toolgate_orchestrator.host.scheduler_processes import SchedulerSpec
+from toolgate_orchestrator.replay.against_view import comparison_view
+from toolgate_orchestrator.replay.comparison import ComparedCall, Prices, Set, compared
+from toolgate_orchestrator.replay.options import fail_on, seconds_of
+from toolgate_orchestrator.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
+from toolgate_orchestrator.replay.travelled import Travelled
+from toolgate_orchestrator.replay.with_schedulers import prices_of
+
+pytestmark = pytest.mark.pure
+
+CALL, OTHER = Proposed("search", {"q": 1}), Proposed("fast", {"q": 1})
+RUNS, DENIED = Effect("run", CALL), Effect("deny", CALL, "policy", "no")
+
+
+def one(before, after, costs=(None, None), **where):
+    return ComparedCall({"run": 1, "position": 0} | where, CALL, before, after, *costs)
+
+
+def comparison(*calls, **fields):
+    return compared("a file", 1.0, Set("no scheduler", ()), Set("--against", ("policy",)), calls, **fields)
+
+
+EVERYTHING = (
+    one(RUNS, RUNS, (5, 5)),
+    one(RUNS, DENIED, (5, 0)),
+    one(DENIED, RUNS, (0, 5)),
+    one(RUNS, Effect("run", OTHER, "router", None, verified=False), (5, 2)),
+    one(RUNS, Effect("ask", CALL, "policy"), (5, 0)),
+    one(RUNS, Effect("hold", CALL, "approval"), (None, 0)),
+    one(DENIED, DENIED, (0, 0)),
+)
+
+
+def test_every_change_is_counted_once():
+    totals = comparison(*EVERYTHING).totals
+    assert totals == {
+        "calls": 7,
+        "same": 2,
+        "veto": 1,
+        "reroute": 1,
+        "ask": 1,
+        "hold": 1,
+        "allow": 1,
+        "differences": 5,
+        "broken": 3,
+        "freed": 1,
+        "unverified": 1,
+    }
+
+
+def test_each_set_says_what_becomes_of_the_calls_under_it():
+    made = comparison(*EVERYTHING)
+    assert made.before.totals == {"run": 5, "rerouted": 0, "vetoed": 2, "asked": 0, "held": 0}
+    assert made.after.totals == {"run": 2, "rerouted": 1, "vetoed": 4, "asked": 1, "held": 1}
+
+
+def test_what_is_saved_counts_calls_whose_cost_is_known_on_both_sides():
+    cost = comparison(*EVERYTHING).cost
+    assert cost is not None
+    assert (cost.before, cost.after, cost.saved, cost.known, cost.unknown) == (20, 12, 8, 6, 1)
+    assert comparison(one(RUNS, DENIED)).cost is None
+    assert comparison(one(DENIED, DENIED, (0, 0))).cost is None
+
+
+def test_a_difference_is_by_the_scheduler_that_decides_now_or_does_not_any_more():
+    by = {figures.name: figures.calls for figures in comparison(*EVERYTHING).by_scheduler}
+    assert by == {"policy": 3, "router": 1, "approval": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"), [(["veto"], 1), (["veto,reroute"], 2), (["any"], 5), ([], 0), ([" ask "], 1)]
+)
+def test_fail_on_counts_the_changes_that_it_names(words, changed):
+    assert comparison(*EVERYTHING).changed(fail_on(words)) == changed
+
+
+def test_fail_on_names_the_words_that_there_are():
+    with pytest.raises(ConfigError, match="--fail-on vetoes: must be veto, reroute, ask, hold, allow or any"):
+        fail_on(["vetoes"])
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)]
+)
+def test_a_length_of_time_is_read(written, seconds):
+    assert seconds_of(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "1", "h", "-1h", "1.5h", "0m", "999999999d", "1 h", "²h"])
+def test_what_is_no_length_of_time_is_refused(written):
+    with pytest.raises(ConfigError, match="--since"):
+        seconds_of(written)
+
+
+def test_a_comparison_is_json_and_tells_every_call():
+    data = json.loads(json.dumps(comparison(*EVERYTHING, notes=["n"]).as_json()))
+    assert [call["change"] for call in data["calls"]] == [
+        None,
+        "veto",
+        "allow",
+        "reroute",
+        "ask",
+        "hold",
+        None,
+    ]
+    assert data["calls"][1]["before"]["outcome"] == "run"
+    assert data["calls"][1]["after"] == {
+        "outcome": "deny",
+        "tool": None,
+        "arguments": None,
+        "agent": None,
+        "scheduler": "policy",
+        "reason": "no",
+        "verified": True,
+        "cost": 0,
+    }
+    assert data["calls"][3]["after"]["outcome"] == "rerouted"
+
+
+def test_a_person_sees_what_cannot_be_known_and_never_markup_or_control_characters():
+    nasty = Effect("deny", CALL, "[red]x", "a\x1b[31mb")
+    limits = {"redacted": 2, "unreadable": 0}
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(
+            comparison_view(comparison(*EVERYTHING, one(RUNS, nasty), limits=limits, notes=["so it is"]))
+        )
+    text = capture.get()
+    assert "2 calls stand in the record with placeholders" in text
+    assert "unreadable" not in text
+    assert "1 would run as other calls about which the other schedulers were never asked" in text
+    assert "so it is" in text
+    assert "[red]x" in text
+    assert "\x1b[31m" not in text
+    assert "0.00002 before, 0.000012 after" in text
+
+
+def test_prices_are_read_from_configs_that_have_some(tmp_path):
+    dear, other, cheap = (tmp_path / name for name in ("a.yaml", "b.yaml", "c.yaml"))
+    dear.write_text("tools: {search: {cost: 2}, fast: {latency_s: 1}}\ndefault: {cost: '0.5'}\n")
+    other.write_text("tools: [search]\nrules: []\n")
+    cheap.write_text("tools: {search: {cost: 1}, free: {cost: 0}}\n")
+    prices = prices_of([SchedulerSpec("x", path) for path in (dear, other, cheap)] + [SchedulerSpec("y")])
+    assert [prices.of(tool) for tool in ("search", "fast", "free")] == [1_000_000, 500_000, 0]
+    assert Prices().of("search") is None
+
+
+# ---------------------------------------------------------------------- the record
+
+HIDDEN = "⟦toolgate:redacted:0123456789ab⟧"
+QUESTION = {
+    "phase": "select",
+    "tool_name": "search",
+    "tool_input": {"key": HIDDEN},
+    "session": "s",
+    "labels": {"team": "docs"},
+    "available_tools": ["fast", "search"],
+    "ttl_ms": 500,
+}
+
+
+def decided(key, *verdicts, question=None, outcome="continue", why="agreed"):
+    asked = QUESTION | (question or {})
+    base = {"tool_name": "search", "tool_input": {}, "original_tool": "search", "original_input": {}}
+    raw = record.decision_fact(
+        Decision(f"{key:032x}", outcome, why, **base, verdicts=verdicts),
+        codec.pack(asked),
+        [record.verdict_fields(heard) for heard in verdicts],
+        None,
+        None,
+        key,
+        2.0,
+    )
+    (item,) = codec.items(codec.frame([raw]))
+    return record.read_fact(item)
+
+
+def ran(key, **fields):
+    return {"event": "tool:post", "decision_id": f"{key:032x}", "tool": "search"} | fields
+
+
+def test_the_record_is_read_with_what_became_of_the_calls():
+    usage = {"event": "usage", "cost_usd": 0.1, "seq": 3, "at": 1.0, "orchestrator": "o"}
+    facts = [decided(1), ran(1, cost=7), usage, decided(2), ran(2, cost=9), ran(2, cost=True), decided(3)]
+    read = read_record(facts)
+    first, charged, second, third = read.entries
+    assert isinstance(first, RecordedDecision)
+    assert (first.question.tool_input, first.question.labels) == ({"key": HIDDEN}, {"team": "docs"})
+    assert charged == Aftermath("usage", {"cost_usd": 0.1})
+    assert isinstance(second, RecordedDecision)
+    assert isinstance(third, RecordedDecision)
+    assert (first.cost, third.cost) == (7, None)
+    assert read.costs == {"search": 7}
+    assert read.limits == {"cancelled": 0, "unreadable": 0, "redacted": 3}
+
+
+def test_what_cannot_be_compared_is_left_out_and_counted():
+    facts = [
+        decided(1, outcome="cancelled", why="cancelled"),
+        {**decided(2), "cut": True},
+        decided(3, question={"labels": {"team": 5}}),
+        decided(4),
+    ]
+    read = read_record(facts)
+    assert read.limits == {"cancelled": 1, "unreadable": 2, "redacted": 1}
+    assert len(list(read.decisions)) == 1
+
+
+def test_the_newest_decisions_are_taken():
+    read = read_record([decided(number) for number in range(5)], newest=2)
+    assert [entry.question.id[-1] for entry in read.decisions] == ["3", "4"]
+
+
+def test_whoever_took_a_redacted_value_to_another_tool_was_allowed_to():
+    took = Heard("router", Modify(tool="fast"))
+    may_not = Heard("other", Modify(tool="fast"), problem="placeholder")
+    without = Heard("third", Modify(tool="fast", arguments={"n": 1}))
+    read = read_record([decided(1, took, may_not, without), decided(2, Heard("policy", Deny(reason="no")))])
+    assert read.trusted == {"router"}
+    assert read.tools == ("fast", "search")
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_a_question_that_has_travelled_is_asked_as_it_was(truncated):
+    redactor = Travelled()
+    redactor.truncated = truncated
+    arguments = {"key": HIDDEN, "deep": [{"more": HIDDEN}], "plain": 1}
+    fields = {"tool_name": "search", "truncated": False}
+    body, outgoing = redactor.question(fields, arguments)
+    assert codec.unpack(body)["tool_input"] == arguments
+    assert codec.unpack(body)["truncated"] is truncated
+    assert outgoing.placeholders == {HIDDEN: HIDDEN}
+
+
+def test_verdicts_of_the_record_are_those_that_were_heard():
+    heard = Heard("policy", Continue(), 3)
+    (read,) = read_record([decided(1, heard)]).decisions
+    assert [one.scheduler for one in read.ruled.verdicts] == ["policy"]
