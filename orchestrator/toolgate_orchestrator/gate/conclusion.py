@@ -106,4 +106,3 @@ class Conclusion:
                 if words in fields:
                     fields[words] = self._redactor.text(fields[words], call.outgoing)
         return fields
-
