@@ -203,12 +203,19 @@ class Round:
             merged=merged,
             silent=silent,
             required_silent=tuple(name for name in silent if self._required[name]),
-            expired=tuple(by_state.get("expired", ())),
+            expired=(*by_state.get("expired", ()), *self._hollow()),
             unfinished=(*by_state.get("waiting", ()), *held),
             heard=heard,
             held=held,
             was_held=self._was_held,
         )
+
+    def _hollow(self) -> list[str]:
+        """Who held, and then gave no valid answer: as if the hold had run out, required or not."""
+        own = [heard for heard in self._heard if not heard.shadow and heard.scheduler in self._state]
+        held = {heard.scheduler for heard in own if heard.verdict.action == "hold"}
+        valid = {h.scheduler for h in own if h.verdict.action not in ("hold", "failed") and not h.problem}
+        return [name for name in sorted(held - valid) if self._state[name] == "answered"]
 
     def _undisturbed(self, now: float) -> bool:
         return now < self._patience_ends and not (self._holds or self._failed or self._closed)

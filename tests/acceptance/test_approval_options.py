@@ -315,3 +315,15 @@ async def test_a_wrong_config_is_refused_by_field_before_anybody_is_asked(proces
     for text, words in wrong.items():
         assert running[text].wait() == 2
         assert words in " ".join(running[text].stderr.split()), text
+
+
+async def test_without_required_a_correction_that_is_set_aside_does_not_let_the_first_call_run(
+    gate, people, schedulers
+):
+    where = {"redis": schedulers.url, "namespace": schedulers.namespace}
+    async with Gate.open(**where, patience_ms=5000) as optional:
+        task = deciding(optional, "shell", {"command": "rm -r /"})
+        (one,) = await people.waiting()
+        assert (await people("edit", one["id"], "--arguments", '{"command": 7}')).code == 1
+        decision = await ended(task)
+    assert (decision.outcome, decision.why) == ("deny", "expired")

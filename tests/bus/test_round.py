@@ -71,6 +71,13 @@ class Told:
     state: str = "waiting"
     counted: list[Heard] = field(default_factory=list)
     satisfied: bool = False
+    held: bool = False
+    valid: bool = False
+
+    @property
+    def hollow(self) -> bool:
+        """It held, and its final answers are none."""
+        return self.state in ("answered", "failed") and self.held and not self.valid
 
 
 def model(script, closing):
@@ -79,7 +86,7 @@ def model(script, closing):
     others = [heard for now, heard in script.events if now <= closing and heard.scheduler not in told]
     counted = others + [heard for each in told.values() for heard in each.counted]
     silent = {n for n, each in told.items() if each.state in ("silent", "failed")}
-    expired = {name for name, each in told.items() if each.state == "expired"}
+    expired = {name for name, each in told.items() if each.state == "expired" or each.hollow}
     return {
         "merged": merge(counted, modifies=script.modifies),
         "silent": silent,
@@ -101,6 +108,8 @@ def one_scheduler(script, name, closing):
         told.counted.append(heard)
         if heard.shadow:
             continue
+        told.held |= isinstance(heard.verdict, Hold)
+        told.valid |= heard.verdict.action not in ("failed", "hold") and not heard.problem
         if isinstance(heard.verdict, Hold):
             if told.state in ("waiting", "held") and heard.digest not in holds:
                 first_hold = now if first_hold is None else first_hold
@@ -210,7 +219,9 @@ def test_a_round_is_over_exactly_when_it_is_denied_or_nobody_is_waited_for(scrip
         round_ = part.play()
         now = script.events[at - 1][0] if at else 0.0
         said = model(part, now)
-        denied = said["merged"].action == "deny" or bool(said["expired"])
+        # A hold that ended in no valid answer denies once nobody is waited for: a replica may still answer.
+        ran_out = any(one_scheduler(part, name, now).state == "expired" for name in part.required)
+        denied = said["merged"].action == "deny" or ran_out
         silent_for_good = any(
             part.required[name] and one_scheduler(part, name, now).state == "silent" for name in part.required
         )
