@@ -438,6 +438,30 @@ MUTANTS = (
         "return True",
         "test_router_options.py::test_a_target_that_fails_too_often_is_left_alone_and_tried_again",
     ),
+    Mutant(
+        "people",
+        "an edited call runs as it was",
+        f"{SCHEDULERS}/approval_texts.py",
+        'if answer.action == "approve":',
+        'if answer.action in ("approve", "edit"):',
+        "test_approvals.py::test_a_call_that_was_shown_and_edited_runs_exactly_as_it_was_edited",
+    ),
+    Mutant(
+        "people",
+        "an approval is good for whatever the call has become",
+        f"{SCHEDULERS}/approval_records.py",
+        "return _hashed(scheduler, decision, phase, call_digest)",
+        "return _hashed(scheduler, decision)",
+        "test_approvals.py::test_a_call_that_changed_after_it_was_shown_cannot_be_approved",
+    ),
+    Mutant(
+        "people",
+        "a replica that starts hears only of what comes",
+        f"{SCHEDULERS}/approval.py",
+        'after = "0-0"',
+        'after = "$"',
+        "test_approvals.py::test_kill_9_while_a_call_is_held_loses_neither_the_call_nor_the_answer",
+    ),
 )
 
 
