@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import re
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
+from toolgate_schedulers.loading import load
 
 pytestmark = pytest.mark.acceptance
 
@@ -110,6 +114,17 @@ async def test_a_wrong_file_is_told_by_field_and_the_old_configuration_stays(
     assert schedulers.said(child).count("marked was not reloaded, its old configuration stays") == 7
 
 
+@pytest.mark.parametrize("written", [one for one in WRONG if "badly" not in one])
+def test_what_is_wrong_at_a_reload_is_refused_in_the_same_words_before_anything_is_joined(
+    tmp_path, monkeypatch, written
+):
+    monkeypatch.syspath_prepend(Path(__file__).parent / "schedulers_for_tests")
+    config = tmp_path / "marked.yaml"
+    config.write_text(written)
+    with pytest.raises(ConfigError, match=re.escape(WRONG[written])):
+        load("marked:Marked", config=config)
+
+
 async def test_all_replicas_are_reloaded_and_the_roster_says_so(schedulers, wait_until, tmp_path):
     config = tmp_path / "marked.yaml"
     config.write_text("{mark: m0, after: 0.01}")
@@ -139,6 +154,7 @@ async def test_all_replicas_are_reloaded_and_the_roster_says_so(schedulers, wait
         await wait_until(lambda: len(asking.decisions) >= 200, timeout=20)
     assert_none_was_lost(asking.decisions, ["m0", "m2"])
     assert len(events(child, "ready", schedulers)) == 2
+    assert len(events(child, "not_reloaded", schedulers)) == 1  # told once, passed on to none
     await commands.aclose()
 
 

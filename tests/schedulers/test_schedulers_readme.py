@@ -86,7 +86,9 @@ def test_the_way_to_a_deployed_scheduler_begins_as_the_written_package_says():
     (way,) = (block for block in blocks("sh") if "scheduler new" in block)
     made = contents(names_of("my-guard"), "x")["README.md"]
     said = [
-        line for block in re.findall(r"^```sh\n(.*?)^```", made, re.M | re.S) for line in block.splitlines()
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```", made, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
     ]
     assert [line.partition("  ")[0] for line in way.splitlines()[:3]] == said[:3]
 
