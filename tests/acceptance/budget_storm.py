@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ CONFIG = {
 }
 ROUTES = {"routes": [{"from": "crawl", "to": "search", "when": {"deep": True}}]}
 SETTLED_S = 60.0
+_ID = re.compile("[0-9a-f]{16}")
 
 
 @dataclass
@@ -116,7 +118,8 @@ class Storm:
         return (self.directory / f"{name}.out").read_text().splitlines()
 
     def _orchestrator(self, number: int) -> str:
-        return "".join(self._said(f"agent{number}")[:1])
+        """The id that an agent printed; none yet while it starts."""
+        return next((line for line in self._said(f"agent{number}") if _ID.fullmatch(line)), "")
 
     def _ready(self, number: int) -> int:
         return len(self._said(f"scheduler{number}"))
