@@ -78,7 +78,7 @@ class MemoryHub:
 
     def _hear(self, orchestrator: str, scheduler: str, items: Sequence[bytes]) -> None:
         bus = self._orchestrators.get(orchestrator)
-        if bus is not None and scheduler in bus.reading:
+        if bus is not None and (scheduler in bus.reading or scheduler in bus.asked):
             bus.listener.heard([(scheduler, codec.frame(items))])
 
 
@@ -91,6 +91,8 @@ class MemoryOrchestratorBus:
         self.orchestrator = secrets.token_hex(8)
         self._hub = hub
         self._watched: set[str] = set()
+        self.asked: set[str] = set()
+        """Who may still answer, also after it left."""
         self._asks: dict[tuple[str, str], list[bytes]] = {}
         self._flush_handle: asyncio.Handle | None = None
 
@@ -130,6 +132,7 @@ class MemoryOrchestratorBus:
 
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question."""
+        self.asked.add(scheduler)
         self._asks.setdefault((scheduler, event), []).append(item)
         if self._flush_handle is None:
             self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)

@@ -33,6 +33,8 @@ __all__ = ["RedisOrchestratorBus"]
 
 EARLY: Final = 32
 """So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
+LEAVING_S: Final = 10.0
+"""Longer than a worker takes to finish what it has in hand."""
 FACT_DELAY: Final = 0.005
 """Seconds that facts may wait for company: they are off every decision's path."""
 FACTS_WAITING: Final = 10_000
@@ -71,6 +73,8 @@ class RedisOrchestratorBus:
         self._back_at = -EXPIRY_SECONDS
         self._ever_up = False
         self._watched: set[str] = set()
+        self._leaving: dict[str, float] = {}
+        """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._asked: set[str] = set()
         self._beats = 0
         self._was_up = False
@@ -360,13 +364,20 @@ class RedisOrchestratorBus:
             # knew before are still asked, and silence is judged by the usual rules.
             view = RosterView(self._view.members, view.orchestrators, view.readers)
         changed = view.members != self._view.members
+        names = {member.name for member in view.members}
+        gone = {member.name for member in self._view.members} - names
+        self._leaving = {
+            name: since
+            for name, since in {**dict.fromkeys(gone, now), **self._leaving}.items()
+            if name not in names and now - since < LEAVING_S
+        }
         self._view = view
         if changed:
             self._listener.roster_changed(view.members)
         self._reread()
 
     def _wanted(self) -> frozenset[str]:
-        return frozenset(self._watched.union(member.name for member in self._view.members))
+        return frozenset(self._watched.union(self._leaving, (member.name for member in self._view.members)))
 
     def _reread(self) -> None:
         if self._reader.want(self._wanted()) and self._writer is not None:

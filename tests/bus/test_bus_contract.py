@@ -212,6 +212,17 @@ async def test_who_left_the_roster_still_reads_what_was_asked_before(buses, wait
     await wait_until(lambda: replica.inbox.ids() == hexes([1]))
 
 
+async def test_who_left_is_still_heard_on_what_it_has_in_hand(buses, wait_until):
+    asker, replica = await buses.orchestrator(), await buses.scheduler("cost")
+    await wait_until(lambda: "cost" in asker.bus.reading)
+    asker.ask("cost", id_of(1))
+    await wait_until(lambda: replica.inbox.ids() == hexes([1]))
+    await replica.bus.leave()
+    await wait_until(lambda: not asker.ears.members)
+    replica.answer(replica.inbox.deliveries[0])
+    await wait_until(asker.ears.verdicts)
+
+
 # ------------------------------------------------------------------ roster
 
 
