@@ -81,13 +81,17 @@ class Ruled:
     scheduler: str | None = None
     reason: str | None = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether a call was let through."""
+        return self.outcome in ("continue", "modify")
+
 
 def actual(ruled: Ruled) -> Effect:
     """What did become of the call."""
-    runs = ruled.outcome in ("continue", "modify")
-    return Effect(
-        "run" if runs else "deny", ruled.final if runs else ruled.original, ruled.scheduler, ruled.reason
-    )
+    if ruled.runs:
+        return Effect("run", ruled.final, ruled.scheduler, ruled.reason)
+    return Effect("deny", ruled.original, ruled.scheduler, ruled.reason)
 
 
 def with_shadow(ruled: Ruled, name: str) -> Effect:
@@ -119,16 +123,9 @@ def reruled(
     second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
     if second.winner is not None:
         return _denied(ruled, second.winner)
-    runs = ruled.outcome in ("continue", "modify")
-    effect = _replaced(ruled.final if runs and call.same(then) else call, merged.winner, parts)
-    if holding := _holding(told_by_added):
-        return effect._replace(kind="hold", scheduler=holding.scheduler, reason=holding.verdict.reason)
-    asks = (*merged.asks, *second.asks)
-    if not asks:
-        return effect
-    if _person_said(ruled) and call.same(then):
-        return actual(ruled)
-    return effect._replace(kind="ask", scheduler=asks[0].scheduler, reason=words_of(asks[0]))
+    same = call.same(then)
+    effect = _replaced(ruled.final if same and ruled.runs else call, merged.winner, parts)
+    return _waited_for(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
 
 
 def words_of(heard: Heard) -> str | None:
@@ -164,13 +161,28 @@ def _replaced(call: Proposed, winner: Heard | None, parts: Iterable[tuple[Sequen
     return Effect("run", call, winner.scheduler, winner.verdict.reason, verified)
 
 
+def _waited_for(
+    ruled: Ruled, effect: Effect, asks: Sequence[Heard], told_by_added: Sequence[Heard], *, same_call: bool
+) -> Effect:
+    """Who would still have been waited for: a scheduler that holds, then a person, unless one has spoken."""
+    answered = bool(asks) and same_call and _person_said(ruled)
+    if answered and not ruled.runs:
+        return actual(ruled)
+    if holding := _holding(told_by_added):
+        return effect._replace(kind="hold", scheduler=holding.scheduler, reason=holding.verdict.reason)
+    if answered:
+        return actual(ruled)
+    if asks:
+        return effect._replace(kind="ask", scheduler=asks[0].scheduler, reason=words_of(asks[0]))
+    return effect
+
+
 def _person_said(ruled: Ruled) -> bool:
     """Whether a person was asked, or looked for, and what they said is the outcome."""
     asked = {
         heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
     }
-    runs = ruled.outcome in ("continue", "modify")
-    return bool(asked) and (runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
+    return bool(asked) and (ruled.runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
 
 
 def _standing(ruled: Ruled, without: Collection[str]) -> list[Heard]:

@@ -148,6 +148,12 @@ def test_a_person_who_was_asked_gives_the_same_answer_about_the_same_call(came):
     assert changed_by("shade", ruled(said("a", ASK), shadow(ASK), **came))[0] is None
 
 
+def test_what_a_person_refused_a_hold_would_not_have_let_through():
+    refused = {"outcome": "deny", "why": "refused", "scheduler": "a"}
+    assert changed_by("shade", ruled(said("a", ASK), shadow(Hold(seconds=1.0)), **refused))[0] is None
+    assert changed_by("shade", ruled(said("a", ASK), shadow(Hold(seconds=1.0))))[0] == "hold"
+
+
 def test_about_another_call_the_person_would_have_been_asked_again():
     asked = said("a", ASK)
     changed, after = changed_by("shade", ruled(asked, shadow(to("fast"))))

@@ -38,7 +38,7 @@ class ShadowLog:
     def disagreeing(self, limits: Mapping[str, SchedulerLimits]) -> tuple[str, ...]:
         """Shadows now known to have changed the outcome, had they counted; none that was named before."""
         decision = self._decision
-        if decision is None:
+        if decision is None or not (self._late or any(heard.shadow for heard in decision.verdicts)):
             return ()
         verdicts = (*decision.verdicts, *self._late)
         shadows = {heard.scheduler for heard in verdicts if heard.shadow}.difference(self._named)
