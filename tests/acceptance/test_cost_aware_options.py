@@ -9,7 +9,9 @@ import pytest
 import yaml
 from toolgate_bus.redis_ledger import RedisLedger
 from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
+from toolgate_schedulers.cost_aware_estimates import Learned
 from toolgate_schedulers.heuristic import drawn
 
 pytestmark = pytest.mark.acceptance
@@ -160,6 +162,22 @@ async def test_over_budget_the_cheaper_equivalent_runs_and_then_the_llm_is_told_
     await wait_until(lambda: _equals(settled, (13_000_000, 3_000_000)), timeout=10)
 
 
+@pytest.fixture
+async def learned_by(server_url):
+    """`learned_by(gate)`: reads of how many calls of each tool the latency was written down."""
+    commands = RedisCommands(server_url, "test")
+
+    def of(gate):
+        async def read():
+            raw = await RedisStore(commands, gate.config.namespace).get("budget:learned")
+            return {tool: len(values) for tool, values in Learned.unpacked(raw).latencies.items()}
+
+        return read
+
+    yield of
+    await commands.aclose()
+
+
 async def _equals(read, expected):
     return await read() == expected
 
@@ -193,7 +211,7 @@ async def test_a_window_begins_anew_and_the_day_is_counted_on(running, wait_unti
 
 
 async def test_what_tools_and_llms_cost_is_learned_charged_and_survives_a_restart(
-    running, ledger_of, wait_until
+    running, ledger_of, learned_by, wait_until
 ):
     gate = await running("learning")
     for tool, seconds in (("slow", 5.0), ("fast", 0.2)):
@@ -225,7 +243,8 @@ async def test_what_tools_and_llms_cost_is_learned_charged_and_survives_a_restar
         return account.spent == 25_500_000
 
     await wait_until(spent, timeout=10)
-    # The process is gone; another one knows what it had learned.
+    # The process is gone; another one knows what it had learned until half a second before.
+    await wait_until(lambda: _equals(learned_by(gate), {"slow": 6, "fast": 6}), timeout=10)
     await asyncio.to_thread(running.worlds[0].end)
     again = await running("learning")
     assert await ran(again, "slow", ["slow", "fast"]) == "fast"
