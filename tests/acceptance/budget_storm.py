@@ -8,6 +8,7 @@ server is killed and started again. All along the accounts are sampled.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -143,6 +144,8 @@ class Storm:
     # ------------------------------------------------------------------ what fails
 
     async def _fail_around(self, seconds: float) -> None:
+        kinds = [self._kill_agent, self._kill_replica, self._reset, self._repeat]
+        faults = itertools.cycle(random.sample(kinds, len(kinds)))  # in any order, but each of them
         began = time.monotonic()
         while (passed := time.monotonic() - began) < seconds:
             await asyncio.sleep(random.uniform(0.1, 0.6))
@@ -150,9 +153,7 @@ class Storm:
                 self.killed["servers"] += 1
                 await asyncio.to_thread(self.server.kill)
                 self.server.start()
-            await random.choice(
-                (self._kill_agent, self._kill_replica, self._reset, self._repeat, self._repeat)
-            )()
+            await next(faults)()
 
     async def _kill_agent(self) -> None:
         alive = [child for child in self.agents if child.poll() is None]
