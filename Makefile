@@ -12,7 +12,7 @@ DEV := $(VENV)/.installed-dev
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint check mutants clean
+.PHONY: help demo test soak test-fast lint check soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -23,7 +23,11 @@ demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool cal
 
 test: $(DEV) ## run all tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m pure -n auto
-	@$(BIN)/python -m pytest -m "not pure"
+	@$(BIN)/python -m pytest -m "not pure and not soak"
+
+soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
+	@$(BIN)/python -m pytest -m soak
+	@$(BIN)/python -m pytest tests/soak_budgets.py -s
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
 	@$(BIN)/python -m pytest -q -m "pure and not session" -n auto
