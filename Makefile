@@ -12,7 +12,7 @@ DEV := $(VENV)/.installed-dev
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-fast lint check soak mutants clean
+.PHONY: help demo test test-fast lint check soak mutants clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
