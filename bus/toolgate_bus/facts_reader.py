@@ -104,8 +104,9 @@ class FactsReader:
         return {name: last.decode("ascii", "replace") for name, last in self._last.items()}
 
     def resume(self, positions: Mapping[str, str]) -> None:
-        """Go on from where somebody had read to."""
-        self._last.update({name: last.encode() for name, last in positions.items()})
+        """Go on from where somebody had read to; what was read here beyond that is read again."""
+        self._seen.clear()
+        self._last = {name: last.encode() for name, last in positions.items()}
 
     async def alive(self) -> frozenset[str]:
         """The orchestrators that are alive."""

@@ -32,6 +32,7 @@ __all__ = [
     "Open",
     "Reservation",
     "Settled",
+    "Step",
 ]
 
 UNIT: Final = 1_000_000
@@ -98,6 +99,15 @@ class Open(NamedTuple):
     executing: bool
 
 
+class Step(NamedTuple):
+    """What became of a decision."""
+
+    what: Literal["release", "executing", "settle"]
+    decision: str
+    cost: int | None = None
+    """Of `settle`; None is what was reserved."""
+
+
 class Balance(NamedTuple):
     """One account."""
 
@@ -131,6 +141,9 @@ class Ledger(Protocol):
 
     async def release(self, decision: str) -> None:
         """It did not run, and will not."""
+
+    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+        """Several steps at once, each atomic by itself; what came of those that settled, in order."""
 
     async def orphan(self, decision: str) -> bool:
         """Nobody will tell: it is paid at its estimate. True if it held money."""

@@ -12,34 +12,27 @@ out: not when a keeper dies, and not while there is none (as long as facts are k
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Final
 
 import structlog
 
 from toolgate_bus import metrics
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.ledger import MAX_AMOUNT, Ledger, Open
+from toolgate_bus.ledger import MAX_AMOUNT, Ledger, Open, Step
 from toolgate_bus.ports import Facts, Store
 
-__all__ = ["LedgerKeeper", "Step", "step_of"]
+__all__ = ["LedgerKeeper", "step_of"]
 
 LEASE_S: Final = 3.0
 TICK_S: Final = 0.5
 GRACE_S: Final = 5.0
 """An orchestrator counts as dead when it was missing from the roster for this long."""
+AT_ONCE: Final = 200
 LONGEST_S: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
 _log = structlog.get_logger("toolgate.ledger")
-
-
-class Step(NamedTuple):
-    """What a fact means for a ledger."""
-
-    what: Literal["release", "executing", "settle"]
-    decision: str
-    cost: int | None = None
 
 
 def step_of(fact: Mapping[str, Any]) -> Step | None:
@@ -81,6 +74,7 @@ class LedgerKeeper:
         self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
         self._missing: dict[str, float] = {}
         self._resumed = False
+        self._looked = 0.0
 
     async def run(self) -> None:
         """Work until cancelled; a server that is away is waited for."""
@@ -102,12 +96,15 @@ class LedgerKeeper:
             self._facts.resume(await self._noted())
             self._resumed = True
         facts = await self._facts.next()
-        for fact in facts:
-            await self._apply(fact)
+        for at in range(0, len(facts), AT_ONCE):
+            if at:
+                await self._leads()  # a long backlog outlasts the lease
+            await self._apply(facts[at : at + AT_ONCE])
         if facts:
             await self._store.put(f"{self._book}:read", pack(self._facts.positions))
-        else:
-            await self._look_for_orphans()
+        if not facts or self._clock() - self._looked >= TICK_S:
+            await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
+            self._looked = self._clock()
         return True
 
     # ------------------------------------------------------------------ one keeper at a time
@@ -131,31 +128,26 @@ class LedgerKeeper:
 
     # ------------------------------------------------------------------ facts and orphans
 
-    async def _apply(self, fact: Mapping[str, Any]) -> None:
+    async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
         if self._also is not None:
-            told = self._also(fact)
-            if asyncio.iscoroutine(told):
-                await told
-        step = step_of(fact)
-        if step is None:
-            return
-        if step.what == "settle":
-            settled = await self._ledger.settle(step.decision, step.cost)
+            for fact in facts:
+                told = self._also(fact)
+                if asyncio.iscoroutine(told):
+                    await told
+        steps = [step for fact in facts if (step := step_of(fact)) is not None]
+        for settled in await self._ledger.take(steps):
             metrics.count(metrics.BUDGET_SETTLEMENTS, self._book, settled.outcome)
             if settled.over:
                 metrics.count(metrics.BUDGET_OVERRUNS, self._book)
-        elif step.what == "release":
-            await self._ledger.release(step.decision)
-        else:
-            await self._ledger.executing(step.decision)
 
-    async def _look_for_orphans(self) -> None:
+    async def _look_for_orphans(self, telling: Set[str]) -> None:
+        """Who is gone, and has told all that it had to tell: `telling` still do."""
         held = await self._ledger.open()
         if not held:
             self._missing.clear()
             return
         alive, now = await self._facts.alive(), self._clock()
-        gone = {one.owner for one in held} - alive
+        gone = {one.owner for one in held} - alive - telling
         self._missing = {owner: self._missing.get(owner, now) for owner in gone}
         for one in held:
             reason = self._why_orphan(one, now)

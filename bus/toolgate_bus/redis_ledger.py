@@ -21,6 +21,7 @@ from toolgate_bus.ledger import (
     Reservation,
     Settled,
     Status,
+    Step,
     checked_amount,
 )
 from toolgate_bus.ledger_script import GIVING, TAKING
@@ -74,6 +75,22 @@ class RedisLedger:
         """It did not run, and will not."""
         await self._run(GIVING, "release", decision, TOMBSTONE_MS, KEPT_MS)
 
+    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+        """Several steps at once, each atomic by itself; what came of those that settled, in order."""
+        if not steps:
+            return []
+        sha = _sha(GIVING)
+        asked = [("EVALSHA", sha, 1, self._prefix, *_step_words(step)) for step in steps]
+        replies = await self._commands.pipeline(asked)
+        settled = []
+        for step, reply in zip(steps, replies, strict=True):
+            if isinstance(reply, Exception):  # the script is not loaded, or the outcome is unknown: again
+                reply = await self._run(GIVING, *_step_words(step))
+            if step.what == "settle":
+                outcome, amount, over = reply
+                settled.append(Settled(cast("Outcome", outcome.decode()), int(amount), int(over)))
+        return settled
+
     async def orphan(self, decision: str) -> bool:
         """Nobody will tell: it is paid at its estimate. True if it held money."""
         return bool(await self._run(GIVING, "orphan", decision, TOMBSTONE_MS, KEPT_MS))
@@ -126,7 +143,7 @@ class RedisLedger:
         return f"{self._prefix}:a:".encode() + place
 
     async def _run(self, script: str, op: str, *words: str | int) -> Any:
-        sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+        sha = _sha(script)
         tail = (1, self._prefix, op, *words)
         for attempt in range(ATTEMPTS):
             try:
@@ -165,6 +182,18 @@ class MemoryLedger:
         """It did not run, and will not."""
         self.book.release(decision, time.time())
 
+    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+        """Several steps at once, each atomic by itself; what came of those that settled, in order."""
+        settled = []
+        for step in steps:
+            if step.what == "settle":
+                settled.append(await self.settle(step.decision, step.cost))
+            elif step.what == "release":
+                await self.release(step.decision)
+            else:
+                await self.executing(step.decision)
+        return settled
+
     async def orphan(self, decision: str) -> bool:
         """Nobody will tell: it is paid at its estimate. True if it held money."""
         return self.book.orphan(decision)
@@ -184,6 +213,19 @@ class MemoryLedger:
     async def forget(self, key: str) -> int:
         """Set what was spent from the accounts of this key to zero; how many there were."""
         return self.book.forget(key)
+
+
+def _sha(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _step_words(step: Step) -> tuple[str, str, *tuple[int, ...]]:
+    if step.what == "executing":
+        return (step.what, step.decision)
+    if step.what == "release":
+        return (step.what, step.decision, TOMBSTONE_MS, KEPT_MS)
+    cost = -1 if step.cost is None else checked_amount(step.cost)
+    return (step.what, step.decision, TOMBSTONE_MS, KEPT_MS, cost)
 
 
 def _words(accounts: Sequence[Account]) -> list[str | int]:

@@ -135,11 +135,18 @@ def _pool(
         raise ConfigError(f"{url.split('@')[-1]}: {error}; use redis://, rediss:// or unix://") from None
 
 
+async def _greeted(connection: Any) -> None:
+    """Connected, and the server answers: one that still loads its data would refuse every write."""
+    await connection.connect()
+    await connection.send_command("PING")
+    await connection.read_response()
+
+
 async def open_link(url: str, name: str, on_reply: Callable[[Any], None]) -> Link:
     """Connect and take the transport over; raises BusDown, or ConfigError for refused credentials."""
     connection: Any = cast("Any", _pool(url, name, socket_timeout=None)).make_connection()
     try:
-        await asyncio.wait_for(connection.connect(), CONNECT_SECONDS * 2)
+        await asyncio.wait_for(_greeted(connection), CONNECT_SECONDS * 2)
     except (RedisError, OSError, TimeoutError) as error:
         if _is_refusal(error):
             raise ConfigError(f"the server refused the credentials: {error}") from None

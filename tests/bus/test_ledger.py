@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.ledger import MAX_AMOUNT, Account, Balance, Book, Offer, Reservation, Settled
+from toolgate_bus.ledger import MAX_AMOUNT, Account, Balance, Book, Offer, Reservation, Settled, Step
 from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 
@@ -178,6 +178,17 @@ async def test_an_account_can_be_set_to_zero(ledger):
     assert await ledger.forget(FLEET.key) == 1
     assert await totals(ledger) == (0, 0)
     assert await ledger.forget("nobody") == 0
+
+
+async def test_several_steps_are_taken_at_once_each_for_itself(ledger):
+    for id_ in "abc":
+        await ledger.reserve(id_, 0, one(10), [FLEET], "o")
+    steps = [Step("executing", "c"), Step("settle", "a", 4), Step("release", "b"), Step("settle", "x", 1)]
+    assert await ledger.take(steps) == [Settled("settled", 10), Settled("unreserved")]
+    assert await ledger.take([Step("settle", "a", 4)]) == [Settled("duplicate")]
+    assert await ledger.take([]) == []
+    assert await totals(ledger) == (4, 10)
+    assert [each.executing for each in await ledger.open()] == [True]
 
 
 @pytest.mark.parametrize("amount", [-1, MAX_AMOUNT + 1, 1.5, True])

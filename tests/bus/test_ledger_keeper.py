@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.ledger import Account, Offer
-from toolgate_bus.ledger_keeper import GRACE_S, LONGEST_S, LedgerKeeper, Step, step_of
+from toolgate_bus.errors import BusDown
+from toolgate_bus.ledger import Account, Offer, Step
+from toolgate_bus.ledger_keeper import AT_ONCE, GRACE_S, LONGEST_S, LedgerKeeper, step_of
 from toolgate_bus.shared import shared_in_memory
 
 pytestmark = pytest.mark.pure
@@ -151,3 +152,56 @@ async def test_who_wants_to_hears_of_every_fact(world):
     world.shared.facts.tell("tool:post", decision_id="x")
     await world.keeper(also=lambda fact: heard.append(fact["event"])).step()
     assert heard == ["usage", "tool:post"]
+
+
+async def test_the_dead_are_found_although_others_never_stop_telling(world):
+    keeper = world.keeper()
+    await world.reserve("a", owner="gone")
+    for world.now in (1.0, 3.0, GRACE_S + 1):
+        world.shared.facts.tell("usage", orchestrator="here")
+        await keeper.step()
+    assert world.money == (40, 0, 1)
+
+
+async def test_who_died_but_still_has_something_to_tell_is_heard_first(world):
+    keeper = world.keeper()
+    await world.reserve("a", owner="gone")
+    for world.now in (1.0, 3.0, GRACE_S + 1):
+        world.shared.facts.tell("usage", orchestrator="gone")
+        world.shared.facts.living = set()
+        await keeper.step()
+    assert world.money == (0, 40, 0)
+
+
+async def test_facts_that_could_not_be_applied_are_read_again(world):
+    take, faults = world.shared.ledger.take, [BusDown("away")]
+
+    async def faulty(steps):
+        if faults:
+            raise faults.pop()
+        return await take(steps)
+
+    world.shared.ledger.take = faulty
+    keeper = world.keeper()
+    await world.reserve("a")
+    world.shared.facts.tell("tool:post", decision_id="a", cost=3)
+    with pytest.raises(BusDown):
+        await keeper.step()
+    keeper._resumed = False  # as `run` does
+    world.shared.facts.resume({"told": "0"})
+    await keeper.step()
+    assert world.money == (3, 0, 0)
+
+
+async def test_the_lease_is_renewed_within_a_long_backlog(world):
+    renewed, put = [], world.shared.store.put
+
+    async def counted(key, value, ttl_s=None):
+        renewed.append(key)
+        await put(key, value, ttl_s)
+
+    world.shared.store.put = counted
+    for number in range(3 * AT_ONCE):
+        world.shared.facts.tell("tool:unused", decision_id=f"d{number}")
+    await world.keeper().step()
+    assert renewed.count("budget:keeper") == 3  # taken once, renewed twice

@@ -355,3 +355,20 @@ async def test_a_fact_whose_answer_was_lost_is_read_once(redis_buses, commands, 
 
     await wait_until(twice)
     assert await facts_of(commands, redis_buses.namespace) == [1]
+
+
+async def test_a_reader_that_goes_back_reads_again_what_it_had_read(redis_buses, commands, wait_until):
+    asker = await redis_buses.orchestrator()
+    for number in (1, 2):
+        asker.bus.fact(numbered(number))
+    reader, read = FactsReader(commands, redis_buses.namespace), []
+
+    async def both():
+        read.extend(fact["n"] for fact in await reader.next())
+        return read == [1, 2]
+
+    await wait_until(both)
+    noted = reader.positions
+    for positions, again in (({}, [1, 2]), (noted, [])):
+        reader.resume(positions)
+        assert [fact["n"] for fact in await reader.next()] == again
