@@ -2,6 +2,7 @@
 
     python tests/mutants.py            all of them: `make mutants`
     python tests/mutants.py reader     those in whose name or truth the word occurs
+    python tests/mutants.py ignored    each option of each shipped scheduler, as if nobody had written it
 
 Each mutation is a textual change to a copy of the checkout in a temporary directory, and names the
 tests that must go red under it; the copy is found green first. Ends with 1 if a mutation stays green,
@@ -17,6 +18,10 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "acceptance"))
+
+from options_tested import CONFIGS, shown_by
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bus", "orchestrator", "schedulers")
@@ -464,12 +469,45 @@ MUTANTS = (
     ),
 )
 
+WITHOUT = """
+        def without(at: Any, path: list[str]) -> Any:
+            head, *rest = path
+            if isinstance(at, list):
+                return [without(one, rest) for one in at] if head == "*" and rest else at
+            if not isinstance(at, dict):
+                return at
+            if head == "*":
+                return {key: without(value, rest) for key, value in at.items()}
+            return {
+                key: without(value, rest) if key == head else value
+                for key, value in at.items()
+                if key != head or rest
+            }
+
+        if model.__name__ == "CONFIG":
+            mapping = without(mapping, "OPTION".split("."))
+        return model.model_validate(mapping)
+"""
+"""Reads a configuration as if one option were not in it."""
+
+IGNORED = tuple(
+    Mutant(
+        "options",
+        f"{scheduler}: {option} is ignored",
+        f"{SCHEDULERS}/config_file.py",
+        "        return model.model_validate(mapping)\n",
+        WITHOUT.replace("CONFIG", CONFIGS[scheduler]).replace("OPTION", option),
+        test,
+    )
+    for scheduler, option, test in shown_by()
+)
+
 
 def main(words: list[str]) -> int:
     """Run the chosen mutations; 0 if the tests noticed each."""
-    chosen = [one for one in MUTANTS if all(word in f"{one.truth} {one.name}" for word in words)]
+    chosen = [one for one in (*MUTANTS, *IGNORED) if all(word in f"{one.truth} {one.name}" for word in words)]
     if not chosen:
-        print(f"No mutation is called that. There are: {', '.join(one.name for one in MUTANTS)}")
+        print(f"No mutation is called that. There are: {', '.join(one.name for one in (*MUTANTS, *IGNORED))}")
         return 1
     with tempfile.TemporaryDirectory(prefix="tg-mutants-") as directory:
         copy = Path(directory) / "toolgate"

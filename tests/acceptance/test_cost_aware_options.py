@@ -62,8 +62,21 @@ CONFIGS = {
         "learn": True,
         "charge_llm": True,
     },
+    "unlearning": {
+        "tools": {"slow": {"latency_s": 1}},
+        "default": {"latency_s": 2},
+        "alternatives": [{"tools": ["slow", "fast"]}],
+        "latency_weight": 1,
+        "budgets": [{"name": "b", "limit": None}],
+        "learn": False,
+    },
+}
+MAPPED = {
+    "left": {"arguments": {"q": "$.query", "limit": {"value": 10}}},
+    "right": {"arguments": {"words": ["$.text", {"value": "all"}]}},
 }
 HEURISTICS = {
+    "mapped": {"groups": [{"tools": MAPPED}]},
     "first": {"strategy": "first", "groups": [{"tools": ["a", "b", "c"]}]},
     "round-robin": {"strategy": "round-robin", "groups": [{"tools": ["a", "b", "c"]}]},
     "random": {"strategy": "random", "seed": 7, "groups": [{"tools": ["a", "b", "c"]}]},
@@ -252,6 +265,28 @@ async def test_what_tools_and_llms_cost_is_learned_charged_and_survives_a_restar
     assert held
     balances = await ledger_of(again).balances()
     assert balances[0].reserved == 2_000_000 * len(held)
+
+
+async def test_what_is_not_to_be_learned_changes_no_choice(running, learned_by, wait_until):
+    gate = await running("unlearning")
+    tools = ["slow", "fast"]
+    assert await ran(gate, "fast", tools) == "slow"  # declared: a second, and the default's two
+    for tool, seconds in (("slow", 9.0), ("fast", 0.1)):
+        for _ in range(6):
+            told = {"decision_id": "0" * 32, "tool": tool, "success": True, "seconds": seconds}
+            gate.note("tool:post", told)
+    await wait_until(lambda: _equals(learned_by(gate), {"slow": 6, "fast": 6}), timeout=10)
+    assert await ran(gate, "fast", tools) == "slow"
+
+
+async def test_the_heuristics_groups_map_arguments(running):
+    gate = await running("mapped")
+    there = await gate.decide("right", {"query": "x"}, ["left", "right"])
+    assert (there.tool_name, there.tool_input) == ("left", {"q": "x", "limit": 10})
+    for arguments, words in (({"text": "y"}, "y"), ({}, "all")):
+        back = await gate.decide("left", arguments, ["right"])
+        assert (back.tool_name, back.tool_input) == ("right", {"words": words})
+    assert await ran(gate, "other", ["left", "other"]) == "other"
 
 
 @pytest.mark.parametrize("name", ["first", "random", "off"])

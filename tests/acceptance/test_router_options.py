@@ -9,9 +9,6 @@ import pytest
 import yaml
 from toolgate_bus.events import Decision
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_schedulers.router import Route, RouterConfig
-from toolgate_schedulers.target_health import Fallback
-from toolgate_schedulers.targets import Target
 
 pytestmark = pytest.mark.acceptance
 
@@ -50,17 +47,6 @@ FALLBACKS: dict[str, dict[str, Any]] = {
     "briefly": {"to": "three", "fallback": {"after": 1, "for_s": 1.0, "to": "spare"}},
 }
 TOOLS = ["one", "two", "three", "spare", "delegate", "other"]
-
-
-def test_no_option_is_without_a_test() -> None:
-    def names(model: Any) -> set[str]:
-        return {field.alias or name for name, field in model.model_fields.items()}
-
-    routes = [*ROUTES.values(), *FALLBACKS.values()]
-    assert set().union(*routes) | {"from"} == names(Route)
-    assert set().union(*(target for one in routes for target in one.get("targets", ()))) == names(Target)
-    assert set().union(*(one["fallback"] for one in FALLBACKS.values())) == names(Fallback)
-    assert names(RouterConfig) == {"routes"}
 
 
 @pytest.fixture
