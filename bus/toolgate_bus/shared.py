@@ -1,7 +1,7 @@
 """What the schedulers of a namespace share: on a server, or in memory for tests of schedulers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,12 +9,11 @@ from toolgate_bus.buckets import Buckets
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.ledger import Ledger
 from toolgate_bus.notices import MemoryNotices, Notices, RedisNotices
-from toolgate_bus.ports import Commands, Facts, Member, Store
+from toolgate_bus.ports import Commands, Facts, Store
 from toolgate_bus.redis_buckets import MemoryBuckets, RedisBuckets
 from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.redis_tally import MemoryTally, RedisTally
-from toolgate_bus.roster import Roster
 from toolgate_bus.store import MemoryStore, RedisStore
 from toolgate_bus.tally import Tally
 from toolgate_bus.turns import MemoryTurns, RedisTurns, Turns
@@ -24,11 +23,6 @@ __all__ = ["MemoryFacts", "Shared", "shared_in_memory", "shared_on"]
 
 async def _nothing() -> None:
     """There is nothing to close."""
-
-
-async def _nobody() -> Sequence[Member]:
-    """There is no roster."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +39,6 @@ class Shared:
     buckets: Buckets = field(default_factory=MemoryBuckets)
     tally: Tally = field(default_factory=MemoryTally)
     notices: Notices = field(default_factory=MemoryNotices)
-    members: Callable[[], Awaitable[Sequence[Member]]] = _nobody
-    """The living replicas of all schedulers."""
 
 
 def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
@@ -60,9 +52,6 @@ def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = Fa
         for each in (reading, waiting):
             await each.aclose()
 
-    async def members() -> Sequence[Member]:
-        return (await Roster(commands, namespace).read()).members
-
     return Shared(
         RedisStore(commands, namespace),
         RedisLedger(commands, namespace, book),
@@ -73,7 +62,6 @@ def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = Fa
         RedisBuckets(commands, namespace, f"buckets{apart}"),
         RedisTally(commands, namespace, f"tally{apart}"),
         RedisNotices(commands, waiting, namespace),
-        members,
     )
 
 

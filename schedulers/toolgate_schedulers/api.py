@@ -74,6 +74,10 @@ class SchedulerContext:
     holds: Holds
     namespace: str
     replica: str
+    name: str
+    """The name that it runs under (`--name`): all its replicas have it, and no other scheduler."""
+    shadow: bool = False
+    """Its verdicts are recorded and compared, never merged."""
 
     @property
     def store(self) -> Store:

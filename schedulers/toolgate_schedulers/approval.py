@@ -17,7 +17,6 @@ import structlog
 from pydantic import BaseModel
 from toolgate_bus.errors import CodecError, ToolgateError, TransportError
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
-from toolgate_bus.ports import Member
 
 from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.approval_config import ApprovalConfig, Needed, needed, tools_of
@@ -58,7 +57,6 @@ class ApprovalScheduler:
     def __init__(self, config: ApprovalConfig) -> None:
         self.config = config
         self.tools = tools_of(config)
-        self._member: Member | None = None
         self._due: dict[str, float] = {}
         """Answers that are to be given, and when to look at them (again), by the loop's clock."""
         self._task: asyncio.Task[None] | None = None
@@ -79,10 +77,9 @@ class ApprovalScheduler:
             return Deny(reason=STORE_AWAY)
 
     async def _by_a_person(self, need: Needed, call: ToolSelecting) -> Verdict:
-        me = await self._me()
-        if me.shadow:
+        if self._context.shadow:
             return asking(need, call)  # nobody is kept from anything by a rehearsal
-        approval = _approval(me.name, need, call)
+        approval = _approval(self._context.name, need, call)
         answer = await self._desk.answer_to(approval.id)
         if answer is not None:  # the question came twice: a replica died after it held
             return verdict_of(answer, call)
@@ -132,16 +129,6 @@ class ApprovalScheduler:
         self._context = context
         self._desk = Desk(context.shared.store, context.shared.notices)
 
-    async def _me(self) -> Member:
-        """This replica on the roster, which knows the name it runs under; raises TransportError."""
-        if self._member is None:
-            replica = self._context.replica
-            members = await self._context.shared.members()
-            self._member = next((one for one in members if one.replica == replica), None)
-            if self._member is None and members:
-                raise TransportError("this replica is not on the roster yet")
-        return self._member or Member(self.name, self._context.replica)  # in memory there is no roster
-
     # ------------------------------------------------------------------ giving answers
 
     async def _listen(self) -> None:
@@ -185,7 +172,7 @@ class ApprovalScheduler:
         if await self._desk.became(id_) is not None:
             return None
         answer, approval = await self._desk.answer_to(id_), await self._desk.approval(id_)
-        name = (await self._me()).name
+        name = self._context.name
         if answer is None or (approval is not None and approval.scheduler != name):
             return None
         claimed = await self._desk.claim(id_, self._context.replica)

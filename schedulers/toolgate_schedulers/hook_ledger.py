@@ -78,7 +78,8 @@ class HookLedger:
         try:
             await self._beat()
             holds = StoredHolds(self.shared.store, scheduler.name, lambda _asked, _verdict: None)
-            await scheduler.start(SchedulerContext(self.shared, holds, self._namespace, self.owner))
+            context = SchedulerContext(self.shared, holds, self._namespace, self.owner, scheduler.name)
+            await scheduler.start(context)
         except TransportError:
             await self._commands.aclose()
             raise

@@ -72,10 +72,9 @@ class LoopGuardConfig(StrictModel):
         """How many of a turn's last calls must be remembered."""
         return (self.same_call.within or 0) if self.same_call is not None else 0
 
-    @property
-    def scope(self) -> str:
-        """The same for those who count the same calls; a change of limits alone keeps the counts."""
-        counted = json.dumps([self.exempt, self.window])
+    def scope(self, name: str) -> str:
+        """What a scheduler of this name counts in; a change of limits alone keeps the counts."""
+        counted = json.dumps([name, self.exempt, self.window])
         return hashlib.sha256(counted.encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -154,13 +153,15 @@ class LoopGuard:
     tools = ("*",)
     config_model: ClassVar[type[BaseModel]] = LoopGuardConfig
     _tally: Tally
+    _scope: str
 
     def __init__(self, config: LoopGuardConfig) -> None:
         self.config = config
 
     async def start(self, context: SchedulerContext) -> None:
-        """Use the counts that all replicas share."""
+        """Use the counts that all replicas of this name share."""
         self._tally = context.shared.tally
+        self._scope = self.config.scope(context.name)
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Count one call, and rule on it."""
@@ -168,5 +169,5 @@ class LoopGuard:
             return Continue(reason="exempt")
         if not call.session:
             return Continue(reason="the call names no session")
-        counts = await self._tally.count(self.config.scope, call.id, made(call), self.config.window)
+        counts = await self._tally.count(self._scope, call.id, made(call), self.config.window)
         return rule_on(self.config, call, counts)

@@ -86,10 +86,10 @@ class Limit(StrictModel):
             )
         return {"calls": int(found[1]), "seconds": _UNITS[found[2]]}
 
-    @property
-    def mark(self) -> str:
-        """The same for the same limit: one that is changed begins with full buckets."""
-        return hashlib.sha256(self.model_dump_json().encode("utf-8", "replace")).hexdigest()[:16]
+    def mark(self, scheduler: str) -> str:
+        """What marks its buckets under this name; a limit that is changed begins with full ones."""
+        told_apart = f"{scheduler} {self.model_dump_json()}"
+        return hashlib.sha256(told_apart.encode("utf-8", "replace")).hexdigest()[:16]
 
     def fits(self, call: ToolSelecting) -> bool:
         """Whether this limit is about the call."""
@@ -137,21 +137,21 @@ class Limited(NamedTuple):
     name: str
 
 
-def limited(config: RateLimitConfig, call: ToolSelecting) -> dict[str, Limited]:
-    """The limits that apply to a call, by the key of their bucket."""
+def limited(config: RateLimitConfig, scheduler: str, call: ToolSelecting) -> dict[str, Limited]:
+    """The limits that apply to a call, by the key of their bucket: each scheduler's name has its own."""
     found = {}
     for number, limit in enumerate(config.limits, start=1):
         if limit.fits(call):
-            bucket = _bucket(limit, limit.whose(call))
+            bucket = _bucket(limit, limit.mark(scheduler), limit.whose(call))
             found[bucket.key] = Limited(bucket, limit, limit.name or f"limit {number}")
     return found
 
 
-def _bucket(limit: Limit, whose: str) -> Bucket:
+def _bucket(limit: Limit, mark: str, whose: str) -> Bucket:
     if len(whose) > _LONGEST_WHOSE:
         whose = hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
     calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
-    return Bucket(f"{limit.mark}:{whose}", calls, period_ms, limit.burst or calls)
+    return Bucket(f"{mark}:{whose}", calls, period_ms, limit.burst or calls)
 
 
 def ruling(limits: dict[str, Limited], taken: Taken, call: ToolSelecting) -> Verdict:
@@ -197,18 +197,19 @@ class RateLimit:
     priority = 0
     config_model: ClassVar[type[BaseModel]] = RateLimitConfig
     _buckets: Buckets
+    _runs_as: str
 
     def __init__(self, config: RateLimitConfig) -> None:
         self.config = config
         self.tools = tuple(dict.fromkeys(glob for limit in config.limits for glob in limit.tools))
 
     async def start(self, context: SchedulerContext) -> None:
-        """Use the buckets that all replicas share."""
-        self._buckets = context.shared.buckets
+        """Use the buckets that all replicas of this name share."""
+        self._buckets, self._runs_as = context.shared.buckets, context.name
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Take a token from the bucket of each limit that applies, or deny."""
-        limits = limited(self.config, call)
+        limits = limited(self.config, self._runs_as, call)
         if not limits:
             return Continue()
         taken = await self._buckets.take(call.id, [one.bucket for one in limits.values()])

@@ -32,8 +32,9 @@ class Tenure:
 
     async def start(self, holds: Holds, namespace: str, replica: str) -> None:
         """Start the scheduler; raises what it raises, and what it shares is closed then."""
+        own = self.scheduler
         try:
-            await self.scheduler.start(SchedulerContext(self.shared, holds, namespace, replica))
+            await own.start(SchedulerContext(self.shared, holds, namespace, replica, own.name, own.shadow))
         except BaseException:
             await self.shared.aclose()
             raise

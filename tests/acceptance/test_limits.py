@@ -7,8 +7,14 @@ import pytest
 from amplifier_core import AmplifierSession, ToolResult
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
+from toolgate_bus.shared import shared_on
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
+from toolgate_schedulers.api import SchedulerContext
+from toolgate_schedulers.held import StoredHolds
+from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
+from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig
+from toolgate_schedulers.testing import question
 
 pytestmark = pytest.mark.acceptance
 
@@ -69,6 +75,42 @@ async def test_three_replicas_let_exactly_as_many_pass_as_the_limit_says(start, 
     denied = [one for one in told if not one.allowed]
     assert {(one.why, one.scheduler) for one in denied} == {("denied", "rate-limit")}
     assert all("50 times per day by all agents together (fifty)" in one.reason for one in denied)
+
+
+async def test_schedulers_of_the_same_limits_count_apart_by_their_names(start, gate_on):
+    """Two names of each, one after the other, with the same configuration; the second begins from nothing."""
+    limits, guard = "limits: [{tools: '*', per: fleet, rate: 4/day}]", "calls_per_session: 4"
+    names = [("rate-limit", limits, "search"), ("loop-guard", guard, "dear")]
+    began = [
+        start(spec, text, "--name", f"{spec}-{n}", "--tools", f"{tool}_{n}", replicas=2)
+        for spec, text, tool in names
+        for n in (1, 2)
+    ]
+    await asyncio.gather(*began)
+    for spec, _, tool in names:
+        async with gate_on(f"{spec}-1", f"{spec}-2") as gate:
+            for n in (1, 2):
+                calls = [{"tool": f"{tool}_{n}", "session": "s", "iteration": at} for at in range(1, 7)]
+                assert (spec, n, await outcomes(gate, *calls)) == (spec, n, "ccccdd")
+
+
+async def test_what_a_shadow_lets_pass_counts_nowhere_else(server_url, namespace):
+    """A shadow and the live one on one server: not even the same name makes them count together."""
+    commands = RedisCommands(server_url, "test")
+    limits = RateLimit(
+        RateLimitConfig.model_validate({"limits": [{"tools": "*", "per": "fleet", "rate": "2/day"}]})
+    )
+    guard = LoopGuard(LoopGuardConfig(calls_per_session=2))
+    for scheduler in (limits, guard):
+        for shadow in (True, False):
+            shared = shared_on(server_url, commands, namespace, shadow=shadow)
+            holds = StoredHolds(shared.store, "one", lambda *_: None)
+            await scheduler.start(SchedulerContext(shared, holds, namespace, "r", "one", shadow))
+            calls = [question("search", session="s") for _ in range(3)]
+            said = [(await scheduler.decide(call)).action for call in calls]
+            assert (scheduler.name, shadow, *said) == (scheduler.name, shadow, "continue", "continue", "deny")
+            await shared.aclose()
+    await commands.aclose()
 
 
 PER = """

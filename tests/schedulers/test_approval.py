@@ -1,7 +1,6 @@
 """`approval`: what it holds, for whom, and how an answer becomes a verdict on exactly that call."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 from toolgate_bus import codec
 from toolgate_bus.errors import BusDown, ConfigError
 from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
-from toolgate_bus.ports import Member
 from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers.api import SchedulerContext, as_scheduler
 from toolgate_schedulers.approval import ApprovalScheduler
@@ -161,9 +159,9 @@ class Fleet:
         )
         self.config = config(text)
 
-    def replica(self, name="r-1", holds=None):
+    def replica(self, replica="r-1", name="approval", shadow=False):
         made = ApprovalScheduler(self.config)
-        made.use(SchedulerContext(self.shared, holds or self.holds, "default", name))
+        made.use(SchedulerContext(self.shared, self.holds, "default", replica, name, shadow))
         return made
 
     async def asked(self, replica, question):
@@ -235,7 +233,7 @@ async def test_a_replica_that_starts_gives_what_was_answered_while_nobody_was_th
     await fleet.shared.notices.post(TOPIC, codec.pack(["answered", "approval", "f" * 32]))
     await fleet.answer(approval, "edit", tool="refund", arguments={"n": 1})
     late = ApprovalScheduler(fleet.config)
-    await late.start(SchedulerContext(fleet.shared, fleet.holds, "default", "late"))
+    await late.start(SchedulerContext(fleet.shared, fleet.holds, "default", "late", "approval"))
     try:
         await wait_until(lambda: fleet.sent)
     finally:
@@ -375,24 +373,15 @@ async def test_via_ask_user_the_app_is_asked_and_nothing_is_kept():
     assert await fleet.shared.store.keys("") == []
 
 
-def on_roster(fleet, name, shadow=False):
-    async def members():
-        return (Member("other", "r-9"), Member(name, "r-1", shadow=shadow))
-
-    fleet.shared = replace(fleet.shared, members=members)
-
-
 async def test_a_shadow_keeps_nobody_waiting():
     fleet = Fleet()
-    on_roster(fleet, "approval", shadow=True)
-    assert (await fleet.replica().decide(call(amount=50))).action == "ask_user"
+    assert (await fleet.replica(shadow=True).decide(call(amount=50))).action == "ask_user"
     assert await fleet.shared.store.keys("") == []
 
 
 async def test_it_keeps_calls_under_the_name_that_it_runs_under():
     fleet = Fleet()
-    on_roster(fleet, "treasury")
-    replica = fleet.replica()
+    replica = fleet.replica(name="treasury")
     await replica.decide(call(amount=50))
     assert await fleet.shared.store.keys("approval:at:") == ["approval:at:treasury"]
 
@@ -453,7 +442,7 @@ async def test_an_answer_that_cannot_be_given_holds_up_no_other(wait_until, monk
     monkeypatch.setattr(replica, "give", sometimes)
     for approval in ids.values():
         await fleet.answer(approval)
-    await replica.start(SchedulerContext(fleet.shared, fleet.holds, "default", "r-1"))
+    await replica.start(SchedulerContext(fleet.shared, fleet.holds, "default", "r-1", "approval"))
     try:
         await wait_until(lambda: fleet.sent)
     finally:

@@ -1,14 +1,15 @@
 """The shipped loop-guard: an agent that runs away is told to stop, with the count."""
 
 import secrets
-from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.shared import shared_in_memory
 from toolgate_bus.tally import Counts
 from toolgate_schedulers import Continue, ToolSelecting
+from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.config_file import check, parse_mapping
+from toolgate_schedulers.held import StoredHolds
 from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig, made, rule_on
 
 pytestmark = pytest.mark.pure
@@ -20,10 +21,12 @@ def config(text):
     return check(LoopGuardConfig, parse_mapping(text.encode(), "guard.yaml"), "guard.yaml")
 
 
-async def guard(text):
+async def guard(text, name="loop-guard", shared=None):
     """The scheduler, started on a tally in memory."""
+    shared = shared or shared_in_memory()
+    holds = StoredHolds(shared.store, name, lambda *_: None)
     scheduler = LoopGuard(config(text))
-    await scheduler.start(SimpleNamespace(shared=shared_in_memory()))
+    await scheduler.start(SchedulerContext(shared, holds, "default", "r", name))
     return scheduler
 
 
@@ -146,6 +149,15 @@ async def test_exempt_tools_are_neither_counted_nor_denied_nor_break_a_row():
     assert await actions(scheduler, turn(tools)) == "ccccdcdc"
 
 
+async def test_replicas_of_one_name_count_together_and_other_names_apart():
+    text, shared = "calls_per_session: 3", shared_in_memory()
+    one, replica, other = [await guard(text, name, shared) for name in ("one", "one", "other")]
+    calls = turn("abcd")
+    assert await actions(one, calls[:2]) == "cc"
+    assert await actions(replica, calls[2:]) == "cd"
+    assert await actions(other, turn("abcd")) == "cccd"
+
+
 async def test_a_question_asked_twice_is_counted_once():
     scheduler = await guard("calls_per_session: 2")
     first, *others = turn("abc")
@@ -188,7 +200,7 @@ def test_a_call_is_told_from_others_by_its_tool_and_arguments():
 
 def test_limits_may_change_without_counting_anew_but_not_what_is_counted():
     scopes = [
-        config(text).scope
+        config(text).scope("loop-guard")
         for text in (
             "calls_per_turn: 1",
             "{calls_per_turn: 2, same_call: {times: 3}}",

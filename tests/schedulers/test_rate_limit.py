@@ -1,14 +1,15 @@
 """The shipped rate-limit: which limits apply, whose calls are counted together, what the LLM is told."""
 
 import secrets
-from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.redis_buckets import MemoryBuckets
 from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers import Continue, ToolSelecting
+from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.config_file import check, parse_mapping
+from toolgate_schedulers.held import StoredHolds
 from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig, limited
 
 pytestmark = pytest.mark.pure
@@ -18,10 +19,12 @@ def config(text):
     return check(RateLimitConfig, parse_mapping(text.encode(), "limits.yaml"), "limits.yaml")
 
 
-async def limiter(text):
+async def limiter(text, name="rate-limit", shared=None):
     """The scheduler, started on buckets in memory."""
+    shared = shared or shared_in_memory()
+    holds = StoredHolds(shared.store, name, lambda *_: None)
     made = RateLimit(config(text))
-    await made.start(SimpleNamespace(shared=shared_in_memory()))
+    await made.start(SchedulerContext(shared, holds, "default", "r", name))
     return made
 
 
@@ -95,6 +98,14 @@ async def test_a_burst_may_be_smaller_or_larger_than_the_rate():
     for burst, passed in ((1, "cddddd"), (5, "cccccd")):
         scheduler = await limiter(f"limits: [{{tools: '*', per: fleet, rate: 3/day, burst: {burst}}}]")
         assert await actions(scheduler, *[call() for _ in range(6)]) == passed
+
+
+async def test_replicas_of_one_name_count_together_and_other_names_apart():
+    text, shared = "limits: [{tools: '*', per: fleet, rate: 3/day}]", shared_in_memory()
+    one, replica, other = [await limiter(text, name, shared) for name in ("one", "one", "other")]
+    assert await actions(one, call(), call()) == "cc"
+    assert await actions(replica, call(), call()) == "cd"
+    assert await actions(other, *[call() for _ in range(4)]) == "cccd"
 
 
 async def test_the_question_asked_twice_takes_one_token():
@@ -179,28 +190,30 @@ limits:
     ],
 )
 def test_rates_are_read(rate, calls, period_ms):
-    (one,) = limited(config(f"limits: [{{tools: '*', per: fleet, rate: {rate}}}]"), call()).values()
+    (one,) = limited(config(f"limits: [{{tools: '*', per: fleet, rate: {rate}}}]"), "n", call()).values()
     assert one.bucket[1:] == (calls, period_ms, calls, 1)
 
 
 def test_a_limit_that_is_changed_has_other_buckets_and_one_that_moved_the_same():
     first = "{tools: a, per: fleet, rate: 1/day}"
     second = "{tools: a, per: fleet, rate: 2/day}"
-    keys = [list(limited(config(f"limits: [{text}]"), call("a"))) for text in (f"{first}, {second}", second)]
+    keys = [
+        list(limited(config(f"limits: [{text}]"), "n", call("a"))) for text in (f"{first}, {second}", second)
+    ]
     assert len(set(keys[0])) == 2
     assert keys[1] == keys[0][1:]
 
 
 def test_limits_that_are_the_same_count_once():
     same = "{tools: a, per: fleet, rate: 1/day}"
-    assert len(limited(config(f"limits: [{same}, {same}]"), call("a"))) == 1
+    assert len(limited(config(f"limits: [{same}, {same}]"), "n", call("a"))) == 1
 
 
 async def test_whoever_is_counted_may_have_a_long_name():
     scheduler = await limiter("limits: [{tools: '*', per: session, rate: 1/day}]")
     calls = [call(session="x" * 5000), call(session="x" * 5000), call(session="x" * 5001)]
     assert await actions(scheduler, *calls) == "cdc"
-    keys = list(limited(scheduler.config, calls[0]))
+    keys = list(limited(scheduler.config, "n", calls[0]))
     assert len(keys[0]) < 100
 
 
@@ -275,5 +288,5 @@ def test_a_wrong_rate_limit_is_refused_by_name(text, said):
 
 def test_the_largest_limit_can_be_counted():
     text = "limits: [{tools: a, per: fleet, rate: {calls: 1000000, seconds: 604800}, burst: 1000000}]"
-    (one,) = limited(config(text), call("a")).values()
+    (one,) = limited(config(text), "n", call("a")).values()
     assert MemoryBuckets().pool.take("d", [one.bucket], 0).allowed

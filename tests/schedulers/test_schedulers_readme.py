@@ -123,7 +123,7 @@ def test_the_router_is_read_and_routes():
 async def started(scheduler, model, command):
     """A scheduler with the configuration that is shown for this command, on state in memory."""
     made = scheduler(shown(model, command))
-    await made.start(SimpleNamespace(shared=shared_in_memory()))
+    await made.start(SimpleNamespace(shared=shared_in_memory(), name=command))
     return made
 
 
@@ -227,7 +227,7 @@ async def test_the_approvals_are_read_and_ask():
     (text,) = (block for block in blocks("yaml") if "# toolgate scheduler run approval " in block)
     config = check(ApprovalConfig, parse_mapping(text.encode(), "README"), "README")
     approval = ApprovalScheduler(config)
-    approval.use(SimpleNamespace(shared=shared_in_memory(), replica="r"))
+    approval.use(SimpleNamespace(shared=shared_in_memory(), name="approval", shadow=False))
     assert await approval.decide(call("transfer", amount=9)) == Continue()
     held = await approval.decide(call("transfer", amount=10).model_copy(update={"agent": "teller-1"}))
     assert (held.action, held.seconds, held.reason) == ("hold", 900, "a person is asked (money)")

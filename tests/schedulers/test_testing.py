@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import Continue, Deny, Failed, Hold, Modify
 from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers import scheduler
+from toolgate_schedulers.api import as_scheduler
 from toolgate_schedulers.policy import Policy, PolicyConfig
 from toolgate_schedulers.testing import NotAsked, Silent, question, trial
 
@@ -242,6 +244,20 @@ async def test_facts_are_told_and_read():
     async with trial(Reads()) as reads:
         reads.tell("tool:post", decision_id="0" * 32, tool="bash", success=True)
         assert (await reads.ask("x")).reason == "['bash']"
+
+
+async def test_it_is_told_the_name_that_it_runs_under_and_whether_it_is_a_shadow():
+    class Curious:
+        async def start(self, context):
+            self.told = context
+
+        async def decide(self, call):
+            return Continue(reason=f"{self.told.name} {self.told.shadow}")
+
+    curious = Curious()
+    for name, shadow in (("live", False), ("rehearsal", True)):
+        async with trial(replace(as_scheduler(curious), name=name, shadow=shadow)) as trying:
+            assert (await trying.ask("x")).reason == f"{name} {shadow}"
 
 
 async def test_it_is_started_and_stopped():
