@@ -77,7 +77,10 @@ def check(model: type[Model], mapping: Any, where: str) -> Model:
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
     """A line for each wrong field: file, path, what is wrong, what is allowed; never the value."""
     lines: dict[str, None] = {}
-    for fault in error.errors(include_url=False, include_input=False):
+    faults = error.errors(include_url=False, include_input=False)
+    for fault in faults:
+        if fault["type"] == "too_short" and any(_inside(fault["loc"], other["loc"]) for other in faults):
+            continue  # pydantic leaves faulty items out, and then counts: the list itself is long enough
         *parents, last = fault["loc"] or ("",)
         path = ".".join(map(str, fault["loc"])) or "the whole"
         if fault["type"] == "extra_forbidden":
@@ -86,6 +89,10 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
         else:
             lines[f"{where}: {path}: {fault['msg'].removeprefix('Value error, ')}"] = None
     return ConfigError("\n".join(lines))
+
+
+def _inside(outer: tuple[Any, ...], loc: tuple[Any, ...]) -> bool:
+    return len(loc) > len(outer) and loc[: len(outer)] == outer
 
 
 def _unknown(key: Any, models: list[type[BaseModel]]) -> str:

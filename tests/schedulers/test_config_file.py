@@ -1,5 +1,7 @@
 """A configuration file is read safely, within bounds, and its faults are named."""
 
+from typing import Annotated
+
 import pytest
 from pydantic import BaseModel, Field
 from toolgate_bus.errors import ConfigError
@@ -112,6 +114,30 @@ def test_every_wrong_field_has_a_line_and_no_line_shows_a_value():
         check(Outer, {"parts": [{"limit": "s3cret"}, {"kind": 3}]}, "f")
     assert len(str(error.value).splitlines()) == 2
     assert "s3cret" not in str(error.value)
+
+
+class Needy(StrictModel):
+    parts: Annotated[tuple[Inner, ...], Field(min_length=1)]
+    names: Annotated[tuple[Annotated[str, Field(min_length=2)], ...], Field(min_length=1)] = ("ab",)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "lines"),
+    [
+        ({"parts": [{"limit": "many"}]}, ["f: parts.0.limit: Input should be a valid integer"]),
+        ({"parts": []}, ["f: parts: Tuple should have at least 1 item"]),
+        (
+            {"parts": [{"zzz": 1}], "names": []},
+            ["f: parts.0.zzz: unknown key", "f: names: Tuple should have at least 1 item"],
+        ),
+        ({"parts": [{}], "names": ["a"]}, ["f: names.0: String should have at least 2 characters"]),
+    ],
+)
+def test_a_list_with_a_faulty_item_is_not_called_too_short_besides(mapping, lines):
+    with pytest.raises(ConfigError) as error:
+        check(Needy, mapping, "f")
+    said = str(error.value).splitlines()
+    assert [line.startswith(told) for line, told in zip(said, lines, strict=True)] == [True] * len(lines)
 
 
 def test_unknown_keys_are_refused_even_where_the_model_forgot_to():
