@@ -30,7 +30,21 @@ from toolgate_bus.store import RedisStore
 
 __all__ = ["app"]
 
-app = typer.Typer(name="budget", help="Set budgets and see what is spent.", no_args_is_help=True)
+OVERVIEW = """
+Set budgets and see what is spent.
+
+Budgets come with the configuration of a cost-aware scheduler; here they are
+watched, and changed while it runs.
+
+\b
+  toolgate budget list                      what is spent, reserved and left
+  toolgate budget show daily                which decisions hold money
+  toolgate budget set daily 12.50           within a second, until `reset`
+  toolgate budget set daily/agent/anna 2    one account of it alone
+  toolgate budget reset daily               nothing spent, the configured limit
+"""
+
+app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
 
 _LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 _COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
@@ -115,6 +129,11 @@ def list_(
     """Show every account: budget, whose, window, limit, spent, reserved, left.
 
     With --json amounts are whole millionths of the currency.
+
+    \b
+      toolgate budget list
+      toolgate budget list --past --json
+      toolgate budget list --book budget-shadow     what a shadow would have spent
     """
 
     async def work(book: _Book) -> None:
@@ -137,7 +156,12 @@ def show(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Show the accounts of one budget, and which decisions hold money in them."""
+    """Show the accounts of one budget, and which decisions hold money in them.
+
+    \b
+      toolgate budget show daily
+      toolgate budget show daily/agent/anna --json
+    """
 
     async def work(book: _Book) -> None:
         book.check(key)
@@ -174,7 +198,14 @@ def set_(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Set the limit of a budget or account; within a second it wins over the configured one, until reset."""
+    """Set the limit of a budget or account; within a second it wins over the configured one, until reset.
+
+    \b
+      toolgate budget set daily 12.50
+      toolgate budget set daily/agent/anna 2
+      toolgate budget set daily none            only count
+      toolgate budget set daily --configured    what the file says holds again
+    """
     amount = _limit(limit, configured)
 
     async def work(book: _Book) -> None:
@@ -199,7 +230,12 @@ def reset(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Set what was spent to zero, and let the configured limit hold again; what is reserved stays."""
+    """Set what was spent to zero, and let the configured limit hold again; what is reserved stays.
+
+    \b
+      toolgate budget reset daily
+      toolgate budget reset daily/agent/anna --yes
+    """
     if not yes:
         typer.confirm(f"Set what was spent of {key} to zero?", abort=True, err=True)
 

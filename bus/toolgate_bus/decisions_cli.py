@@ -55,6 +55,11 @@ def decisions(
 ) -> None:
     """Show what was decided, with every verdict.
 
+    \b
+      toolgate decisions --limit 20
+      toolgate decisions --follow --scheduler policy
+      toolgate decisions --shadow        what rehearsing schedulers would change
+
     Oldest first. Arguments stand as they left the agent's process: redacted values
     are placeholders. The record keeps one hour. With --json, one object a line.
 

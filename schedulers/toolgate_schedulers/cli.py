@@ -51,9 +51,20 @@ __all__ = ["app"]
 THREAD_SECONDS = 1.0
 NEW_IS_FOR = "Denies the calls of forbidden tools."
 
-app = typer.Typer(
-    name="scheduler", help="Write schedulers, run them, list the living ones.", no_args_is_help=True
-)
+OVERVIEW = """
+Write schedulers, run them, list the living ones.
+
+\b
+  toolgate scheduler new my-guard                           a package of your own
+  toolgate scheduler run my_rules:rule                      a function in my_rules.py
+  toolgate scheduler run policy --config policy.yaml        one that is installed
+  toolgate scheduler list                                   who is alive
+
+Installed with Toolgate are approval, cost-aware, heuristic, loop-guard, policy,
+rate-limit and router.
+"""
+
+app = typer.Typer(name="scheduler", help=OVERVIEW, no_args_is_help=True)
 
 
 @app.command()
@@ -83,7 +94,20 @@ def run(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Run a scheduler: from now on it is asked about every tool call that it names."""
+    """Run a scheduler: from now on it is asked about every tool call that it names.
+
+    \b
+      toolgate scheduler run my_rules:rule
+      toolgate scheduler run policy --config policy.yaml --shadow    rehearse
+      toolgate scheduler run cost-aware --config cost.yaml --replicas 3
+      toolgate scheduler run approval --name treasury --tools 'pay_*' --config a.yaml
+
+    Ctrl-C and SIGTERM finish what is in hand; SIGHUP reads the configuration again.
+    Optional unless an agent's plan names it under `toolgate: required:`.
+
+    Exit codes: 0 ended in good order, 1 the bus cannot be reached or it broke,
+    2 an option or the configuration is wrong (nothing was joined).
+    """
     die_with_parent()
 
     def loaded() -> Scheduler:
@@ -115,7 +139,13 @@ def new(
     ] = None,
     description: Annotated[str, typer.Option(help="What it is for, in one line.")] = NEW_IS_FOR,
 ) -> None:
-    """Write a package with a scheduler of your own, its configuration and its test: it runs at once."""
+    """Write a package with a scheduler of your own, its configuration and its test: it runs at once.
+
+    \b
+      toolgate scheduler new my-guard && cd my-guard
+      toolgate scheduler run my_guard:MyGuard --config config.yaml
+      toolgate run "Tidy up" --plan agent.yaml           in another terminal
+    """
     names = names_of(name)
     folder = Path(name) if directory is None else directory
     texts = contents(names, description)
@@ -139,6 +169,10 @@ def list_(
     Beside shadows: how many decisions they would have changed, out of those that
     they were heard on in the newest part of the record. `toolgate decisions
     --shadow` shows which, and why.
+
+    \b
+      toolgate scheduler list
+      toolgate scheduler list --json --namespace staging
     """
     with joined_bus(redis, namespace, keys) as settings:
         members, totals, reach_s = run_async(lambda: _living(settings))
