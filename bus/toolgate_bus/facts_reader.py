@@ -19,7 +19,7 @@ from toolgate_bus import codec, metrics, record
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
-from toolgate_bus.roster import BEAT_SECONDS, Roster
+from toolgate_bus.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
 from toolgate_bus.server_clock import entry_order
 
 __all__ = ["FactsReader"]
@@ -35,15 +35,16 @@ Fact = dict[str, Any]
 
 
 class FactsReader:
-    """Facts of one namespace."""
+    """Facts of one namespace; `role` is what its heartbeat on the roster says that it reads for."""
 
-    def __init__(self, commands: Commands, namespace: str) -> None:
+    def __init__(self, commands: Commands, namespace: str, role: ReaderRole = "follower") -> None:
         self._commands = commands
         self._keys = Keys(namespace)
         self._roster = Roster(commands, namespace)
         self._last: dict[str, bytes] = {}
         self._seen: dict[str, int] = {}
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._heartbeat = encode_role(role)
 
     async def kept(self) -> list[Fact]:
         """Every fact that is still kept, oldest first."""
@@ -114,7 +115,7 @@ class FactsReader:
 
     async def join(self) -> None:
         """Stand on the roster as a reader of facts."""
-        await self._commands.pipeline(self._roster.beat(self._me, b"\x80"))
+        await self._commands.pipeline(self._roster.beat(self._me, self._heartbeat))
         view = await self._roster.read()
         if view.orchestrators:
             await self._commands.pipeline(
@@ -132,7 +133,7 @@ class FactsReader:
         while True:
             await anyio.sleep(BEAT_SECONDS)
             with contextlib.suppress(TransportError):
-                await self._commands.pipeline(self._roster.beat(self._me, b"\x80"))
+                await self._commands.pipeline(self._roster.beat(self._me, self._heartbeat))
 
     async def _writers(self) -> list[str]:
         kept = await self._commands.execute("ZRANGE", self._keys.writers, 0, -1)

@@ -6,9 +6,10 @@ written by others and is decoded with the wire's bounds.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError
@@ -19,16 +20,24 @@ from toolgate_bus.ports import Commands, Member
 __all__ = [
     "BEAT_SECONDS",
     "EXPIRY_SECONDS",
+    "READER_ROLES",
+    "ReaderRole",
     "Roster",
     "RosterView",
     "decode_member",
+    "decode_reading",
+    "decode_role",
     "encode_member",
     "encode_reading",
+    "encode_role",
 ]
 
 BEAT_SECONDS: Final = 0.5
 EXPIRY_SECONDS: Final = 1.5
 MAX_MEMBER: Final = 16 * 1024
+ReaderRole = Literal["follower", "exporter", "archiver", "console"]
+"""What a facts reader reads for."""
+READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
 _NAME: Final = re.compile(NAME_PATTERN)
 _WHOLE: Final = 2**31 - 1
 
@@ -41,6 +50,13 @@ class RosterView:
     orchestrators: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The living orchestrators, each with the schedulers whose verdicts it reads: those it asks."""
     readers: int = 0
+    """How many facts readers are alive."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """The living facts readers, each with its role: one of `READER_ROLES`, or `other`."""
+
+    def readers_by_role(self) -> dict[str, int]:
+        """How many facts readers are alive in each role; every role of `READER_ROLES` is there."""
+        return {**dict.fromkeys(READER_ROLES, 0), **Counter(self.roles.values())}
 
 
 def encode_member(member: Member) -> bytes:
@@ -103,6 +119,21 @@ def decode_reading(raw: bytes) -> frozenset[str]:
     )
 
 
+def encode_role(role: ReaderRole) -> bytes:
+    """A facts reader's heartbeat."""
+    return pack({"role": role})
+
+
+def decode_role(raw: bytes) -> str:
+    """The role in a facts reader's heartbeat: `follower` where it names none, `other` for what is unknown."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return "other"
+    role = fields.get("role", "follower") if isinstance(fields, dict) else None
+    return role if isinstance(role, str) and role in READER_ROLES else "other"
+
+
 def _number(value: Any) -> int:
     return value if type(value) is int and abs(value) <= _WHOLE else 0
 
@@ -154,10 +185,12 @@ class Roster:
             await self._commands.execute("SREM", self._keys.roster, *dead)
         alive = [(name, beat) for name, beat in zip(names, beats, strict=True) if beat is not None]
         members = tuple(member for name, beat in alive if (member := _scheduler(name, beat)) is not None)
+        roles = {name[2:]: decode_role(beat) for name, beat in alive if name.startswith("r:")}
         return RosterView(
             members=await self._with_ages(members) if ages else members,
             orchestrators={name[2:]: decode_reading(beat) for name, beat in alive if name.startswith("o:")},
-            readers=sum(name.startswith("r:") for name, _ in alive),
+            readers=len(roles),
+            roles=roles,
         )
 
     async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:

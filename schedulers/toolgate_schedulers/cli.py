@@ -31,15 +31,14 @@ from toolgate_bus.disagreements import ShadowTotals, shadow_totals
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.gathered import gathered
-from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster
+from toolgate_bus.roster import Roster, RosterView
 from toolgate_bus.settings import BusSettings, read_keys
 from toolgate_bus.signing import Keyring
 
 from toolgate_schedulers.api import Scheduler
 from toolgate_schedulers.hangup import hangups
-from toolgate_schedulers.listing import as_json, lines_of, table_of
+from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of
 from toolgate_schedulers.loading import load
 from toolgate_schedulers.scaffold import contents, names_of, write
 from toolgate_schedulers.serving import Job, bus_url, no_bus, notice, print_json, serve, tell_refused
@@ -175,8 +174,8 @@ def list_(
       toolgate scheduler list --json --namespace staging
     """
     with joined_bus(redis, namespace, keys) as settings:
-        members, totals, reach_s = run_async(lambda: _living(settings))
-    lines = lines_of(members, totals)
+        view, totals, reach_s = run_async(lambda: _living(settings))
+    lines = lines_of(view.members, totals)
     if json_:
         for line in lines:
             print_json(as_json(line))
@@ -190,6 +189,8 @@ def list_(
             f"No scheduler is alive in namespace {namespace}. "
             "Start one: toolgate scheduler run policy --config rules.yaml"
         )
+    if not json_ and (readers := readers_line(view.readers_by_role())):
+        err_console.print(readers)
 
 
 def _abandon_threads() -> None:
@@ -224,13 +225,13 @@ async def _supervise(command: Sequence[str], replicas: int, env: dict[str, str],
         return await supervise(command, replicas, env, notice, Reloads(asked.each(), job.load, refused))
 
 
-async def _living(settings: BusSettings) -> tuple[Sequence[Member], dict[str, ShadowTotals], float]:
-    """The living replicas, what shadows disagreed on lately, and how many seconds back that is known."""
+async def _living(settings: BusSettings) -> tuple[RosterView, dict[str, ShadowTotals], float]:
+    """Who is alive, what shadows disagreed on lately, and how many seconds back that is known."""
     commands = RedisCommands(bus_url(settings), "toolgate-list", connections=1)
     try:
-        members = (await Roster(commands, settings.namespace).read(ages=True)).members
+        view = await Roster(commands, settings.namespace).read(ages=True)
         facts, reach_s = await FactsReader(commands, settings.namespace).newest()
-        return members, shadow_totals(gathered(facts)), reach_s
+        return view, shadow_totals(gathered(facts)), reach_s
     except TransportError as error:
         raise no_bus(settings, error) from None
     finally:

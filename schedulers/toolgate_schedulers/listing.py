@@ -14,7 +14,7 @@ from rich.table import Table
 from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
 
-__all__ = ["Line", "as_json", "lines_of", "table_of"]
+__all__ = ["Line", "as_json", "lines_of", "readers_line", "table_of"]
 
 _COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
 _RIGHT = ("replicas", "priority", "answered", "late", "last seen")
@@ -87,6 +87,12 @@ def table_of(lines: Sequence[Line]) -> Table:
             ", ".join(notes),
         )
     return table
+
+
+def readers_line(by_role: Mapping[str, int]) -> str | None:
+    """Who else reads the facts, for a person; None where nobody does."""
+    told = [f"{count} {role}{'s' if count > 1 else ''}" for role, count in by_role.items() if count]
+    return f"Facts are read by {', '.join(told)}." if told else None
 
 
 def as_json(line: Line) -> dict[str, Any]:

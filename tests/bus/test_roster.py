@@ -5,9 +5,19 @@ import pytest
 from bus_strategies import texts
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Member
-from toolgate_bus.roster import EXPIRY_SECONDS, Roster, decode_member, encode_member, encode_reading
+from toolgate_bus.roster import (
+    EXPIRY_SECONDS,
+    READER_ROLES,
+    Roster,
+    decode_member,
+    decode_role,
+    encode_member,
+    encode_reading,
+    encode_role,
+)
 
 whole = st.integers(0, 2**31 - 1)
 members = st.builds(
@@ -97,6 +107,36 @@ async def test_the_roster_tells_schedulers_orchestrators_and_readers_apart(comma
     ]
     assert (dict(view.orchestrators), view.readers) == ({"0123abcd": frozenset()}, 2)
     assert all(0 <= one.age < EXPIRY_SECONDS for one in view.members)
+
+
+async def test_the_roster_tells_readers_apart_by_what_they_read_for(commands, namespace):
+    readers = [FactsReader(commands, namespace, role) for role in ("exporter", "console", "console")]
+    readers.append(FactsReader(commands, namespace))
+    for reader in readers:
+        await reader.join()
+    view = await Roster(commands, namespace).read()
+    assert view.readers == 4
+    assert view.readers_by_role() == {"follower": 1, "exporter": 1, "archiver": 0, "console": 2}
+    for reader in readers:
+        await reader.leave()
+    assert (await Roster(commands, namespace).read()).readers_by_role() == dict.fromkeys(READER_ROLES, 0)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("raw", "role"),
+    [
+        (encode_role("archiver"), "archiver"),
+        (b"\x80", "follower"),
+        (msgpack.packb({"role": "spy"}), "other"),
+        (msgpack.packb({"role": ["console"]}), "other"),
+        (msgpack.packb(["console"]), "other"),
+        (b"\xc1", "other"),
+        (msgpack.packb({"role": "console", "more": "x" * 20_000}), "other"),
+    ],
+)
+def test_a_reader_whose_role_is_none_is_of_no_role_that_is_known(raw, role):
+    assert decode_role(raw) == role
 
 
 async def test_an_empty_roster_is_nobody(commands, namespace):

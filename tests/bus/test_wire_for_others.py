@@ -9,7 +9,14 @@ import msgpack
 import pytest
 from toolgate_bus import codec
 from toolgate_bus.ports import Member
-from toolgate_bus.roster import decode_member, decode_reading, encode_member, encode_reading
+from toolgate_bus.roster import (
+    decode_member,
+    decode_reading,
+    decode_role,
+    encode_member,
+    encode_reading,
+    encode_role,
+)
 from toolgate_bus.signing import digest
 from toolgate_bus.store import MemoryStore
 from toolgate_schedulers import Hold
@@ -82,7 +89,8 @@ def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
     assert decode_member("cost-aware", "r", raw(replica, "value")) == member
     assert encode_reading(orchestrator["fields"]["reading"]) == raw(orchestrator, "value")
     assert decode_reading(raw(orchestrator, "value")) == set(orchestrator["fields"]["reading"])
-    assert codec.pack(reader["fields"]) == raw(reader, "value")
+    assert encode_role(reader["fields"]["role"]) == raw(reader, "value")
+    assert decode_role(raw(reader, "value")) == reader["fields"]["role"]
 
 
 @pytest.mark.parametrize("vector", named(WIRE["holds"]))

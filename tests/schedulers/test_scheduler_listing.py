@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
-from toolgate_schedulers.listing import as_json, lines_of, table_of
+from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of
 
 pytestmark = pytest.mark.pure
 
@@ -77,3 +77,9 @@ def test_a_tool_glob_is_not_read_as_markup():
 
 def test_an_empty_roster_has_no_lines():
     assert lines_of([]) == []
+
+
+def test_who_reads_the_facts_stands_on_one_line():
+    roles = {"follower": 2, "exporter": 1, "console": 0}
+    assert readers_line(roles) == "Facts are read by 2 followers, 1 exporter."
+    assert readers_line({"follower": 0}) is None
