@@ -23,10 +23,9 @@ demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool cal
 
 test: $(DEV) ## run all tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m pure -n auto
-	@$(BIN)/python -m pytest -m "not pure and not soak"
+	@$(BIN)/python -m pytest -q -m "not pure" -n 3 --dist loadfile
 
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
-	@$(BIN)/python -m pytest -m soak
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds

@@ -55,8 +55,8 @@ class Storm:
     server: ServerProcess
     directory: Path
     spec: str = "cost-aware"
-    orchestrators: int = 4
-    sessions: int = 60
+    orchestrators: int = 8
+    sessions: int = 30
     restarts: int = 1
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
     schedulers: list[subprocess.Popen[bytes]] = field(default_factory=list)

@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from budget_storm import Storm
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.soak, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
 RAGE_S = 8.0
 
