@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 import structlog
-from toolgate_bus import metrics
+from toolgate_bus import metrics, tracing
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
 from toolgate_bus.merge import rank
@@ -33,6 +33,7 @@ from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.modifies import Tools
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import UNASKED, Call, Ruling, final_call, question_fields
+from toolgate_orchestrator.gate.spans import span_of_decision, tell
 
 _log = structlog.get_logger("toolgate.gate")
 
@@ -162,8 +163,9 @@ class Gate:
         """Rule on one call; what may run stands in the decision, and why.
 
         `available_tools` with schemas lets a replacement's arguments be checked. `local` is the
-        in-process scheduler, `ask` how to reach a person (default: the gate's own). Never raises
-        for what others did; a cancelled caller withdraws the question.
+        in-process scheduler, `ask` how to reach a person (default: the gate's own). `trace` is the
+        trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
+        Never raises for what others did; a cancelled caller withdraws the question.
         """
         name = _name(tool_name)
         who: dict[str, Any] = {
@@ -185,15 +187,30 @@ class Gate:
             agent_target=agent_target,
             who=who,
             labels=(name if name in available_tools else OTHER, who["agent"]),
-            trace=dict(trace) if trace else {},
+            trace=tracing.carried(trace) if trace else {},
             started=time.monotonic(),
         )
+        if not tracing.active():
+            return await self._decided(call, local, ask)
+        with span_of_decision(call, parent=call.trace if trace is not None else None) as span:
+            call.trace = tracing.headers()
+            return await self._decided(call, local, ask, span)
+
+    async def _decided(
+        self,
+        call: Call,
+        local: LocalScheduler | None,
+        ask: Ask | None,
+        span: tracing.Span = tracing.NO_SPAN,
+    ) -> Decision:
         try:
             ruling = await self._rule(call, local, ask or self._ask)
         except asyncio.CancelledError:
-            self._conclusion.conclude(call, Ruling("cancelled", "cancelled"))
+            tell(span, self._conclusion.conclude(call, Ruling("cancelled", "cancelled")))
             raise
-        return self._conclusion.conclude(call, ruling)
+        decision = self._conclusion.conclude(call, ruling)
+        tell(span, decision)
+        return decision
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
         audience = self._audience(call.tool_name)

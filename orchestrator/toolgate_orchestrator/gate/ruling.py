@@ -30,6 +30,7 @@ class Call:
     labels: tuple[str, str]
     """Tool and agent as metrics labels."""
     trace: dict[str, str]
+    """The trace context that travels with the question."""
     started: float
     outgoing: Outgoing | None = None
     """The arguments as they travelled; None until the question was written."""
