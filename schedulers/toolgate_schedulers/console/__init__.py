@@ -1,0 +1,9 @@
+"""`toolgate console`: a web page on which people watch decisions and answer the calls that wait.
+
+    facts ─▶ Watcher ─▶ Ring (newest decisions) ─▶ Hub ─▶ a bounded queue a page ─▶ server-sent events
+                   └──▶ Rates (counts over time) ─▶ /api/rates
+    store ─▶ Inbox (held calls, `toolgate approvals`' own code) ─▶ /api/approvals, answers
+
+`access` decides who may see anything at all. The page (`static`) is plain HTML, CSS and JavaScript; it
+fetches nothing from anywhere else.
+"""
