@@ -7,18 +7,26 @@ the person who corrected.
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 
 from toolgate_schedulers.approval_records import Approval
 
-__all__ = ["as_text", "check", "from_text", "read"]
+__all__ = ["Problem", "as_text", "check", "from_text", "mapping", "problem", "read"]
 
 MARK: Final = "⟦toolgate:"
 """How placeholders begin (bus/README.md)."""
 LARGEST: Final = codec.MAX_VERDICT - 4096
+
+
+class Problem(NamedTuple):
+    """Why a call cannot be corrected so."""
+
+    field: str
+    """`tool` or `arguments`; empty where the correction as a whole is meant."""
+    words: str
 
 
 def read(written: str) -> dict[str, Any]:
@@ -29,7 +37,7 @@ def read(written: str) -> dict[str, Any]:
             text = Path(written[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise ConfigError(f"--arguments: {written[1:]} cannot be read: {error}") from None
-    return _mapping(text, "--arguments")
+    return mapping(text, "--arguments")
 
 
 def as_text(approval: Approval) -> str:
@@ -40,7 +48,7 @@ def as_text(approval: Approval) -> str:
 
 def from_text(text: str) -> tuple[str, dict[str, Any]]:
     """What came back from the editor; raises ConfigError."""
-    call = _mapping(text, "the call")
+    call = mapping(text, "the call")
     if set(call) != {"tool", "arguments"} or not isinstance(call["tool"], str):
         raise ConfigError('the call: must be {"tool": NAME, "arguments": {…}}')
     if not isinstance(call["arguments"], dict):
@@ -48,7 +56,8 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
     return call["tool"], call["arguments"]
 
 
-def _mapping(text: str, where: str) -> dict[str, Any]:
+def mapping(text: str, where: str) -> dict[str, Any]:
+    """The JSON object in a text; raises ConfigError that begins with `where`."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -64,30 +73,41 @@ def _refuse(constant: str) -> None:
 
 def check(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
     """Whether the call may be corrected so; raises ToolgateError that says why not."""
+    found = problem(approval, tool, arguments)
+    if found is not None and found.field:
+        raise ConfigError(f"--{found.field}: {found.words}")
+    if found is not None:
+        raise ToolgateError(found.words)
+
+
+def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Problem | None:
+    """Why the call may not be corrected so; None where it may."""
     call = approval.question
     if call.phase == "verify":
-        raise ToolgateError(
+        return Problem(
+            "",
             "another scheduler put this call in the place of the agent's: it can be approved or denied, "
-            "not corrected; deny it with a --reason that says what to call instead"
+            "not corrected; deny it with a --reason that says what to call instead",
         )
     if tool not in call.available_tools and not call.truncated:
-        raise ConfigError(f"--tool: the agent has no {tool}; it has: {', '.join(call.available_tools)}")
+        return Problem("tool", f"the agent has no {tool}; it has: {', '.join(call.available_tools)}")
     if tool == call.tool_name and arguments == call.tool_input:
-        raise ToolgateError("nothing is changed: approve it as it is")
+        return Problem("", "nothing is changed: approve it as it is")
     try:
         if not codec.within_bounds(dict(arguments)) or codec.size(arguments) > LARGEST:
-            raise ConfigError(f"--arguments: at most {LARGEST} bytes, and not too deep or wide")
+            return Problem("arguments", f"at most {LARGEST} bytes, and not too deep or wide")
     except CodecError as error:
-        raise ConfigError(f"--arguments: cannot travel: {error}") from None
-    _check_placeholders(approval, tool, arguments)
+        return Problem("arguments", f"cannot travel: {error}")
+    return _placeholder_problem(approval, tool, arguments)
 
 
-def _check_placeholders(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
+def _placeholder_problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Problem | None:
     used = {text for text in _texts(arguments) if MARK in text}
     if used - set(_texts(approval.question.tool_input)):
-        raise ConfigError("--arguments: hold a placeholder that is not one of this call; write the value")
+        return Problem("arguments", "hold a placeholder that is not one of this call; write the value")
     if used and tool != approval.question.tool_name:
-        raise ConfigError("--arguments: placeholders stand only for the same tool; write the value")
+        return Problem("arguments", "placeholders stand only for the same tool; write the value")
+    return None
 
 
 def _texts(value: Any) -> Iterator[str]:
