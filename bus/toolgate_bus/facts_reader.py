@@ -3,14 +3,18 @@
 Streams have one writer each; their facts are put in one order by the time the server gave their
 entries. A writer that lost its connection writes what it is not sure of once more, so a fact is known
 by its number. A follower stands on the roster as a reader, so that orchestrators write facts even where
-no scheduler is alive.
+no scheduler is alive. Each fact bears `orchestrator`, who wrote it, and `entry`, the id that the server gave
+its entry: milliseconds of the server's clock, and a number.
 """
 
 import contextlib
+import heapq
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 import anyio
@@ -25,6 +29,14 @@ from toolgate_bus.server_clock import entry_order
 __all__ = ["FactsReader"]
 
 PAGE: Final = 500
+BUFFERED: Final = 2000
+"""Entries that `stored` has in memory at once; each holds up to 64 facts."""
+SWEEP_S: Final = 60.0
+"""So often the streams of writers that are gone are looked at again."""
+LINGER_S: Final = 10.0
+"""Who was not alive for so long, and has told all, is gone: until it is alive again."""
+FORGET_S: Final = 3600.0
+"""Who has been neither alive nor kept for so long does not come back: its stream expired before."""
 GLANCE: Final = 500
 """Entries that `newest` reads; each holds up to 64 facts."""
 MIN_PAGE: Final = 10
@@ -43,19 +55,72 @@ class FactsReader:
         self._roster = Roster(commands, namespace)
         self._last: dict[str, bytes] = {}
         self._seen: dict[str, int] = {}
+        self._drained: set[str] = set()
+        """Writers that are gone, and whose streams were read to their ends."""
+        self._swept = 0.0
+        self._missed: dict[str, float] = {}
+        """Writers that are not alive, by when that was first seen."""
+        self._unknown: dict[str, float] = {}
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
         self._heartbeat = encode_role(role)
 
     async def kept(self) -> list[Fact]:
         """Every fact that is still kept, oldest first."""
-        return [fact for _, fact in await self._from("-")]
+        return [fact async for fact in self.stored()]
 
     async def since(self, seconds: float) -> tuple[list[Fact], float]:
         """The facts of the last so many seconds, oldest first, and how old the oldest is, in seconds."""
-        now = await self._now_ms()
-        found = await self._from(f"{max(0, now - int(seconds * 1000))}-0")
-        oldest = found[0][0][0] if found else now
-        return [fact for _, fact in found], max(0, now - oldest) / 1000
+        now = await self.now_ms()
+        found = [fact async for fact in self.stored(now - int(seconds * 1000))]
+        oldest = entry_order(found[0]["entry"])[0] if found else now
+        return found, max(0, now - oldest) / 1000
+
+    async def stored(self, since_ms: int | None = None) -> AsyncIterator[Fact]:
+        """The facts that are still kept, oldest first, a page in memory at a time.
+
+        `since_ms` leaves out what was written before, in milliseconds of the server's clock.
+        """
+        start = "-" if since_ms is None else f"{max(0, since_ms)}-0"
+        starts = dict.fromkeys(await self._writers(), start)
+        if since_ms is not None:
+            self._last = {**dict.fromkeys(starts, start.encode()), **self._last}
+        each = max(MIN_PAGE, BUFFERED // max(1, len(starts)))
+        heads: list[tuple[tuple[int, int], str]] = []
+        waiting: dict[str, deque[Fact]] = {}
+        ask = sorted(starts)
+        while ask or heads:
+            for name, page in zip(ask, await self._pages(ask, starts, each), strict=True):
+                waiting[name] = deque(
+                    fact for entry, fields in page for fact in self._fresh(name, entry, fields)
+                )
+                if len(page) < each:
+                    del starts[name]
+                else:
+                    starts[name] = "(" + page[-1][0].decode()
+                if page:
+                    self._last[name] = page[-1][0]
+                if waiting[name]:
+                    heapq.heappush(heads, (entry_order(waiting[name][0]["entry"]), name))
+            # A page may hold nothing new: then the next one is needed before anything can be told.
+            ask = sorted(name for name in starts if not waiting[name])
+            while heads and not ask:
+                _, name = heapq.heappop(heads)
+                yield waiting[name].popleft()
+                if waiting[name]:
+                    heapq.heappush(heads, (entry_order(waiting[name][0]["entry"]), name))
+                elif name in starts:
+                    ask = [name]
+
+    async def _pages(self, names: Sequence[str], starts: Mapping[str, str], each: int) -> list[Any]:
+        if not names:
+            return []
+        pages = await self._commands.pipeline(
+            [("XRANGE", self._keys.facts(name), starts[name], "+", "COUNT", each) for name in names]
+        )
+        for page in pages:
+            if isinstance(page, Exception):
+                raise TransportError(str(page))
+        return pages
 
     async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
         """The newest facts, oldest first, and for how many seconds back they are complete.
@@ -67,21 +132,24 @@ class FactsReader:
         pages = await self._commands.pipeline(
             [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", each) for name in writers]
         )
-        now, since = await self._now_ms(), 0
+        now, since = await self.now_ms(), 0
         found: list[tuple[tuple[int, int], Fact]] = []
         for name, page in zip(writers, pages, strict=True):
             if isinstance(page, Exception):
                 raise TransportError(str(page))
-            entries_ = [(entry_order(entry.decode()), fields) for entry, fields in reversed(page)]
             if len(page) == each:
-                since = max(since, entries_[0][0][0])
-            found += [(place, fact) for place, fields in entries_ for fact in self._fresh(name, fields)]
+                since = max(since, entry_order(page[-1][0].decode())[0])
+            found += [
+                (entry_order(fact["entry"]), fact)
+                for entry, fields in reversed(page)
+                for fact in self._fresh(name, entry, fields)
+            ]
         facts = sorted((one for one in found if one[0][0] >= since), key=lambda one: one[0])
         reach = since or (facts[0][0][0] if facts else now)
         return [fact for _, fact in facts], max(0, now - reach) / 1000
 
     async def follow(self) -> AsyncIterator[Fact]:
-        """Facts as they come, from where `kept` ended, until the caller stops."""
+        """Facts as they come, from where `kept` or `stored` ended, until the caller stops."""
         async with contextlib.AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
@@ -95,19 +163,50 @@ class FactsReader:
 
     async def next(self) -> list[Fact]:
         """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s."""
-        for orchestrator in await self._writers():
+        alive = await self.alive()
+        known = alive.union(await self._kept_writers())
+        for orchestrator in known:
             self._last.setdefault(orchestrator, FIRST_ID)
-        return await self._next()
+        self._drained -= alive
+        self._forget(known)
+        return await self._next(alive)
 
     @property
     def positions(self) -> dict[str, str]:
         """How far each writer's stream was read: id of the last entry."""
         return {name: last.decode("ascii", "replace") for name, last in self._last.items()}
 
-    def resume(self, positions: Mapping[str, str]) -> None:
-        """Go on from where somebody had read to; what was read here beyond that is read again."""
-        self._seen.clear()
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The highest number read of each writer's facts."""
+        return dict(self._seen)
+
+    def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
+        """Go on from where somebody had read to; what was read here beyond that is read again.
+
+        With `numbers`, what a writer wrote once more is passed over as if it had been read here.
+        """
+        self._seen = dict(numbers or {})
+        self._drained.clear()
         self._last = {name: last.encode() for name, last in positions.items()}
+
+    async def rewind(self) -> None:
+        """Read anew the streams that begin again with lower ids: the server lost its data, and its time."""
+        names = sorted(self._last)
+        newest = await self._commands.pipeline(
+            [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", 1) for name in names]
+        )
+        for name, found in zip(names, newest, strict=True):
+            if not isinstance(found, list) or not found:
+                continue
+            if entry_order(found[0][0].decode()) < entry_order(self._last[name].decode()):
+                self._last[name] = FIRST_ID
+                self._drained.discard(name)
+
+    async def now_ms(self) -> int:
+        """The server's own time, in milliseconds."""
+        seconds, microseconds = await self._commands.execute("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def alive(self) -> frozenset[str]:
         """The orchestrators that are alive."""
@@ -136,43 +235,31 @@ class FactsReader:
                 await self._commands.pipeline(self._roster.beat(self._me, self._heartbeat))
 
     async def _writers(self) -> list[str]:
+        return sorted((await self.alive()).union(await self._kept_writers()))
+
+    async def _kept_writers(self) -> set[str]:
+        """Whose facts are kept, alive or not."""
         kept = await self._commands.execute("ZRANGE", self._keys.writers, 0, -1)
-        alive = (await self._roster.read()).orchestrators
-        return sorted({name.decode("ascii", "replace") for name in kept}.union(alive))
+        return {name.decode("ascii", "replace") for name in kept}
 
-    async def _now_ms(self) -> int:
-        """The server's own time."""
-        seconds, microseconds = await self._commands.execute("TIME")
-        return int(seconds) * 1000 + int(microseconds) // 1000
+    def _forget(self, known: Set[str]) -> None:
+        """Drop writers that are long gone: many agents live for seconds."""
+        now = time.monotonic()
+        self._unknown = {name: self._unknown.get(name, now) for name in self._last if name not in known}
+        for name, since in self._unknown.items():
+            if now - since >= FORGET_S:
+                for of_writer in (self._last, self._seen):
+                    of_writer.pop(name, None)
+                self._drained.discard(name)
 
-    async def _from(self, start: str) -> list[tuple[tuple[int, int], Fact]]:
-        found: list[tuple[tuple[int, int], Fact]] = []
-        for orchestrator in await self._writers():
-            found += await self._all_of(orchestrator, start)
-        return sorted(found, key=lambda one: one[0])
-
-    async def _all_of(self, orchestrator: str, start: str) -> list[tuple[tuple[int, int], Fact]]:
-        found: list[tuple[tuple[int, int], Fact]] = []
-        while True:
-            page = await self._commands.execute(
-                "XRANGE", self._keys.facts(orchestrator), start, "+", "COUNT", PAGE
-            )
-            found += [
-                (entry_order(entry.decode()), fact)
-                for entry, fields in page
-                for fact in self._fresh(orchestrator, fields)
-            ]
-            if page:
-                self._last[orchestrator] = page[-1][0]
-            if len(page) < PAGE:
-                return found
-            start = "(" + page[-1][0].decode()
-
-    async def _next(self) -> list[Fact]:
-        if not self._last:
+    async def _next(self, alive: Set[str]) -> list[Fact]:
+        if time.monotonic() - self._swept >= SWEEP_S:
+            self._drained.clear()
+            self._swept = time.monotonic()
+        names = sorted(self._last.keys() - self._drained)
+        if not names:
             await anyio.sleep(BLOCK_MS / 1000)
             return []
-        names = sorted(self._last)
         reply = await self._commands.execute(
             "XREAD",
             "COUNT",
@@ -184,27 +271,34 @@ class FactsReader:
             *(self._last[name] for name in names),
         )
         by_key = {self._keys.facts(name).encode(): name for name in names}
-        found: list[tuple[tuple[int, int], Fact]] = []
+        found: list[Fact] = []
+        told: set[str] = set()
         for key, entries in reply or ():
-            self._last[by_key[key]] = entries[-1][0]
-            for entry, fields in entries:
-                found += [(entry_order(entry.decode()), fact) for fact in self._fresh(by_key[key], fields)]
-        return [fact for _, fact in sorted(found, key=lambda one: one[0])]
+            name = by_key[key]
+            told.add(name)
+            self._last[name] = entries[-1][0]
+            found += [fact for entry, fields in entries for fact in self._fresh(name, entry, fields)]
+        now = time.monotonic()
+        self._missed = {name: self._missed.get(name, now) for name in self._last if name not in alive}
+        self._drained.update(
+            name for name in names if name not in told and now - self._missed.get(name, now) >= LINGER_S
+        )
+        return sorted(found, key=lambda fact: entry_order(fact["entry"]))
 
-    def _fresh(self, orchestrator: str, fields: Sequence[bytes]) -> list[Fact]:
+    def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """The facts of one entry that were not read before."""
         fresh = []
-        for fact in _facts(orchestrator, fields):
+        for fact in _facts(fields):
             number = fact.get("seq")
             if isinstance(number, int):
                 if number <= self._seen.get(orchestrator, 0):
                     continue
                 self._seen[orchestrator] = number
-            fresh.append(fact)
+            fresh.append({**fact, "orchestrator": orchestrator, "entry": entry.decode("ascii", "replace")})
         return fresh
 
 
-def _facts(orchestrator: str, fields: Sequence[bytes]) -> list[Fact]:
+def _facts(fields: Sequence[bytes]) -> list[Fact]:
     pairs = dict(zip(fields[::2], fields[1::2], strict=False))
     facts: list[Fact] = []
     try:
@@ -215,7 +309,7 @@ def _facts(orchestrator: str, fields: Sequence[bytes]) -> list[Fact]:
         try:
             if isinstance(item, CodecError):
                 raise item
-            facts.append({**record.read_fact(item), "orchestrator": orchestrator})
+            facts.append(record.read_fact(item))
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
     return facts

@@ -11,7 +11,7 @@ __all__ = ["Gathering", "gathered"]
 
 Fact = dict[str, Any]
 
-_ENVELOPE: Final = frozenset({"event", "id", "seq", "at", "orchestrator"})
+_ENVELOPE: Final = frozenset({"event", "id", "seq", "at", "orchestrator", "entry"})
 
 
 class Gathering:
