@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Make a server's users.acl, and the URL of each role, from the file `roles` beside this script.
+
+    make-acl --to DIRECTORY --server redis://valkey:6379/0 --scheduler policy --scheduler cost-aware
+
+A scheduler is NAME, or NAME:KIND where it runs a shipped one under another name (treasury:approval);
+any other name is one of your own. In DIRECTORY come
+
+    users.acl    for the server (`aclfile`): SHA-256 of the passwords, no password
+    urls/ROLE    what that role's processes get as TOOLGATE_REDIS_URL (mode 0600)
+    env          the same as variables, for `docker compose --env-file` (mode 0600)
+
+Passwords are made once; made again it keeps those in urls/. Delete a role's file and make it again for
+a new password. Then have the server load it: `ACL LOAD` as admin. Needs Python 3.9, nothing else.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import secrets
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ROLES = Path(__file__).resolve().parent / "roles"
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+STORE = {"answering", "approval", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "hold", "notices",
+         "tally", "tally-shadow", "turns"}
+"""First words of keys in the shared store: a scheduler of its own by that name would share them."""
+
+
+def read(path):
+    """Sections of the roles file: name to its lines, comments left out."""
+    sections, current = {}, None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if text.startswith("[") and text.endswith("]"):
+            current = sections.setdefault(text[1:-1], [])
+        elif current is None:
+            raise SystemExit(f"{path}: line {number}: stands before the first [role]")
+        else:
+            current.append(text)
+    return sections
+
+
+def rules(sections, role):
+    """The lines of a role, with those of the roles that it builds on (`= role`)."""
+    found = []
+    for line in sections[role]:
+        found += rules(sections, line[2:].strip()) if line.startswith("= ") else [line]
+    return found
+
+
+def roles_of(sections, schedulers, hooks):
+    """Each user with the rules for it, `@NS@` still in them."""
+    agent = rules(sections, "agent") + (rules(sections, "agent with hooks") if hooks else [])
+    yield "agent", agent
+    for name, kind in schedulers:
+        lines = rules(sections, "scheduler") + rules(sections, f"scheduler {kind}")
+        yield f"scheduler-{name}", [line.replace("@NAME@", name) for line in lines]
+    plain = ("every user", "agent", "agent with hooks")
+    for role in sections:
+        if role not in plain and not role.startswith("scheduler"):
+            yield role, rules(sections, role)
+
+
+def schedulers_of(sections, given):
+    """(name, kind) of each --scheduler."""
+    kinds = {role.split(" ", 1)[1] for role in sections if role.startswith("scheduler ")}
+    found = []
+    for word in given:
+        name, _, kind = word.partition(":")
+        kind = kind or (name if name in kinds else "own")
+        if not NAME.fullmatch(name):
+            raise SystemExit(f"--scheduler {word}: a name has 1 to 64 letters, digits, _ . and -")
+        if kind not in kinds:
+            raise SystemExit(f"--scheduler {word}: the kind must be one of {', '.join(sorted(kinds))}")
+        if kind == "own" and name in STORE:
+            raise SystemExit(f"--scheduler {word}: {name} names keys of the shared store; take another name")
+        found.append((name, kind))
+    return found
+
+
+def password_of(path):
+    """The password in a URL that was made before, else a new one."""
+    try:
+        kept = urlsplit(path.read_text(encoding="utf-8").strip()).password
+    except FileNotFoundError:
+        kept = None
+    return kept or secrets.token_urlsafe(32)
+
+
+def write(path, text, mode):
+    """Write a file anew that was never open to others."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+    partial.replace(path)
+
+
+def url_of(server, role, password):
+    """The server's URL with the role's credentials in it."""
+    parts = urlsplit(server)
+    if parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.username:
+        raise SystemExit("--server: must look like redis://host:6379/0 or rediss://host:6380/0, without a user")
+    return parts._replace(netloc=f"{role}:{password}@{parts.netloc}").geturl()
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", type=Path, required=True, metavar="DIRECTORY")
+    parser.add_argument("--server", default="redis://127.0.0.1:6379/0", metavar="URL")
+    parser.add_argument("--namespace", default="default", metavar="NAME")
+    parser.add_argument("--scheduler", action="append", default=[], metavar="NAME[:KIND]")
+    parser.add_argument("--agent-hooks", action="store_true", help="agents mount hooks-scheduler-cost-aware")
+    parser.add_argument("--redis-7.0", dest="redis_7_0", action="store_true", help="for a server older than 7.2")
+    given = parser.parse_args(arguments)
+    if not NAME.fullmatch(given.namespace):
+        raise SystemExit("--namespace: a name has 1 to 64 letters, digits, _ . and -")
+    sections = read(ROLES)
+    urls = given.to / "urls"
+    urls.mkdir(mode=0o700, parents=True, exist_ok=True)
+    users, env = ["user default reset off -@all"], []
+    every = " ".join(sections["every user"] + ([] if given.redis_7_0 else ["+client|setinfo"]))
+    for role, lines in roles_of(sections, schedulers_of(sections, given.scheduler), given.agent_hooks):
+        password = password_of(urls / role)
+        digest = hashlib.sha256(password.encode()).hexdigest()
+        own = " ".join(lines).replace("@NS@", given.namespace)
+        users.append(f"user {role} reset on #{digest} -@all {every} {own}".rstrip())
+        url = url_of(given.server, role, password)
+        write(urls / role, url + "\n", 0o600)
+        env.append(f"TOOLGATE_URL_{re.sub('[^A-Z0-9]', '_', role.upper())}={url}")
+    write(given.to / "users.acl", "\n".join(users) + "\n", 0o644)
+    write(given.to / "env", "\n".join(env) + "\n", 0o600)
+    print(f"{given.to}: users.acl for {len(env)} users, their URLs in urls/ and env")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

