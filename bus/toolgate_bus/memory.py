@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from toolgate_bus import codec
+from toolgate_bus.errors import BusDown
 from toolgate_bus.ports import Delivery, Member, OrchestratorListener, SchedulerListener
 from toolgate_bus.store import MemoryStore
 
@@ -223,6 +224,13 @@ class MemorySchedulerBus:
         self._answers.setdefault(orchestrator, []).append(item)
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_soon(self._flush)
+
+    async def answer_now(self, orchestrator: str, item: bytes) -> None:
+        """Say one verdict, after those that are queued; raises BusDown once this replica has ended."""
+        if not self._started:
+            raise BusDown("this replica has ended")
+        self._flush()
+        self._hub._hear(orchestrator, self.member.name, [item])
 
     def done(self, entry: str) -> None:
         """Acknowledge one entry."""

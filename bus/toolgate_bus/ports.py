@@ -159,6 +159,12 @@ class SchedulerBus(Protocol):
     def answer(self, orchestrator: str, item: bytes) -> None:
         """Queue one verdict for an orchestrator; written within this tick of the loop."""
 
+    async def answer_now(self, orchestrator: str, item: bytes) -> None:
+        """Write one verdict for an orchestrator; returns when the bus has it.
+
+        Raises TransportError where it may not have it. Written twice it does no harm.
+        """
+
     def done(self, entry: str) -> None:
         """Acknowledge one entry, in the same write as the answers queued before it."""
 

@@ -157,6 +157,12 @@ class RedisSchedulerBus:
         else:
             self._soon()
 
+    async def answer_now(self, orchestrator: str, item: bytes) -> None:
+        """Write one verdict; returns when the server has it, raises TransportError where it may not."""
+        self._talked.add(orchestrator)
+        stream = self._keys.verdicts(orchestrator, self._member.name)
+        await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", codec.frame([item]))
+
     def done(self, entry: str) -> None:
         """Acknowledge one entry, in the same write as the answers queued before it."""
         self._acks.append(entry)

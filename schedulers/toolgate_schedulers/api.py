@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast, overload
 
 import anyio.to_thread
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import NAME_PATTERN, ToolSelecting, Verdict
+from toolgate_bus.events import NAME_PATTERN, Phase, ToolSelecting, Verdict
 from toolgate_bus.ports import Store
 from toolgate_bus.shared import Shared
 
@@ -60,8 +60,12 @@ class Holds(Protocol):
         """Those that wait right now, oldest first."""
         ...
 
-    async def answer(self, decision_id: str, verdict: Verdict) -> bool:
-        """Send the final answer of a hold; False if it is gone: answered, withdrawn or run out."""
+    async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
+        """Send the final answer of a hold; False if it is gone: answered, withdrawn or run out.
+
+        Without a phase that of the replacement is meant, if it is held. Raises TransportError where
+        the answer may not have been sent: answer again, which does no harm.
+        """
         ...
 
 

@@ -15,12 +15,12 @@ from typing import ClassVar, Final
 
 import structlog
 from pydantic import BaseModel
-from toolgate_bus.errors import CodecError, ToolgateError, TransportError
+from toolgate_bus.errors import ToolgateError
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
 
 from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.approval_config import ApprovalConfig, Needed, needed, tools_of
-from toolgate_schedulers.approval_desk import LEASE_S, Desk, approval_of, news
+from toolgate_schedulers.approval_desk import LEASE_S, Became, Desk, approval_of, news
 from toolgate_schedulers.approval_records import (
     Answer,
     Approval,
@@ -31,7 +31,6 @@ from toolgate_schedulers.approval_records import (
 )
 from toolgate_schedulers.approval_texts import (
     STORE_AWAY,
-    TAKEN_TWICE,
     asking,
     holding,
     passing,
@@ -42,6 +41,8 @@ __all__ = ["ApprovalScheduler"]
 
 WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
+SHARE: Final = 0.5
+"""This part of an agent's patience a call may take until it is at the desk; the rest is for holding it."""
 _log = structlog.get_logger("toolgate.approval")
 
 
@@ -71,9 +72,10 @@ class ApprovalScheduler:
         if need.rule.via == "ask_user":
             return asking(need, call)
         try:
-            return await self._by_a_person(need, call)
-        except (TransportError, CodecError) as error:
-            _log.error("a call that needs a person could not be kept", decision=call.id, error=str(error))
+            async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # silence would let the call run
+                return await self._by_a_person(need, call)
+        except (ToolgateError, TimeoutError) as error:
+            _log.error("a call that needs a person could not be kept", decision=call.id, error=repr(error))
             return Deny(reason=STORE_AWAY)
 
     async def _by_a_person(self, need: Needed, call: ToolSelecting) -> Verdict:
@@ -94,13 +96,13 @@ class ApprovalScheduler:
         return holding(need)
 
     async def _agreed(self, approval: Approval) -> Verdict | None:
-        """In verify: the very same call was approved in select, or the answer there went astray."""
+        """In verify: the very same call was approved in select."""
         call = approval.question
         first = approval_id(approval.scheduler, call.id, "select", approval.digest)
         answer = await self._desk.answer_to(first)
         if answer is not None and answer.action == "approve":
             return verdict_of(answer, call)
-        return Deny(reason=TAKEN_TWICE) if await self._desk.disturbed(call.id) else None
+        return None
 
     async def _passes(self, approval: Approval) -> Standing | None:
         if not (approval.always and approval.question.session):
@@ -182,17 +184,17 @@ class ApprovalScheduler:
         question = held.get(id_)
         if question is None:
             changed = any(one.id == answer.decision for one in held.values())
-            await self._desk.close(id_, "changed" if changed else "gone")
+            # Perhaps a replica gave it and died before it could say so: the decision tells.
+            gone: Became = "given" if claimed == "again" else "gone"
+            await self._desk.close(id_, "changed" if changed else gone)
             return None
-        if claimed == "again":
-            await self._desk.disturb(answer.decision)
         given = await self._give(answer, question)
         await self._desk.close(id_, "given" if given else "gone")
         return None
 
     async def _give(self, answer: Answer, question: ToolSelecting) -> bool:
         _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
-        return await self._context.holds.answer(question.id, verdict_of(answer, question))
+        return await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
 
 
 def _approval(scheduler: str, need: Needed, call: ToolSelecting) -> Approval:

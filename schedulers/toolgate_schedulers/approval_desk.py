@@ -116,7 +116,7 @@ class Desk:
     async def claim(self, id_: str, replica: str) -> Literal["first", "again"] | None:
         """The right to give an answer, for a few seconds; None: another one has it.
 
-        `again`: a replica had it before, and did not say what became of it.
+        `again`: a replica had it before, and did not say what became of it: perhaps it was given.
         """
         if not await self._store.add(f"approval:claim:{id_}", replica.encode(), LEASE_S):
             return None
@@ -124,21 +124,13 @@ class Desk:
         return "first" if first else "again"
 
     async def close(self, id_: str, became: Became) -> None:
-        """Say what became of an answer."""
-        await self._store.put(f"approval:became:{id_}", became.encode(), KEPT_S)
+        """Say what became of an answer, unless it is known: who comes late knows less."""
+        await self._store.add(f"approval:became:{id_}", became.encode(), KEPT_S)
 
     async def became(self, id_: str) -> Became | None:
         """What became of an answer; None: it was not given yet."""
         raw = await self._store.get(f"approval:became:{id_}")
         return _BECAME.get(raw) if raw is not None else None
-
-    async def disturb(self, decision: str) -> None:
-        """Note that an answer in this decision is given a second time: perhaps to another call."""
-        await self._store.put(f"approval:twice:{decision}", b"", KEPT_S)
-
-    async def disturbed(self, decision: str) -> bool:
-        """Whether that was noted."""
-        return await self._store.get(f"approval:twice:{decision}") is not None
 
     # ------------------------------------------------------------------ always for this session
 
@@ -192,5 +184,5 @@ def _news(kind: str, approval: Approval) -> bytes:
     return codec.pack((kind, approval.scheduler, approval.id))
 
 
-def _never(_asked: Asked, _verdict: Verdict | Failed) -> None:
+async def _never(_asked: Asked, _verdict: Verdict | Failed) -> None:
     raise AssertionError("only a worker gives final answers")

@@ -8,10 +8,9 @@ from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelec
 from toolgate_schedulers.approval_config import Needed
 from toolgate_schedulers.approval_records import Answer, Standing
 
-__all__ = ["STORE_AWAY", "TAKEN_TWICE", "asking", "holding", "passing", "person", "verdict_of"]
+__all__ = ["STORE_AWAY", "asking", "holding", "passing", "person", "verdict_of"]
 
 STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
-TAKEN_TWICE = "This call was changed while a person's approval was on its way; make the call again."
 _SHOWN = 600
 
 

@@ -1,23 +1,39 @@
 """Holds in the shared store: kept before they are acknowledged, answered by any replica (DESIGN §5).
 
 A stored hold has the verdict stream it belongs to, the question and its digest, so that a replica
-that never saw the question can send (and sign) the final answer. `take` gives it to one only.
+that never saw the question can send (and sign) the final answer. The answer is written before the
+hold is deleted: a replica that dies in between leaves a hold that is answered once more, which does
+no harm, and never an answer that nobody hears. A short lease keeps two replicas from answering at once.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
+import anyio
 from toolgate_bus import codec
-from toolgate_bus.errors import CodecError
-from toolgate_bus.events import Failed, Hold, Verdict
+from toolgate_bus.backoff import Backoff
+from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.events import Deny, Failed, Hold, Phase, Verdict
 from toolgate_bus.ports import Store
 
 from toolgate_schedulers.api import HeldQuestion
 
-__all__ = ["Asked", "StoredHolds"]
+__all__ = ["Asked", "Send", "StoredHolds", "not_kept"]
 
 SLACK_SECONDS: Final = 5.0
 """A hold is kept a little longer than it lasts: the orchestrator alone says when it is over."""
+LEASE_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 3.0
+"""So long `answer` tries: longer than the lease of a replica that died."""
+FORGET_SECONDS: Final = 1.0
+SHORTEST_SECONDS: Final = 0.02
+"""The least time that one try is given."""
+
+Result = TypeVar("Result")
 
 
 class Asked(NamedTuple):
@@ -27,20 +43,29 @@ class Asked(NamedTuple):
     item: codec.Item
 
 
-class StoredHolds:
-    """The holds of one scheduler; `send` writes a verdict on a question."""
+Send = Callable[[Asked, Verdict | Failed], Awaitable[None]]
+"""Writes a verdict on a question, and returns when the bus has it; raises TransportError."""
 
-    def __init__(self, store: Store, scheduler: str, send: Callable[[Asked, Verdict | Failed], None]) -> None:
+
+class StoredHolds:
+    """The holds of one scheduler."""
+
+    def __init__(self, store: Store, scheduler: str, send: Send) -> None:
         self._store, self._prefix, self._send = store, f"hold:{scheduler}:", send
 
-    async def keep(self, asked: Asked, hold: Hold) -> None:
-        """Store a hold; only then may its question be acknowledged."""
-        value = codec.pack([asked.orchestrator, *asked.item[:3]])
-        await self._store.put(self._key(asked.item.id, asked.item.phase), value, hold.seconds + SLACK_SECONDS)
+    async def keep(self, asked: Asked, hold: Hold, until: float = 0.0) -> None:
+        """Store a hold; only then may its question be acknowledged.
 
-    async def take(self, asked: Asked) -> bool:
-        """Whether the hold was still there; it is not any longer."""
-        return await self._store.take(self._key(asked.item.id, asked.item.phase)) is not None
+        Tries until that time (`time.monotonic`), once at least; then raises ToolgateError, and the
+        hold may be there all the same: `forget` it.
+        """
+        value = codec.pack([asked.orchestrator, *asked.item[:3]])
+        key, seconds = self._key(asked.item.id, asked.item.phase), hold.seconds + SLACK_SECONDS
+        await _again(lambda: self._store.put(key, value, seconds), until)
+
+    async def forget(self, asked: Asked) -> None:
+        """Nobody waits any longer; a store that is away forgets it when its time runs out."""
+        await self._forget(self._key(asked.item.id, asked.item.phase))
 
     async def open(self) -> list[HeldQuestion]:
         """Those that wait right now, the soonest to run out first."""
@@ -57,21 +82,89 @@ class StoredHolds:
             held.append(HeldQuestion(question.id, question, max(0.0, left - SLACK_SECONDS)))
         return sorted(held, key=lambda one: (one.seconds_left, one.decision_id))
 
-    async def answer(self, decision_id: str, verdict: Verdict) -> bool:
-        """Send the final answer; False if the hold is gone: answered, withdrawn or run out."""
+    async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
+        """Send the final answer; False if the hold is gone: answered, withdrawn or run out.
+
+        Raises TransportError where it may not have been sent: answer again.
+        """
         try:
             id_ = bytes.fromhex(decision_id)
         except ValueError:
             return False
-        for phase in (1, 0):
-            asked = _asked(await self._store.take(self._key(id_, phase)))
-            if asked is not None:
-                self._send(asked, verdict)
-                return True
-        return False
+        phases = (1, 0) if phase is None else (("select", "verify").index(phase),)
+        keys = [self._key(id_, number) for number in phases]
+        return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
+
+    async def finish(self, asked: Asked, verdict: Verdict | Failed, until: float) -> bool:
+        """`answer` by the replica that holds; tries until that time (`time.monotonic`)."""
+        return await self._give([self._key(asked.item.id, asked.item.phase)], verdict, until)
+
+    async def _give(self, keys: Sequence[str], verdict: Verdict | Failed, until: float) -> bool:
+        """Answer the first of these holds that is there."""
+        mine = secrets.token_bytes(8)
+
+        async def once() -> str | None:
+            for key in keys:
+                if await self._store.get(key) is not None and await self._give_once(key, verdict, mine):
+                    return key
+            return None
+
+        given = await _again(once, until)
+        if given is not None:
+            await self._forget(given)
+        return given is not None
+
+    async def _give_once(self, key: str, verdict: Verdict | Failed, mine: bytes) -> bool:
+        leased = await self._leased(key, mine)
+        asked = _asked(await self._store.get(key))
+        if asked is None:
+            return False
+        if not leased:
+            raise TransportError("another replica is answering this hold: answer again in two seconds")
+        await self._send(asked, verdict)
+        return True
+
+    async def _leased(self, key: str, mine: bytes) -> bool:
+        lease = f"answering:{key}"
+        return await self._store.add(lease, mine, LEASE_SECONDS) or await self._store.get(lease) == mine
+
+    async def _forget(self, key: str) -> None:
+        with contextlib.suppress(ToolgateError):
+            await _again(lambda: self._store.delete(key), time.monotonic() + FORGET_SECONDS)
 
     def _key(self, id_: bytes, phase: int) -> str:
         return f"{self._prefix}{id_.hex()}:{phase}"
+
+
+def not_kept(scheduler: str) -> Deny:
+    """The answer where a hold cannot be stored: silence, of an optional scheduler, would let the call run."""
+    return Deny(
+        reason=f"{scheduler} must wait for an answer to this call, and cannot keep it at the moment; "
+        "try again later."
+    )
+
+
+async def _again(act: Callable[[], Awaitable[Result]], until: float) -> Result:
+    """Act until the bus does it; after that time (`time.monotonic`) its last error is raised.
+
+    One try has at most half of the time that is left: a command that hangs leaves some for another,
+    by another connection. So `act` must do no harm when it is done twice.
+    """
+    backoff = Backoff()
+    while True:
+        left = until - time.monotonic()
+        try:
+            async with asyncio.timeout(max(left / 2, SHORTEST_SECONDS)):
+                return await act()
+        except TimeoutError:
+            failed: TransportError = OutcomeUnknown("the server did not answer in time")
+        except TransportError as error:
+            failed = error
+        left = until - time.monotonic()
+        if left <= 0:
+            raise failed
+        with anyio.move_on_after(left):
+            await backoff.wait()
 
 
 def _asked(raw: bytes | None) -> Asked | None:

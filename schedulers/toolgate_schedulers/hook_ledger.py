@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
+from toolgate_bus.events import Failed, Verdict
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.redis_ledger import RedisLedger
@@ -21,12 +22,16 @@ from toolgate_bus.store import RedisStore
 
 from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.cost_aware import CostAware
-from toolgate_schedulers.held import StoredHolds
+from toolgate_schedulers.held import Asked, StoredHolds
 
 __all__ = ["BOOK", "HookLedger"]
 
 BOOK: Final = "budget-hooks"
 PAUSE_S: Final = 0.5
+
+
+async def _nowhere(_asked: Asked, _verdict: Verdict | Failed) -> None:
+    """Nothing is held inside an agent."""
 
 
 class _Sessions:
@@ -77,7 +82,7 @@ class HookLedger:
         """
         try:
             await self._beat()
-            holds = StoredHolds(self.shared.store, scheduler.name, lambda _asked, _verdict: None)
+            holds = StoredHolds(self.shared.store, scheduler.name, _nowhere)
             context = SchedulerContext(self.shared, holds, self._namespace, self.owner, scheduler.name)
             await scheduler.start(context)
         except TransportError:

@@ -8,7 +8,13 @@ while more is queued wakes the next first, so that work which waits is done side
 import asyncio
 from collections.abc import Awaitable, Callable
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "being_cancelled"]
+
+
+def being_cancelled() -> bool:
+    """Whether the running task itself was told to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class Lanes:

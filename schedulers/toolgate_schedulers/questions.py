@@ -1,10 +1,16 @@
 """Questions in hand: an entry is acknowledged with the last of its questions, whatever became of each."""
 
+from typing import Final
+
+from toolgate_bus.events import ToolSelecting
 from toolgate_bus.ports import SchedulerBus
 
 from toolgate_schedulers.held import Asked
 
 __all__ = ["Entry", "Job"]
+
+KEEPING_SHARE: Final = 0.8
+"""Of the asker's patience; the rest is for the way back."""
 
 
 class Entry:
@@ -25,6 +31,10 @@ class Job:
         self.entry: Entry | None = entry
         self.asked, self.written = asked, written
         """`written` is when the question was written, on this process's monotonic clock."""
+
+    def keep_until(self, call: ToolSelecting) -> float:
+        """Until when its hold may be stored, so that it, or a denial, is heard in time (`time.monotonic`)."""
+        return self.written + call.ttl_ms / 1000 * KEEPING_SHARE
 
     def settle(self, bus: SchedulerBus) -> None:
         """Answered, held or expired: the entry is acknowledged with the last of its questions."""

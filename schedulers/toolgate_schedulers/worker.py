@@ -15,22 +15,22 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Final, cast
 
 import anyio
 import structlog
 from toolgate_bus import codec, metrics
-from toolgate_bus.errors import CodecError, ConfigError, TransportError
+from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
 from toolgate_bus.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.shared import Shared
 from toolgate_bus.signing import Keyring, digest
 
 from toolgate_schedulers.api import Scheduler, asking
-from toolgate_schedulers.held import Asked, StoredHolds
-from toolgate_schedulers.lanes import Lanes
+from toolgate_schedulers.held import Asked, StoredHolds, not_kept
+from toolgate_schedulers.lanes import Lanes, being_cancelled
 from toolgate_schedulers.questions import Entry, Job
 from toolgate_schedulers.tenure import Tenure
 
@@ -67,12 +67,12 @@ class Worker:
         self._tenure = Tenure(scheduler, shared)
         self._retiring: set[asyncio.Task[None]] = set()
         self.replica = replica or f"{_safe_host()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._holds = StoredHolds(shared.store, self._name, self._send)
+        self._holds = StoredHolds(shared.store, self._name, self._send_now)
         self._queue: deque[Job] = deque()
         self._lanes = Lanes(concurrency, self._take)
         self._working: dict[tuple[bytes, int], asyncio.Task[None]] = {}
         self._withdrawn: set[tuple[bytes, int]] = set()
-        self._errands: set[asyncio.Task[bool]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
         self._deciding = 0
         self._answered = 0
         self._late = 0
@@ -211,9 +211,7 @@ class Worker:
             if lane is not None:
                 self._withdrawn.add((item.id, item.phase))
                 lane.cancel()
-            errand = self._loop.create_task(self._holds.take(Asked(delivery.orchestrator, item)))
-            self._errands.add(errand)
-            errand.add_done_callback(self._errands.discard)
+            self._errand(self._holds.forget(Asked(delivery.orchestrator, item)))
         self._bus.done(delivery.entry)
 
     # ------------------------------------------------------------------ deciding
@@ -248,9 +246,6 @@ class Worker:
                 await self._decide_streaming(tenure.scheduler, job, call)
             else:
                 await self._decide(tenure.scheduler, job, call)
-        except TransportError as error:  # of the store; the bus mends itself, and this lane goes on
-            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
-            _log.error("a hold could not be kept or ended", scheduler=self._name, error=str(error))
         finally:
             self._deciding -= 1
             tenure.end()
@@ -267,11 +262,11 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
             verdict = self._raised(call, error)
         except asyncio.CancelledError as error:
-            if _being_cancelled():
+            if being_cancelled():
                 raise
             verdict = self._raised(call, error)  # something of the author's was cancelled, not this lane
         if isinstance(verdict, Hold):
-            await self._hold(job, verdict)
+            verdict = await self._keep(job, call, verdict)
         self._send(job.asked, verdict)
         self._note(job, call)
 
@@ -279,49 +274,71 @@ class Worker:
         """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
         key = (job.asked.item.id, job.asked.item.phase)
         lane = self._working[key] = cast("asyncio.Task[None]", asyncio.current_task())
-        held = False
+        until: float | None = None  # when its hold runs out, once it holds
         answers = cast("AsyncGenerator[Any, None]", scheduler.decide(call))
         try:
             async with aclosing(answers):
                 async for answer in answers:
                     verdict = self._checked(answer)
                     if isinstance(verdict, Hold):
-                        await self._hold(job, verdict)
-                        job.settle(self._bus)
-                        if not held:
-                            held = True
-                            self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
-                            self._lanes.lend()
-                            self._want()
-                    elif held and not await self._holds.take(job.asked):
-                        break  # withdrawn, or a peer was told the outcome first
-                    self._send(job.asked, verdict)
+                        verdict = await self._keep(job, call, verdict, until)
                     if not isinstance(verdict, Hold):
+                        await self._conclude(job, verdict, until)
                         break
+                    job.settle(self._bus)
+                    if until is None:
+                        self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
+                        self._lanes.lend()
+                        self._want()
+                    until = time.monotonic() + verdict.seconds
+                    self._send(job.asked, verdict)
         except asyncio.CancelledError as error:
             if key in self._withdrawn:
                 lane.uncancel()  # nobody waits for this question any longer; the lane goes on
-            elif _being_cancelled():
+            elif being_cancelled():
                 raise
-            elif not held or await self._holds.take(job.asked):
-                self._send(job.asked, self._raised(call, error))
-        except TransportError:
-            raise  # the store's, not the author's
+            else:
+                await self._conclude(job, self._raised(call, error), until)
         except Exception as error:  # noqa: BLE001 - the author's code, as above
-            failed = self._raised(call, error)
-            if not held or await self._holds.take(job.asked):
-                self._send(job.asked, failed)
+            await self._conclude(job, self._raised(call, error), until)
         finally:
             del self._working[key]
             self._withdrawn.discard(key)
-            if held:
+            if until is not None:
                 self._deciding += 1
                 self._lanes.give_back()
         self._note(job, call)
 
-    async def _hold(self, job: Job, verdict: Hold) -> None:
-        await self._holds.keep(job.asked, verdict)
+    async def _keep(
+        self, job: Job, call: ToolSelecting, hold: Hold, until: float | None = None
+    ) -> Hold | Deny:
+        """The hold, once it is stored; a denial where it cannot be in time."""
+        try:
+            await self._holds.keep(job.asked, hold, until or job.keep_until(call))
+        except ToolgateError as error:
+            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
+            _log.error("a hold could not be kept: denied", scheduler=self._name, error=str(error))
+            if until is None:
+                self._errand(self._holds.forget(job.asked))  # perhaps it was kept after all
+            return not_kept(self._name)
         metrics.count(metrics.HOLDS, self._name)
+        return hold
+
+    async def _conclude(self, job: Job, verdict: Verdict | Failed, until: float | None) -> None:
+        """Give the last answer; that of a hold (until then) once, and only while somebody waits for it."""
+        if until is None:
+            self._send(job.asked, verdict)
+            return
+        try:
+            await self._holds.finish(job.asked, verdict, until)
+        except ToolgateError as error:
+            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
+            _log.error("a hold could not be answered", scheduler=self._name, error=str(error))
+
+    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
+        errand = self._loop.create_task(work)
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
 
     def _raised(self, call: ToolSelecting, error: BaseException) -> Failed:
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
@@ -341,13 +358,20 @@ class Worker:
             self._late += 1
 
     def _send(self, asked: Asked, verdict: Verdict | Failed) -> None:
+        metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
+        self._bus.answer(asked.orchestrator, self._item(asked, verdict))
+
+    async def _send_now(self, asked: Asked, verdict: Verdict | Failed) -> None:
+        await self._bus.answer_now(asked.orchestrator, self._item(asked, verdict))
+        metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
+
+    def _item(self, asked: Asked, verdict: Verdict | Failed) -> bytes:
         orchestrator, question = asked
         body = self._body(verdict)
         mac = None
         if self._keyring is not None:
             mac = self._keyring.sign_verdict(orchestrator, self._name, digest(question.signed), body)
-        metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
-        self._bus.answer(orchestrator, codec.item(question.id, question.phase, body, mac))
+        return codec.item(question.id, question.phase, body, mac)
 
     def _body(self, verdict: Verdict | Failed) -> bytes:
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
@@ -362,12 +386,6 @@ class Worker:
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
         _log.error("a verdict was not sent", scheduler=self._name, why=what)
         return codec.verdict_body(Failed(reason=what))
-
-
-def _being_cancelled() -> bool:
-    """Whether the running task itself was told to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _safe_host() -> str:

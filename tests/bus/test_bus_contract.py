@@ -122,6 +122,20 @@ async def test_nobody_gets_more_than_it_wants(buses, wait_until):
 # ------------------------------------------------------------------ verdicts
 
 
+async def test_an_answer_that_is_written_now_is_heard_once_though_nothing_was_asked_of_this_replica(
+    buses, wait_until
+):
+    """As a peer answers a hold of one that died; it is on the bus when the call returns."""
+    asker = await buses.orchestrator(watch=["cost"])
+    replica = await buses.scheduler("cost")
+    await ready(asker, "cost", wait_until=wait_until)
+    item = codec.item(id_of(1), 0, codec.verdict_body(codec.Deny(reason="a person said no")))
+    await replica.bus.answer_now(asker.bus.orchestrator, item)
+    replica.bus.answer(asker.bus.orchestrator, codec.item(id_of(2), 0, codec.verdict_body(codec.Continue())))
+    await wait_until(lambda: len(asker.ears.verdicts()) == 2)
+    assert asker.ears.verdicts()[0] == ("cost", hexes([1])[0], "a person said no")
+
+
 async def test_a_verdict_comes_back_under_the_name_of_who_gave_it(buses, wait_until):
     asker = await buses.orchestrator()
     for name in ("cost", "router"):

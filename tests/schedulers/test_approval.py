@@ -22,7 +22,7 @@ from toolgate_schedulers.approval_records import (
     packed,
     unpacked,
 )
-from toolgate_schedulers.approval_texts import STORE_AWAY, TAKEN_TWICE, verdict_of
+from toolgate_schedulers.approval_texts import STORE_AWAY, verdict_of
 from toolgate_schedulers.config_file import check, parse_mapping
 from toolgate_schedulers.held import Asked, StoredHolds
 
@@ -154,10 +154,11 @@ class Fleet:
         self.shared = shared_in_memory()
         self.desk = Desk(self.shared.store, self.shared.notices)
         self.sent = []
-        self.holds = StoredHolds(
-            self.shared.store, "approval", lambda asked, verdict: self.sent.append((asked, verdict))
-        )
+        self.holds = StoredHolds(self.shared.store, "approval", self.send)
         self.config = config(text)
+
+    async def send(self, asked, verdict):
+        self.sent.append((asked, verdict))
 
     def replica(self, replica="r-1", name="approval", shadow=False):
         made = ApprovalScheduler(self.config)
@@ -261,8 +262,47 @@ async def test_what_a_replica_that_died_had_claimed_another_one_gives():
     await fleet.shared.store.delete(f"approval:claim:{approval.id}")  # its time ran out
     assert await peer.give(approval.id) is None
     assert [verdict.action for verdict in fleet.verdicts] == ["continue"]
-    # Should the dead one still live: nothing that takes the call's place is let through by its answer.
-    assert await peer.decide(call("file_a", phase="verify")) == Deny(reason=TAKEN_TWICE)
+    assert await fleet.desk.became(approval.id) == "given"
+
+
+async def test_an_answer_in_select_never_goes_to_the_call_that_took_its_place():
+    """The replica that gave it died before it deleted the hold: both calls are held when a peer goes on."""
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    await fleet.desk.claim(approval.id, "dead")
+    await fleet.asked(fleet.replica(), call("file_a", phase="verify"))
+    await fleet.shared.store.delete(f"approval:claim:{approval.id}")
+    assert await fleet.replica("r-2").give(approval.id) is None
+    assert [asked.item.phase for asked, _ in fleet.sent] == [0]
+    assert (await fleet.only()).question.phase == "verify"
+
+
+async def test_an_answer_that_the_dead_had_given_is_not_called_too_late():
+    fleet = Fleet()
+    await fleet.asked(fleet.replica(), call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    await fleet.desk.claim(approval.id, "dead")
+    assert await fleet.holds.answer(ID, Continue())
+    await fleet.shared.store.delete(f"approval:claim:{approval.id}")
+    peer = fleet.replica("r-2")
+    await peer.give(approval.id)
+    assert (len(fleet.sent), await fleet.desk.became(approval.id)) == (1, "given")
+    await fleet.desk.close(approval.id, "gone")  # by the one that was thought dead
+    assert await fleet.desk.became(approval.id) == "given"
+
+
+async def test_where_the_server_does_not_answer_a_call_that_needs_a_person_is_denied_in_time(monkeypatch):
+    fleet = Fleet()
+
+    async def hangs(*_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(fleet.shared.store, "get", hangs)
+    asked = call(amount=50).model_copy(update={"ttl_ms": 100})
+    assert await asyncio.wait_for(fleet.replica().decide(asked), 5) == Deny(reason=STORE_AWAY)
 
 
 async def test_an_answer_to_a_call_that_is_gone_is_given_to_nobody():

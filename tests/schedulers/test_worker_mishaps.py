@@ -15,6 +15,7 @@ from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
+from toolgate_schedulers.held import not_kept
 
 pytestmark = pytest.mark.pure
 
@@ -60,7 +61,7 @@ async def test_a_cancellation_out_of_the_authors_code_is_a_failure_of_that_quest
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_hold_that_cannot_be_kept_does_not_stop_the_worker(world, streams):
+async def test_a_hold_that_cannot_be_kept_is_a_denial_and_does_not_stop_the_worker(world, streams):
     async def at_once(call):
         return Hold(seconds=5) if call.tool_name == "slow" else Continue()
 
@@ -72,6 +73,8 @@ async def test_a_hold_that_cannot_be_kept_does_not_stop_the_worker(world, stream
     before = metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store")
     decide = in_turn if streams else at_once
     gate = await world(decide, store=BrokenStore(), streams=streams, concurrency=1)
-    assert (await gate.decide("slow", {}, ["slow", "fast"])).why == "failed_open"
+    denied = await gate.decide("slow", {}, ["slow", "fast"])
+    assert (denied.why, denied.reason) == ("denied", not_kept("cost").reason)
+    assert denied.seconds < 0.3
     assert (await gate.decide("fast", {}, ["slow", "fast"])).why == "agreed"
     assert metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store") == before + 1

@@ -197,7 +197,7 @@ export class Worker {
     return this.surely("XACK", this.keys.inbox, this.scheduler.name, entry);
   }
 
-  /** Stored before it is said, so that any replica may answer; the final answer is of who takes it. */
+  /** Stored before it is said, so that any replica may answer. Here only the one that holds does. */
   async hold(orchestrator, item, seconds, final) {
     const value = wire.pack([orchestrator, item.id, item.phase, item.body]);
     const ms = Math.ceil(seconds * 1000) + HOLD_SLACK_MS;
@@ -205,8 +205,9 @@ export class Worker {
     const answered = Promise.resolve(final)
       .catch((error) => ({ action: "failed", reason: `it raised ${error.name}` }))
       .then(async (verdict) => {
-        const mine = await this.run("GETDEL", this.keys.hold(item));
-        if (mine !== null && verdict) await this.answer(orchestrator, item, verdict);
+        const waits = (await this.run("GET", this.keys.hold(item))) !== null;
+        if (waits && verdict) await this.answer(orchestrator, item, verdict);
+        await this.run("DEL", this.keys.hold(item)); // after the answer: nothing that dies in between loses it
       })
       .catch((error) => console.error(`the final answer of a hold: ${error.message}`));
     this.deciding.add(answered);

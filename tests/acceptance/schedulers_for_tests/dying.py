@@ -1,0 +1,24 @@
+"""`approval`, killed while it gives an answer: `before` or `after` the bus has it (TOOLGATE_TEST_DIES)."""
+
+import os
+import signal
+
+from toolgate_bus.scheduler_bus import RedisSchedulerBus
+from toolgate_schedulers.approval import ApprovalScheduler
+
+_write = RedisSchedulerBus.answer_now
+
+
+async def _dies(self: RedisSchedulerBus, orchestrator: str, item: bytes) -> None:
+    if os.environ["TOOLGATE_TEST_DIES"] == "after":
+        await _write(self, orchestrator, item)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Approval(ApprovalScheduler):
+    """The shipped one, on a bus that is the end of it."""
+
+    name = "approval"
+
+
+RedisSchedulerBus.answer_now = _dies  # type: ignore[method-assign]  # the fault that is tested
