@@ -50,6 +50,7 @@ FLUSH_SECONDS: Final = 3.0
 """How long the end of a command waits for its last spans to be taken."""
 _TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 _KINDS: Final = {
     "internal": trace.SpanKind.INTERNAL,
     "client": trace.SpanKind.CLIENT,
@@ -154,7 +155,7 @@ class Span:
         """Add attributes: names, ids, numbers. None is left out, a long text is cut."""
 
     def fail(self, kind: str) -> None:
-        """Mark it as failed with this kind of error: a short name, never a message."""
+        """Mark it as failed with this kind of error: a name; anything else is told as `_OTHER`."""
 
     def __enter__(self) -> Self:
         return self
@@ -183,8 +184,9 @@ class _Recorded(Span):
 
     def fail(self, kind: str) -> None:
         """As above."""
+        kind = kind if _NAME.fullmatch(kind) else "_OTHER"
         self.set({"error.type": kind})
-        _harmless(lambda: self._span.set_status(StatusCode.ERROR, _text(kind)))
+        _harmless(lambda: self._span.set_status(StatusCode.ERROR, kind))
 
     def __enter__(self) -> Self:
         self._token = context.attach(trace.set_span_in_context(self._span))

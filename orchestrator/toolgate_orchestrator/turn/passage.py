@@ -11,9 +11,10 @@ reserved for it is given back. In which order or how many at once, is the loop's
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.selection import Selection
-from toolgate_orchestrator.turn.tool_call import TOOL_UNUSED, Note, Refusal, ToolCalls
+from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
 
 __all__ = ["NOT_RUN", "Passage", "Ran"]
 

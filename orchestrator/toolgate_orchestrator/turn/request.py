@@ -8,6 +8,7 @@ provider has one, else it asks for the whole. A provider's exception becomes pro
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,16 +18,14 @@ from pydantic import BaseModel
 
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.content_blocks import ContentBlocks, OnText
+from toolgate_orchestrator.turn.facts import USAGE, Note, took
 from toolgate_orchestrator.turn.interruption import being_cancelled
 from toolgate_orchestrator.turn.messages import chat_request, text_of
 from toolgate_orchestrator.turn.provider_choice import model_of
 from toolgate_orchestrator.turn.reading import OnCall, Reading, Reply, usage_of
-from toolgate_orchestrator.turn.tool_call import Note
+from toolgate_orchestrator.turn.spans import span_of_request, tell_usage
 
-__all__ = ["USAGE", "Llm", "LlmFailed", "Reply", "RequestDenied"]
-
-USAGE = "usage"
-"""A fact, no event: what one request to an LLM used."""
+__all__ = ["Llm", "LlmFailed", "Reply", "RequestDenied"]
 
 
 class LlmFailed(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
@@ -101,13 +100,17 @@ class Llm:
             await self._hooks.injections.store(self._context, self._hooks.coordinator)
             messages = await self._messages()
         request = chat_request([*self._hooks.injections.into(messages), *notes], list(specs), tool_choice)
+        started = time.monotonic()
         try:
-            reply = await self._reply(request, on_call)
+            with span_of_request(self.name, model_of(self.provider), self.iterations) as span:
+                reply = await self._reply(request, on_call)
+                tell_usage(span, usage_of(reply.response))
         except Exception as error:
             self.broken = True
+            self._fact(PROVIDER_ERROR, {"error": type(error).__name__}, started)
             await self._failed(error)
             raise LlmFailed(error) from error
-        await self._answered(reply)
+        await self._answered(reply, started)
         return reply
 
     async def _reply(self, request: Any, on_call: OnCall | None) -> Reply:
@@ -142,13 +145,18 @@ class Llm:
             "tools": [spec.name for spec in specs],
         }
 
-    async def _answered(self, reply: Reply) -> None:
+    async def _answered(self, reply: Reply, started: float) -> None:
         response, calls = reply.response, bool(reply.calls)
         usage = usage_of(response)
         self.tokens += _count(usage, "total_tokens")
-        if self._note is not None and usage:
-            self._note(USAGE, {"provider": self.name, "iteration": self.iterations, **usage})
+        self._fact(USAGE, usage or {}, started)
         await self._hooks.consult(PROVIDER_RESPONSE, lambda: self._told(response, usage, calls))
+
+    def _fact(self, event: str, data: Mapping[str, Any], started: float) -> None:
+        if self._note is not None:
+            model = model_of(self.provider)
+            told = {**data, "provider": self.name, "iteration": self.iterations, **took(started)}
+            self._note(event, told | ({"model": model} if model else {}))
 
     def _told(self, response: Any, usage: dict[str, Any] | None, calls: bool) -> dict[str, Any]:
         return {

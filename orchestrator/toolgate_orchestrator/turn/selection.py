@@ -20,9 +20,10 @@ from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.delegation import agents_of, redirected, target_of
+from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
 from toolgate_orchestrator.turn.messages import Call, schema_of
-from toolgate_orchestrator.turn.tool_call import TOOL_UNUSED, Refusal
+from toolgate_orchestrator.turn.tool_call import Refusal
 
 __all__ = ["TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
 
@@ -35,9 +36,15 @@ class Selection:
     """The selection of one turn's calls."""
 
     def __init__(
-        self, hooks: Hooks, tools: Mapping[str, Any], gate: Gate, config: ToolgateConfig, root: str = ""
+        self,
+        hooks: Hooks,
+        tools: Mapping[str, Any],
+        gate: Gate,
+        config: ToolgateConfig,
+        note: Note,
+        root: str = "",
     ) -> None:
-        self._hooks = hooks
+        self._hooks, self._note = hooks, note
         self._gate = gate
         self._config = config
         self._session = str(getattr(hooks.coordinator, "session_id", "") or "")
@@ -66,7 +73,7 @@ class Selection:
         try:
             await self._selected(call, chosen, decision)
         except BaseException:
-            self._gate.note(TOOL_UNUSED, {"tool": chosen.name, "decision_id": decision.id})
+            self._note(TOOL_UNUSED, {"tool": chosen.name, "decision_id": decision.id})
             raise
         return chosen
 
@@ -116,7 +123,7 @@ class Selection:
             "iteration": call.iteration,
         }
         if decision is not None:
-            self._gate.note(TOOL_SELECTED, {**told, "decision_id": decision.id, "session": self._session})
+            self._note(TOOL_SELECTED, {**told, "decision_id": decision.id})
         if self._hooks.heard(TOOL_SELECTED):
             told |= {"tool_input": chosen.arguments, "original_input": call.arguments if scheduled else None}
             await self._hooks.consult(TOOL_SELECTED, {**told, **_ruling(decision)}, chosen.name)

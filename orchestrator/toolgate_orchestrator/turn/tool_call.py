@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,9 +20,11 @@ from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_
 
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.current_call import running
+from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, took
 from toolgate_orchestrator.turn.interruption import being_cancelled
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.spans import span_of_tool
 from toolgate_orchestrator.turn.tool_output import (
     as_tool_result,
     changed_by_hook,
@@ -32,15 +34,9 @@ from toolgate_orchestrator.turn.tool_output import (
     result_for_hooks,
 )
 
-__all__ = ["TOOL_UNUSED", "Note", "Outcome", "Refusal", "ToolCalls"]
+__all__ = ["Outcome", "Refusal", "ToolCalls"]
 
 logger = logging.getLogger(__name__)
-
-TOOL_UNUSED = "tool:unused"
-"""A fact, no event: a call that was let through is not run after all."""
-
-Note = Callable[[str, dict[str, Any]], None]
-"""Takes a fact: event name and data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +92,20 @@ class ToolCalls:
 
     async def run(self, call: Call) -> Outcome:
         """Run the tool and tell what came of it."""
+        with span_of_tool(call, mounted=call.name in self.tools) as span:
+            outcome = await self._run(call)
+            if outcome.error is not None:
+                span.fail(outcome.error[0])
+            return outcome
+
+    async def _run(self, call: Call) -> Outcome:
         started = time.monotonic()
         try:
             result = await self._execute(call)
         except _ToolFailed as failure:
             return await self._failed(call, failure.kind, str(failure), started, ran=failure.ran)
         except asyncio.CancelledError:
-            self._fact(TOOL_ERROR, call, {"error": "CancelledError", **_took(started)})
+            self._fact(TOOL_ERROR, call, {"error": "CancelledError", **took(started)})
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
             return await self._failed(call, type(error).__name__, str(error), started)
@@ -133,7 +136,7 @@ class ToolCalls:
     async def _done(self, call: Call, result: ToolResult, started: float) -> Outcome:
         success = bool(getattr(result, "success", True))
         cost = cost_of(result)
-        told = {"success": success, **_took(started)} | ({} if cost is None else {"cost": cost})
+        told = {"success": success, **took(started)} | ({} if cost is None else {"cost": cost})
         self._fact(TOOL_POST, call, told)
         error = None if success else error_of(result)
         outcome = Outcome(content_for_llm(result), getattr(result, "output", None), error)
@@ -152,7 +155,7 @@ class ToolCalls:
     async def _failed(
         self, call: Call, kind: str, message: str, started: float, *, ran: bool = True
     ) -> Outcome:
-        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **_took(started)})
+        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **took(started)})
         logger.info("tool %s failed: %s: %s", call.name, kind, message)
         payload = _payload(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
@@ -163,10 +166,6 @@ class ToolCalls:
             self._note(
                 event, {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision, **data}
             )
-
-
-def _took(started: float) -> dict[str, float]:
-    return {"seconds": time.monotonic() - started}
 
 
 def _payload(call: Call) -> dict[str, Any]:

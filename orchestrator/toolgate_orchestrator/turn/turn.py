@@ -12,6 +12,7 @@ without a result.
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,10 +27,12 @@ from amplifier_core.events import (
     PROMPT_COMPLETE,
     PROMPT_SUBMIT,
 )
+from toolgate_bus import tracing
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.content_blocks import OnText
+from toolgate_orchestrator.turn.facts import Facts
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.interruption import Interruption, despite_cancellation
 from toolgate_orchestrator.turn.lineage import root_of
@@ -38,9 +41,10 @@ from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_i
 from toolgate_orchestrator.turn.passage import NOT_RUN, Passage, Ran
 from toolgate_orchestrator.turn.provider_choice import choose_provider
 from toolgate_orchestrator.turn.reading import Reply
-from toolgate_orchestrator.turn.request import USAGE, Llm, LlmFailed, RequestDenied
+from toolgate_orchestrator.turn.request import Llm, LlmFailed, RequestDenied
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
+from toolgate_orchestrator.turn.spans import span_of_turn
 from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
 
 __all__ = ["LIMIT_REMINDER", "Loop", "RunCalls", "Turn"]
@@ -125,9 +129,11 @@ class Turn:
         self.coordinator = coordinator
         self.injections = Injections()
         self.hooks = Hooks(hooks, coordinator, self.injections)
-        self.tools = ToolCalls(tools, self.hooks, self._note)
+        asking = loop.settings.toolgate
+        self._facts = Facts(coordinator, asking.agent if asking is not None else "", tools)
+        self.tools = ToolCalls(tools, self.hooks, self._facts.note)
         self._open_gate = open_gate
-        self._gate: Gate | None = None
+        self._started, self._span = time.monotonic(), tracing.NO_SPAN
         self._passage: Passage | None = None
         self._results = Results(context)
         self._llm: Llm | None = None
@@ -156,7 +162,7 @@ class Turn:
                 self.hooks,
                 thinking=settings.extended_thinking,
                 streams=self.loop.streams,
-                note=self._note,
+                note=self._facts.note,
                 on_text=self._on_text,
                 cancelled=lambda: self.cancelled,
             )
@@ -227,6 +233,11 @@ class Turn:
 
     async def execute(self) -> str:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
+        with span_of_turn(self._facts.agent, self._facts.session, self.loop.name) as span:
+            return await self._execute(span)
+
+    async def _execute(self, span: tracing.Span) -> str:
+        self._span, self._started = span, time.monotonic()
         interruption = Interruption(self._token)
         ended = _CANCELLED
         if callable(reset := getattr(self.coordinator, "reset_turn", None)):
@@ -238,7 +249,7 @@ class Turn:
             with interruption:
                 if not cancelled_before:
                     await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
-                self._gate = await self._open_gate()
+                self._facts.gate = await self._open_gate()
                 ended = await self._converse()
         except asyncio.CancelledError:
             await despite_cancellation(self._finish(_CANCELLED))
@@ -292,23 +303,17 @@ class Turn:
     def _way(self) -> Passage:
         """The way of this turn's calls, made with its first one."""
         if self._passage is None:
-            gate, config, selection = self._gate, self.loop.settings.toolgate, None
+            gate, note, config, selection = (
+                self._facts.gate,
+                self._facts.note,
+                self.loop.settings.toolgate,
+                None,
+            )
             if gate is not None and config is not None:
                 root = root_of(self.coordinator)
-                selection = Selection(self.hooks, self.tools.tools, gate, config, root)
-            self._passage = Passage(selection, self.tools, self._note, lambda: self.cancelled)
+                selection = Selection(self.hooks, self.tools.tools, gate, config, note, root)
+            self._passage = Passage(selection, self.tools, note, lambda: self.cancelled)
         return self._passage
-
-    def _note(self, event: str, data: dict[str, Any]) -> None:
-        """A fact; what an LLM used says whose it is, as it belongs to no decision."""
-        gate = self._gate
-        if gate is None:
-            return
-        if event == USAGE:
-            session = str(getattr(self.coordinator, "session_id", "") or "")
-            who = {"session": session, "root_session": root_of(self.coordinator)}
-            data = {**who, "agent": gate.config.agent, "labels": gate.config.labels, **data}
-        gate.note(event, data)
 
     async def _finish(self, ended: _Ended) -> None:
         """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
@@ -319,8 +324,18 @@ class Turn:
             try:
                 await self.hooks.emit(ORCHESTRATOR_COMPLETE, lambda: self._summary(ended))
             finally:
+                self._tell(ended)
                 response = ended.answer if ended.execution == "completed" else ""
                 await self.hooks.emit(EXECUTION_END, {"response": response, "status": ended.execution})
+
+    def _tell(self, ended: _Ended) -> None:
+        """How the turn ended, as a fact and on its span."""
+        iterations = self._llm.iterations if self._llm else 0
+        trace = tracing.headers().get("traceparent")
+        self._facts.turn(self.loop.name, ended.execution, iterations, self._started, trace)
+        self._span.set({"toolgate.status": ended.execution, "toolgate.iterations": iterations})
+        if ended.execution == "error":
+            self._span.fail("provider_error")  # an exception on its way out tells its own type
 
     def _summary(self, ended: _Ended) -> dict[str, Any]:
         turns = self._llm.iterations if self._llm else 0
