@@ -7,7 +7,7 @@ How options are spelled on a command line is `cli_options`' affair.
 import re
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import yaml
 from pydantic import AfterValidator, AliasChoices, Field, ValidationError
@@ -19,6 +19,9 @@ from toolgate_bus.events import NAME_PATTERN
 __all__ = ["BusSettings", "bus_settings", "check_url", "read_keys"]
 
 _SCHEMES = ("redis", "rediss", "unix")
+_OPTIONS = ("db", "password")
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS_OPTIONS = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
 _MIN_KEY_BYTES = 16
 _MAX_KEYS_FILE = 1 << 20
 
@@ -36,7 +39,20 @@ def check_url(url: str) -> str:
             "redis: not a URL of a server; it must look like redis://host:6379/0, rediss://host:6380/0 (TLS) "
             "or unix:///path/to/socket"
         )
+    _check_options(parts)
     return url
+
+
+def _check_options(parts: SplitResult) -> None:
+    """Those of the client that would undo what the bus relies on are refused, and misspelt ones."""
+    known = (*_OPTIONS, *_TLS_OPTIONS) if parts.scheme == "rediss" else _OPTIONS
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in known:
+            raise ConfigError(
+                f"redis: {name}: a {parts.scheme}:// URL has no such option; it may have {', '.join(known)}"
+            )
+        if name in _TLS_FILES and not Path(value).is_file():
+            raise ConfigError(f"redis: {name}: there is no file {value}")
 
 
 def _url(url: str) -> str:

@@ -25,8 +25,20 @@ from urllib.parse import urlsplit
 
 ROLES = Path(__file__).resolve().parent / "roles"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-STORE = {"answering", "approval", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "hold", "notices",
-         "tally", "tally-shadow", "turns"}
+STORE = {
+    "answering",
+    "approval",
+    "budget",
+    "budget-hooks",
+    "budget-shadow",
+    "buckets",
+    "buckets-shadow",
+    "hold",
+    "notices",
+    "tally",
+    "tally-shadow",
+    "turns",
+}
 """First words of keys in the shared store: a scheduler of its own by that name would share them."""
 
 
@@ -96,9 +108,9 @@ def password_of(path):
 def write(path, text, mode):
     """Write a file anew that was never open to others."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text)
+    partial.touch(mode=0o600)
+    partial.write_text(text, encoding="utf-8")
+    partial.chmod(mode)
     partial.replace(path)
 
 
@@ -106,18 +118,25 @@ def url_of(server, role, password):
     """The server's URL with the role's credentials in it."""
     parts = urlsplit(server)
     if parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.username:
-        raise SystemExit("--server: must look like redis://host:6379/0 or rediss://host:6380/0, without a user")
+        raise SystemExit(
+            "--server: must look like redis://host:6379/0 or rediss://host:6380/0, without a user"
+        )
     return parts._replace(netloc=f"{role}:{password}@{parts.netloc}").geturl()
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Make the files; what is wrong with an option ends the program with its name."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--to", type=Path, required=True, metavar="DIRECTORY")
     parser.add_argument("--server", default="redis://127.0.0.1:6379/0", metavar="URL")
     parser.add_argument("--namespace", default="default", metavar="NAME")
     parser.add_argument("--scheduler", action="append", default=[], metavar="NAME[:KIND]")
     parser.add_argument("--agent-hooks", action="store_true", help="agents mount hooks-scheduler-cost-aware")
-    parser.add_argument("--redis-7.0", dest="redis_7_0", action="store_true", help="for a server older than 7.2")
+    parser.add_argument(
+        "--redis-7.0", dest="redis_7_0", action="store_true", help="for a server older than 7.2"
+    )
     given = parser.parse_args(arguments)
     if not NAME.fullmatch(given.namespace):
         raise SystemExit("--namespace: a name has 1 to 64 letters, digits, _ . and -")
@@ -136,7 +155,7 @@ def main(arguments):
         env.append(f"TOOLGATE_URL_{re.sub('[^A-Z0-9]', '_', role.upper())}={url}")
     write(given.to / "users.acl", "\n".join(users) + "\n", 0o644)
     write(given.to / "env", "\n".join(env) + "\n", 0o600)
-    print(f"{given.to}: users.acl for {len(env)} users, their URLs in urls/ and env")
+    sys.stdout.write(f"{given.to}: users.acl for {len(env)} users, their URLs in urls/ and env\n")
 
 
 if __name__ == "__main__":

@@ -122,3 +122,26 @@ def test_a_wrong_keys_file_is_refused_by_file_and_entry_without_showing_a_key(ke
 def test_a_keys_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"keys: .*none.yaml cannot be read: No such file"):
         read_keys(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        ("redis://u:secret@host/0?ssl_ca_certs=/etc/hostname", "ssl_ca_certs"),
+        ("rediss://u:secret@host/0?ssl_ca_cert=/etc/hostname", "ssl_ca_cert:"),
+        ("rediss://u:secret@host/0?ssl_ca_certs=/nowhere/ca.crt", "/nowhere/ca.crt"),
+        ("redis://u:secret@host/0?retry_on_timeout=yes", "retry_on_timeout"),
+        ("unix:///s.sock?socket_timeout=1", "socket_timeout"),
+    ],
+)
+def test_an_option_of_the_url_that_cannot_be_is_refused_by_name(url, names):
+    with pytest.raises(ConfigError) as refused:
+        bus_settings(redis=url)
+    assert names in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_url_may_name_the_files_of_tls(tmp_path):
+    (tmp_path / "ca.crt").write_text("")
+    url = f"rediss://host:6380/0?ssl_ca_certs={tmp_path}/ca.crt&ssl_check_hostname=false"
+    assert bus_settings(redis=url).redis == url

