@@ -59,16 +59,40 @@ def _configs(tmp_path: Path, file: Path) -> dict[str, Path]:
     routes = [{"from": second, "to": first, "arguments": mapping}]
     budgets = [{"name": "each", "level": "session", "limit": 0.35}, {"name": "all", "limit": 1.5}]
     costs = {"default": {"cost": 0.1}, "tools": {first: {"cost": 0.15}}, "budgets": budgets}
-    written = {"policy": {"rules": rules}, "router": {"routes": routes}, "cost-aware": costs}
-    for name, config in written.items():
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
-    return {name: tmp_path / f"{name}.yaml" for name in written}
+    return _written(tmp_path, {"policy": {"rules": rules}, "router": {"routes": routes}, "cost-aware": costs})
+
+
+@pytest.fixture(name="others")
+def _others(tmp_path: Path, file: Path) -> dict[str, Path]:
+    """The other shipped schedulers, and a router that draws by session."""
+    first, second, *_, last = common_tools(file)
+    groups = [{"tools": [second, first]}]
+    limits = [
+        {"tools": "*", "per": "session", "rate": "2/day"},
+        {"tools": first, "per": "fleet", "rate": "4/day"},
+    ]
+    canary = [{"from": first, "targets": [{"to": first}, {"to": second, "weight": 3}], "sticky": "session"}]
+    held = [{"tools": last}, {"tools": second, "via": "ask_user"}]
+    written = {
+        "heuristic": {"strategy": "round-robin", "groups": groups},
+        "rate-limit": {"limits": limits},
+        "loop-guard": {"same_call": {"times": 1}, "calls_per_session": 3},
+        "approval": {"rules": held},
+        "router": {"routes": canary},
+    }
+    return _written(tmp_path, written)
+
+
+def _written(folder: Path, configs: dict[str, Any]) -> dict[str, Path]:
+    for name, config in configs.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    return {name: folder / f"{name}.yaml" for name in configs}
 
 
 def ran(call: dict[str, Any]) -> tuple[Any, ...]:
     """What became of a call when a scheduler was switched on."""
     if call["outcome"] == "vetoed":
-        return ("ask" if call["why"] == "no_approver" else "deny", None, None)
+        return ({"no_approver": "ask", "expired": "hold"}.get(call["why"], "deny"), None, None)
     return (call["outcome"], call["ran_tool"], call["ran_arguments"])
 
 
@@ -92,7 +116,20 @@ CHANGES = {"veto": "deny", "ask": "ask", "reroute": "rerouted"}
 def test_what_against_says_is_what_happens_when_the_set_is_switched_on(
     toolgate: Toolgate, configs: dict[str, Path], file: Path, names: tuple[str, ...]
 ) -> None:
-    set_ = [f"{name}={configs[name]}" for name in names]
+    agree(toolgate, file, [f"{name}={configs[name]}" for name in names])
+
+
+@pytest.mark.parametrize("file", [OWN])
+@pytest.mark.parametrize("name", ["heuristic", "rate-limit", "loop-guard", "approval", "router"])
+def test_so_it_is_for_every_shipped_scheduler(
+    toolgate: Toolgate, others: dict[str, Path], file: Path, name: str
+) -> None:
+    # Two seconds for each call that is held: nobody is there to answer.
+    agree(toolgate, file, [f"{name}={others[name]}"])
+
+
+def agree(toolgate: Toolgate, file: Path, set_: list[str]) -> None:
+    """Switched on, and compared with nobody: the same becomes of each call."""
     on = toolgate("replay", file, *(word for one in set_ for word in ("--with", one)))
     other = toolgate("replay", file, *(word for one in set_ for word in ("--against", one)))
     assert {key: other["after"]["totals"][key] for key in TOTALS} == {

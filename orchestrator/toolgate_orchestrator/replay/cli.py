@@ -66,7 +66,13 @@ def replay(
         ),
     ] = None,
     patience_ms: Annotated[
-        int, typer.Option(min=1, max=600_000, help="How long verdicts are waited for, in milliseconds.")
+        int,
+        typer.Option(
+            min=1,
+            max=600_000,
+            help="How long verdicts are waited for, in milliseconds; with "
+            "--with or --against, calls that are held as well, since nobody is there to answer.",
+        ),
     ] = PATIENCE_MS,
     limit: Annotated[
         int | None,
@@ -135,7 +141,8 @@ def replay(
     living ones, and what comes of them is compared with what was decided.
     Tools' schemas and the agents' limits on schedulers are not in the record, so
     replacements are not checked by them; what goes by the clock (rate limits,
-    windows) sees the calls as fast as they are replayed.
+    windows) sees the calls as fast as they are replayed, and what is drawn for
+    each decision (canaries without `sticky`, strategy `random`) is drawn anew.
 
     --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`,
     `contexts` (a digest of each run's final conversation, to compare loops by)

@@ -9,6 +9,7 @@ from pathlib import Path
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.orchestrator_bus import FACTS_RETENTION_MS
 from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import Roster
 from toolgate_bus.settings import BusSettings
 
 from toolgate_orchestrator.host.own_namespace import new_namespace
@@ -48,7 +49,10 @@ class Asked:
 async def play_runs(recording: Recording, asked: Asked, bus: BusSettings) -> Report:
     """Play all runs to one set; raises ConfigError where a scheduler or the loop cannot be started."""
     check_loop(asked.loop)
-    async with opened(_side(asked, bus, recording), recording) as playing:
+    tag = await _tag(asked, recording, bus)
+    # In a namespace of their own nobody is there to answer what schedulers hold.
+    hold_s = asked.patience_ms / 1000 if asked.in_own_namespace else None
+    async with opened(_side(asked, bus, tag, hold_s), recording) as playing:
         began = time.monotonic()
         with progress(len(recording.runs)) as advance:
             for run in recording.runs:
@@ -62,8 +66,9 @@ async def against_runs(recording: Recording, asked: Asked, bus: BusSettings) -> 
     """Play all runs to two sets; raises ConfigError as above."""
     check_loop(asked.loop)
     hold_s = asked.patience_ms / 1000  # nobody is there to answer
+    tag = await _tag(asked, recording, bus)
     sides = (
-        _side(asked, bus, recording, hold_s),
+        _side(asked, bus, tag, hold_s),
         Side(
             _elsewhere(bus),
             asked.after,
@@ -72,7 +77,7 @@ async def against_runs(recording: Recording, asked: Asked, bus: BusSettings) -> 
             also=_also(asked),
             patience_ms=asked.patience_ms,
             hold_s=hold_s,
-            tag=_tag(asked, recording),
+            tag=tag,
         ),
     )
     return await compare_runs(recording, *sides, prices_of([*asked.before, *asked.after]))
@@ -100,7 +105,7 @@ async def against_record(asked: Asked, bus: BusSettings) -> Comparison:
     return await compare_record(record, trial, prices_of(asked.after), subject, notes)
 
 
-def _side(asked: Asked, bus: BusSettings, recording: Recording, hold_s: float | None = None) -> Side:
+def _side(asked: Asked, bus: BusSettings, tag: str, hold_s: float | None) -> Side:
     return Side(
         _elsewhere(bus) if asked.in_own_namespace else bus,
         asked.before,
@@ -109,7 +114,7 @@ def _side(asked: Asked, bus: BusSettings, recording: Recording, hold_s: float | 
         also=_also(asked),
         patience_ms=asked.patience_ms,
         hold_s=hold_s,
-        tag=_tag(asked, recording),
+        tag=tag,
     )
 
 
@@ -122,14 +127,22 @@ def _also(asked: Asked) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*targets_of([*asked.before, *asked.after]), *asked.tools)))
 
 
-def _tag(asked: Asked, recording: Recording) -> str | None:
+async def _tag(asked: Asked, recording: Recording, bus: BusSettings) -> str:
     """The end of the session ids: what goes by the session goes the same way on each side, each time.
 
     Before living schedulers, who remember sessions, each replay has its own.
     """
-    if asked.in_own_namespace:
+    if asked.in_own_namespace or not await _anybody_lives(bus):
         return sha256(Path(recording.source).name.encode()).hexdigest()[:8]
     return new_namespace().rpartition("-")[2][:8]
+
+
+async def _anybody_lives(bus: BusSettings) -> bool:
+    commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
+    try:
+        return bool((await Roster(commands, bus.namespace).read()).members)
+    finally:
+        await commands.aclose()
 
 
 def _length(seconds: float) -> str:
