@@ -1,0 +1,1 @@
+"""`toolgate decisions`: the record of decisions listed, explained, exported and archived."""

@@ -1,0 +1,254 @@
+"""A decision in plain words: every reason has its own, and nothing in the record can break them."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toolgate_bus.decisions.explained import explained
+from toolgate_bus.decisions.rules import PROBLEMS, RULES, rule_of
+from toolgate_bus.events import Outcome, Why
+
+pytestmark = pytest.mark.pure
+
+BASE = {
+    "event": "decision",
+    "id": "ab" * 16,
+    "outcome": "continue",
+    "why": "agreed",
+    "tool_name": "search",
+    "tool_input": {"q": "cats"},
+    "agent": "anna",
+    "session": "s-1",
+    "root_session": "s-1",
+    "labels": {"team": "red"},
+    "verdicts": [],
+    "silent": [],
+    "passed_over": [],
+    "scheduler": None,
+    "reason": None,
+    "seconds": 0.0042,
+    "at": 1_763_725_917.0,
+    "seq": 1,
+    "final_tool": "search",
+    "final_input": {"q": "cats"},
+}
+
+
+def verdict(scheduler, action="continue", **fields):
+    return {
+        "scheduler": scheduler,
+        "action": action,
+        "phase": "select",
+        "priority": 0,
+        "seconds": 0.0012,
+        **fields,
+    }
+
+
+def told(*facts, **fields):
+    return explained({**BASE, **fields}, facts)
+
+
+def test_it_says_who_asked_what_and_when():
+    (asked, labels) = told().asked
+    assert asked == (
+        'The agent anna in session s-1 wanted to call search {"q": "cats"}, at 2025-11-21 11:51:57 UTC.'
+    )
+    assert labels == "Its labels: team=red."
+
+
+def test_it_says_what_each_scheduler_said_in_order_and_who_said_nothing():
+    heard = told(
+        verdicts=[
+            verdict("policy", reason="fine", priority=5),
+            verdict("router", "modify", tool="index", arguments={"q": "dogs"}, capped=True),
+            verdict("late", "deny", reason="no", late=True),
+            verdict("guard", "hold", seconds=30.0),
+            verdict("person", "ask_user", prompt="Really?"),
+            verdict("broken", "failed", reason="boom"),
+            verdict("wild", "modify", tool="rm", problem="unavailable_tool"),
+            verdict("policy", phase="verify"),
+        ],
+        silent=["broken", "slow", "away"],
+        failed_open={"away": "bus_down", "slow": "silent", "broken": "failed"},
+        passed_over=["dead"],
+    ).heard
+    assert heard == (
+        "policy (priority 5) said continue after 1.2 ms, because: fine.",
+        (
+            'router (priority 0) wanted another call after 1.2 ms: index {"q": "dogs"}; its own priority was '
+            "higher, and is capped by the orchestrator."
+        ),
+        "guard (priority 0) held the call for up to 30.0 s.",
+        "person (priority 0) wanted a person asked after 1.2 ms: “Really?”.",
+        "broken (priority 0) could not decide, which counts as silence after 1.2 ms, because: boom.",
+        (
+            "wild (priority 0) wanted another call after 1.2 ms: rm, with the same arguments; that is "
+            "invalid and was set aside: the agent has no such tool."
+        ),
+        "The others were asked about the replacement:",
+        "policy (priority 0) said continue after 1.2 ms.",
+        "slow gave no answer in time.",
+        "away gave no answer in time (bus_down).",
+        "dead was not waited for: it had been silent before, and is tried again once a second.",
+    )
+
+
+def test_a_denial_says_which_rule_who_else_and_what_the_agent_was_told():
+    why = told(
+        outcome="deny",
+        why="denied",
+        scheduler="policy",
+        reason="secrets stay here",
+        verdicts=[verdict("policy", "deny", reason="secrets stay here"), verdict("b", "deny", reason="x")],
+    ).why
+    assert why == (
+        "Denied after 4.2 ms: the call did not run.",
+        "policy decided: a valid deny from any scheduler vetoes, whatever the priorities.",
+        "b denied it too; the agent is told the reason of the highest priority.",
+        "The agent was told: “secrets stay here”",
+    )
+
+
+def test_a_replacement_says_what_runs_instead_and_whose_it_was():
+    why = told(
+        outcome="modify",
+        why="modified",
+        scheduler="router",
+        final_tool="index",
+        final_input={"q": 1},
+        asked_user=True,
+        verdicts=[verdict("router", "modify", tool="index"), verdict("other", "modify", tool="x")],
+    ).why
+    assert why[0] == 'Replaced after 4.2 ms: index {"q": 1}.'
+    assert "highest priority wins" in why[1]
+    assert why[2] == "other wanted another call too, and had no higher priority."
+    assert why[3].endswith("and agreed.")
+
+
+@pytest.mark.parametrize("why", get_args(Why))
+def test_every_reason_has_words_of_its_own(why):
+    words = rule_of({**BASE, "why": why, "scheduler": "x", "silent": ["y"]})
+    assert words != rule_of({**BASE, "why": "unheard-of"})
+    assert "{" not in words
+    assert [one for one in RULES if RULES[one] == RULES[why]] == [why]
+
+
+def test_a_reason_that_a_later_version_adds_is_said_as_it_stands():
+    assert rule_of({**BASE, "why": "unheard-of"}) == "The record says why: unheard-of."
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (verdict("x", "hold", seconds=3.0), "held the call and gave no answer in time"),
+        (verdict("x", "ask_user", prompt="?"), "nobody answered in time"),
+    ],
+)
+def test_a_hold_that_ran_out_and_a_person_who_did_not_answer_are_told_apart(said, words):
+    decision = {**BASE, "outcome": "deny", "why": "expired", "scheduler": "x"}
+    assert words in rule_of(decision, [said])
+
+
+def test_a_denied_replacement_is_told_from_a_denied_call():
+    decision = {**BASE, "outcome": "deny", "why": "denied", "scheduler": "x"}
+    assert "replacement" in rule_of(decision, [verdict("x", "deny", reason="no", phase="verify")])
+    assert "replacement" not in rule_of(decision, [verdict("x", "deny", reason="no")])
+
+
+def test_every_problem_of_a_modify_that_bus_readme_names_has_words():
+    assert set(PROBLEMS) == {"unavailable_tool", "not_allowed", "schema", "placeholder", "agent"}
+
+
+def fact(event, **fields):
+    return {"event": event, "decision_id": BASE["id"], "tool": "search", **fields}
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ([], "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell."),
+        (
+            [fact("tool:selected")],
+            "search was selected to run; the record does not tell yet what came of it.",
+        ),
+        (
+            [fact("tool:selected"), fact("tool:post", seconds=1.5, success=True, cost=1200)],
+            "search ran for 1.5 s with success, and cost 0.0012.",
+        ),
+        ([fact("tool:post", seconds=0.5, success=False)], "search ran for 500.0 ms and told an error."),
+        ([fact("tool:error", seconds=0.1, error="OSError")], "search failed after 100.0 ms (OSError)."),
+        ([fact("tool:unused")], "search was not run after all."),
+        (
+            [{**fact("tool:post", success=True), "decision_id": "other"}],
+            "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell.",
+        ),
+    ],
+)
+def test_it_says_what_ran_and_what_came_of_it(facts, words):
+    assert told(*facts).after == (words,)
+
+
+def test_nothing_is_said_of_running_where_nothing_was_to_run():
+    assert told(fact("tool:post"), outcome="deny", why="denied").after == ()
+
+
+def test_shadows_and_late_verdicts_stand_beside():
+    beside = told(
+        verdicts=[
+            verdict("slow", "deny", reason="no", late=True),
+            verdict("shade", "deny", reason="never", shadow=True),
+        ]
+    ).beside
+    assert beside == (
+        "Too late to count: slow (priority 0) said deny after 1.2 ms, because: no.",
+        (
+            "Beside that, as a shadow that never counts: shade (priority 0) said deny after 1.2 ms, "
+            "because: never."
+        ),
+        "Had shade counted, it would have denied it.",
+    )
+
+
+def test_placeholders_and_cut_arguments_are_said():
+    asked = told(tool_input={"k": "⟦toolgate:redacted:0123456789ab⟧"}, cut=True, truncated=True).asked
+    assert [line.split(" ")[0] for line in asked[2:]] == ["Placeholders", "Some", "The"]
+
+
+JUNK = [None, True, 7, -1e300, float("nan"), float("inf"), "", "x", [], [[]], [{}], [None, 7], {}, {"a": []}]
+junk = st.sampled_from(JUNK)
+PARTS = [
+    "scheduler",
+    "action",
+    "phase",
+    "priority",
+    "seconds",
+    "reason",
+    "tool",
+    "arguments",
+    "late",
+    "problem",
+]
+said = junk | st.sampled_from(["deny", "modify", "hold", "failed", "verify", True])
+fields = sorted({*BASE, "failed_open", "cut", "asked_user", "final_agent", "agent_target"} - {"id"})
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(st.sampled_from(fields), junk, max_size=4),
+    st.lists(st.dictionaries(st.sampled_from([*PARTS, "shadow"]), said, max_size=4), max_size=4),
+    st.lists(
+        st.dictionaries(st.sampled_from(["seconds", "cost", "error", "tool", "success"]), junk), max_size=3
+    ),
+    st.sampled_from([*get_args(Outcome), 7, None]),
+)
+def test_whatever_stands_in_the_record_it_is_told_in_words(changed, verdicts, facts, outcome):
+    decision = {**BASE, **changed, "verdicts": verdicts, "outcome": outcome}
+    events = ["tool:post", "tool:error", "tool:unused", "tool:selected"]
+    ran = [
+        {**one, "event": events[place % 4], "decision_id": decision["id"]} for place, one in enumerate(facts)
+    ]
+    sentences = explained(decision, ran).sentences
+    assert all(isinstance(one, str) and one for one in sentences)
+    assert len(sentences) >= 3
