@@ -48,6 +48,8 @@ class ToolSelecting(_Event):
     root_session: str = ""
     session: str = ""
     parent: str | None = None
+    lineage: Annotated[tuple[str, ...], Field(strict=False, max_length=64)] = ()
+    """For a sub-agent: the names of the agents from the root of its tree to itself, itself last."""
     agent: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     tool_call_id: str = ""

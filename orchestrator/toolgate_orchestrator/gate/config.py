@@ -27,6 +27,8 @@ class SchedulerLimits(_Config):
     """Verdicts above this priority are lowered to it, and counted."""
     can_modify: tuple[str, ...] | None = None
     """Tools that its modifies may name; None allows any available tool."""
+    may_restore: bool = True
+    """Whether redacted values go along to the tools of `can_modify`."""
 
 
 class RedactConfig(_Config):
@@ -57,6 +59,11 @@ class ToolgateConfig(_Config):
     """URL of the server: `redis://`, `rediss://` or `unix://`; None looks for a running one."""
     namespace: Name = "default"
     agent: str = ""
+    root_session: str = Field(default="", max_length=256)
+    """Of an agent whose parent runs in another process: the root of its tree, and the next two."""
+    parent_session: str = Field(default="", max_length=256)
+    lineage: Annotated[tuple[str, ...], Field(max_length=63)] = ()
+    """The names of the agents above it, from the root down."""
     labels: dict[str, str] = Field(default_factory=dict)
     required: tuple[Name, ...] = ()
     """Schedulers whose silence denies."""

@@ -71,7 +71,12 @@ def check_modify(
 def _trusted(target: str, tool_name: str, limits: SchedulerLimits | None) -> bool:
     if target == tool_name:
         return True
-    return limits is not None and limits.can_modify is not None and target in limits.can_modify
+    return (
+        limits is not None
+        and limits.may_restore
+        and limits.can_modify is not None
+        and target in limits.can_modify
+    )
 
 
 def _fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:

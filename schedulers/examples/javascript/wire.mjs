@@ -131,6 +131,7 @@ const QUESTION = {
   tool_call_id: [isText, () => ""],
   parallel_group_id: [isText, () => ""],
   parent: [orNil(isText), () => null],
+  lineage: [(value) => isTexts(value) && value.length <= 64, () => []],
   labels: [(value) => isMap(value) && Object.values(value).every(isText), () => ({})],
   trace: [(value) => isMap(value) && Object.values(value).every(isText), () => ({})],
   iteration: [isInteger, () => 0],
