@@ -1,0 +1,163 @@
+"""The dashboard "Toolgate budgets": limits, what is reserved and what is spent."""
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models import dashboard as models
+from parts import (
+    FLEET,
+    HALF,
+    PROCESS,
+    SOURCE,
+    Panels,
+    Query,
+    bars,
+    empty_dashboard,
+    line,
+    number,
+    rows_of_accounts,
+)
+
+__all__ = ["budgets"]
+
+CHOSEN = f'{FLEET}, budget=~"$budget"'
+FULL = ((0.9, "yellow"), (1, "red"))
+
+
+def budgets() -> dashboard.Dashboard:
+    """All budgets, or those that the variable `budget` names."""
+    board = empty_dashboard(
+        "toolgate-budgets", "Toolgate budgets", "Amounts are in the currency of each book's cost-aware."
+    ).with_variable(
+        dashboard.QueryVariable("budget")
+        .label("Budget")
+        .datasource(SOURCE)
+        .query(f"label_values(toolgate_budget_spent{{{FLEET}}}, budget)")
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+    )
+    for panel in (*_glance(), *_amounts(), *_books()):
+        board.with_panel(panel)
+    return board
+
+
+def _summed(metric: str, by: str) -> str:
+    return f"sum by ({by}) (max without (instance, job) ({metric}{{{CHOSEN}}}))"
+
+
+def _glance() -> Panels:
+    return (
+        bars(
+            "Used",
+            "(spent + reserved) / limit of the account of each budget that has used most. "
+            "Calls are denied once what is left is less than they cost.",
+            Query(
+                f"max by (book, budget, level) (toolgate_budget_used_ratio{{{CHOSEN}}})",
+                "{{book}} {{budget}} ({{level}})",
+            ),
+            "percentunit",
+            limits=FULL,
+        ),
+        number(
+            "Spent",
+            "In the present windows, of budgets of the fleet; others hold the same money once more.",
+            Query(
+                f'sum(max without (instance, job) (toolgate_budget_spent{{{CHOSEN}, level="fleet"}}))',
+                "spent",
+            ),
+            "none",
+            span=6,
+        ),
+        number(
+            "Reserved",
+            "For calls that have not ended, of budgets of the fleet.",
+            Query(
+                f'sum(max without (instance, job) (toolgate_budget_reserved{{{CHOSEN}, level="fleet"}}))',
+                "reserved",
+            ),
+            "none",
+            span=6,
+        ),
+    )
+
+
+def _amounts() -> Panels:
+    each = "book, budget, level"
+    return (
+        line(
+            "Used over time",
+            "(spent + reserved) / limit of the account that has used most.",
+            [
+                Query(
+                    f"max by (book, budget, level) (toolgate_budget_used_ratio{{{CHOSEN}}})",
+                    "{{budget}} ({{level}})",
+                )
+            ],
+            "percentunit",
+            span=HALF,
+            limits=FULL,
+            most=1,
+        ),
+        line(
+            "Spent by level",
+            "Summed over the accounts of each budget; it begins anew with the budget's window.",
+            [Query(_summed("toolgate_budget_spent", each), "{{budget}} ({{level}})")],
+            "none",
+            span=HALF,
+        ),
+        line(
+            "Reserved by level",
+            "For calls that have not ended. What stays up here belongs to orchestrators that died: "
+            "it is paid as estimated.",
+            [Query(_summed("toolgate_budget_reserved", each), "{{budget}} ({{level}})")],
+            "none",
+            span=HALF,
+        ),
+        line(
+            "Calls that cost-aware denied",
+            "Its denies / decisions about which it was asked.",
+            [Query('scheduler:toolgate_veto:ratio_rate5m{scheduler=~"cost-aware.*"}', "{{scheduler}}")],
+            "percentunit",
+            span=HALF,
+        ),
+        rows_of_accounts(
+            "Accounts",
+            "Whose money: fleet, agents and values of labels (at most a hundred of a budget); sessions and "
+            "trees stand summed. `toolgate budget list` shows all.",
+            [
+                Query(f"max by ({each}, whose) (toolgate_budget_limit{{{CHOSEN}}})", "limit"),
+                Query(f"max by ({each}, whose) (toolgate_budget_spent{{{CHOSEN}}})", "spent"),
+                Query(f"max by ({each}, whose) (toolgate_budget_reserved{{{CHOSEN}}})", "reserved"),
+            ],
+            "none",
+            ["book", "budget", "level", "whose"],
+        ),
+    )
+
+
+def _books() -> Panels:
+    def told(metric: str, by: str) -> str:
+        return f"sum by ({by}) (rate({metric}{{{PROCESS}}}[$__rate_interval]))"
+
+    return (
+        line(
+            "Settlements",
+            "Each a second, as the ledger's keeper tells on its port. Corrected: cost other than reserved. "
+            "Overrun: it cost more. Orphan: paid as estimated, since nobody told the cost.",
+            [
+                Query(told("toolgate_budget_settlements_total", "outcome"), "{{outcome}}"),
+                Query(told("toolgate_budget_overruns_total", "book"), "overrun"),
+                Query(told("toolgate_budget_orphans_total", "reason"), "orphan: {{reason}}"),
+            ],
+            "ops",
+            span=HALF,
+        ),
+        line(
+            "Cost saved per hour",
+            "By cheaper replacements, by the mean costs that tools told.",
+            [Query("fleet:toolgate_saved_cost:per_hour_rate5m", "saved")],
+            "none",
+            span=HALF,
+        ),
+    )

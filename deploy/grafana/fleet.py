@@ -1,0 +1,300 @@
+"""The dashboard "Toolgate fleet": veto rates at a glance, and where to look next."""
+
+from grafana_foundation_sdk.builders import dashboard
+from parts import FLEET, PATIENCE_S, PROCESS, Panels, Query, empty_dashboard, line, number
+
+__all__ = ["fleet"]
+
+VETOES = ((0.1, "yellow"), (0.3, "red"))
+RARE = ((0.01, "yellow"), (0.05, "red"))
+LATENCY = ((0.8 * PATIENCE_S, "yellow"), (PATIENCE_S, "red"))
+
+
+def fleet() -> dashboard.Dashboard:
+    """The overview."""
+    board = empty_dashboard("toolgate-fleet", "Toolgate fleet", "Every tool call of the fleet, ruled on.")
+    for panel in _glance():
+        board.with_panel(panel)
+    for title, panels in (
+        ("Rulings", _rulings()),
+        ("Latency and faults", _faults()),
+        ("Agents", _agents()),
+        ("Processes", _processes()),
+    ):
+        board.with_row(dashboard.Row(title))
+        for panel in panels:
+            board.with_panel(panel)
+    return board
+
+
+def _glance() -> Panels:
+    return (
+        number(
+            "Veto rate",
+            "Denied decisions / decisions, last 5 minutes.",
+            Query("fleet:toolgate_veto:ratio_rate5m", "veto rate"),
+            "percentunit",
+            limits=VETOES,
+        ),
+        number(
+            "Override rate",
+            "Decisions by which another call ran than the LLM chose / decisions, last 5 minutes.",
+            Query("fleet:toolgate_override:ratio_rate5m", "override rate"),
+            "percentunit",
+        ),
+        number(
+            "Failing open",
+            "Optional schedulers without a verdict, for each decision: what they would deny runs.",
+            Query("fleet:toolgate_failed_open:ratio_rate5m", "failed open"),
+            "percentunit",
+            limits=RARE,
+        ),
+        number(
+            "Decisions",
+            "Decisions a second, last 5 minutes.",
+            Query("fleet:toolgate_decisions:rate5m", "decisions"),
+            "reqps",
+        ),
+        number(
+            "Decision p99",
+            "99 of 100 decisions took less. Orchestrators have 500 ms patience unless told otherwise.",
+            Query("fleet:toolgate_decision_seconds:p99_rate5m", "p99"),
+            "s",
+            limits=LATENCY,
+        ),
+        number(
+            "Cost saved",
+            "In the time shown: what cheaper replacements saved, by the mean costs that tools told. "
+            "In the currency of cost-aware.",
+            Query(f"sum(increase(toolgate_saved_cost_total{{{FLEET}}}[$__range])) / 1e6", "saved"),
+            "none",
+        ),
+    )
+
+
+def _rulings() -> Panels:
+    return (
+        line(
+            "Veto rate by scheduler",
+            "Denies of a scheduler / decisions about which it was asked.",
+            [Query("scheduler:toolgate_veto:ratio_rate5m", "{{scheduler}}")],
+            "percentunit",
+        ),
+        line(
+            "Veto rate by tool",
+            "Denied decisions / decisions; the ten tools that are denied most.",
+            [Query("topk(10, tool:toolgate_veto:ratio_rate5m)", "{{tool}}")],
+            "percentunit",
+        ),
+        line(
+            "Veto rate by agent",
+            "Denied decisions / decisions; the ten agents that are denied most.",
+            [Query("topk(10, agent:toolgate_veto:ratio_rate5m)", "{{agent}}")],
+            "percentunit",
+        ),
+        line(
+            "Decisions by outcome",
+            "Decisions a second: continue (the LLM's choice), modify (another call), deny, cancelled.",
+            [
+                Query(
+                    f"sum by (outcome) (rate(toolgate_decisions_total{{{FLEET}}}[$__rate_interval]))",
+                    "{{outcome}}",
+                )
+            ],
+            "reqps",
+            stacked=True,
+        ),
+        line(
+            "Override rate by scheduler",
+            "Decisions that came out as a scheduler's modify said / decisions about which it was asked.",
+            [Query("scheduler:toolgate_override:ratio_rate5m", "{{scheduler}}")],
+            "percentunit",
+        ),
+        line(
+            "Shadows that disagree",
+            "Decisions a second that a shadow would have changed, had it counted. "
+            "`toolgate decisions --shadow` shows them.",
+            [
+                Query(
+                    "sum by (scheduler) "
+                    f"(rate(toolgate_shadow_disagreements_total{{{FLEET}}}[$__rate_interval]))",
+                    "{{scheduler}}",
+                )
+            ],
+            "reqps",
+        ),
+    )
+
+
+def _faults() -> Panels:
+    def quantile(share: float) -> str:
+        rate = f"rate(toolgate_decision_seconds_bucket{{{FLEET}}}[$__rate_interval])"
+        return f"histogram_quantile({share}, sum by (le) ({rate}))"
+
+    def each(metric: str, by: str = "scheduler") -> str:
+        return f"sum by ({by}) (rate({metric}{{{FLEET}}}[$__rate_interval]))"
+
+    return (
+        line(
+            "Decisions: how long they took",
+            "From the question to the decision; what people held counts too. Points are traces. "
+            "Dashed: near the default patience.",
+            [Query(quantile(0.5), "p50"), Query(quantile(0.99), "p99", exemplars=True)],
+            "s",
+            limits=LATENCY,
+        ),
+        line(
+            "Verdicts, p99",
+            "99 of 100 verdicts of a scheduler came sooner; holds left out. Dashed: near patience.",
+            [Query("scheduler:toolgate_verdict_seconds:p99_rate5m", "{{scheduler}}")],
+            "s",
+            limits=LATENCY,
+        ),
+        line(
+            "Failed open",
+            "Decisions a second without an optional scheduler: it was silent, failed, was passed over "
+            "after three silences, refused by the bus, or the bus was down.",
+            [Query(each("toolgate_failed_open_total", "scheduler, reason"), "{{scheduler}}: {{reason}}")],
+            "reqps",
+        ),
+        line(
+            "Silent, late, invalid",
+            "Each a second. Silent: waited for in vain. Late: a verdict after its decision. "
+            "Invalid: a modify set aside.",
+            [
+                Query(each("toolgate_silent_total"), "{{scheduler}} silent"),
+                Query(each("toolgate_late_verdicts_total"), "{{scheduler}} late"),
+                Query(each("toolgate_invalid_modifies_total"), "{{scheduler}} invalid"),
+            ],
+            "reqps",
+        ),
+        line(
+            "Denied for silence",
+            "Decisions a second denied because a required scheduler gave no verdict.",
+            [Query("rate(scheduler:toolgate_denied_silent:sum[$__rate_interval])", "{{scheduler}}")],
+            "reqps",
+        ),
+        line(
+            "Inbox lag",
+            "How long the oldest question has waited that no replica took. Inboxes keep ten seconds.",
+            [Query(f"max by (scheduler) (toolgate_inbox_lag_seconds{{{FLEET}}})", "{{scheduler}}")],
+            "s",
+            limits=((1, "red"),),
+        ),
+    )
+
+
+def _agents() -> Panels:
+    def quantile(share: float, metric: str, by: str) -> str:
+        rate = f"rate({metric}_bucket{{{FLEET}}}[$__rate_interval])"
+        return f"histogram_quantile({share}, sum by ({by}) ({rate}))"
+
+    return (
+        line(
+            "Turns per hour",
+            "By how they ended, at the pace of the last 5 minutes.",
+            [Query("sum by (status) (agent:toolgate_turns:per_hour_rate5m)", "{{status}}")],
+            "short",
+            stacked=True,
+        ),
+        line(
+            "Turns: how long they took",
+            "From the prompt to the end of the turn.",
+            [
+                Query(quantile(0.5, "toolgate_turn_seconds", "le"), "p50"),
+                Query(quantile(0.99, "toolgate_turn_seconds", "le"), "p99", exemplars=True),
+            ],
+            "s",
+        ),
+        line(
+            "Tool calls by outcome",
+            "Calls a second: ok, error, denied, cancelled, unused (let through, and not run after all).",
+            [
+                Query(
+                    f"sum by (outcome) (rate(toolgate_tool_calls_total{{{FLEET}}}[$__rate_interval]))",
+                    "{{outcome}}",
+                )
+            ],
+            "reqps",
+            stacked=True,
+        ),
+        line(
+            "Tokens per hour",
+            "Of all LLMs, at the pace of the last 5 minutes.",
+            [Query("sum by (kind) (agent:toolgate_tokens:per_hour_rate5m)", "{{kind}}")],
+            "short",
+        ),
+        line(
+            "LLM cost per hour",
+            "US dollars, as providers tell it, at the pace of the last 5 minutes; the ten dearest agents.",
+            [Query("topk(10, agent:toolgate_cost_usd:per_hour_rate5m)", "{{agent}}")],
+            "currencyUSD",
+        ),
+        line(
+            "LLM requests, p99, and errors",
+            "Seconds of the slowest request in a hundred, by provider; and errors a second.",
+            [
+                Query(quantile(0.99, "toolgate_provider_seconds", "provider, le"), "{{provider}} p99"),
+                Query(
+                    "sum by (provider) (rate(toolgate_provider_requests_total"
+                    f'{{{FLEET}, outcome="error"}}[$__rate_interval]))',
+                    "{{provider}} errors/s",
+                ),
+            ],
+            "none",
+        ),
+        line(
+            "Cost saved per hour",
+            "By cheaper replacements, at the pace of the last 5 minutes, in the currency of cost-aware.",
+            [Query("fleet:toolgate_saved_cost:per_hour_rate5m", "saved")],
+            "none",
+        ),
+        line(
+            "Tools, p99",
+            "99 of 100 runs of a tool were faster; the ten slowest.",
+            [Query(f"topk(10, {quantile(0.99, 'toolgate_tool_seconds', 'tool, le')})", "{{tool}}")],
+            "s",
+        ),
+    )
+
+
+def _processes() -> Panels:
+    return (
+        line(
+            "Who is alive",
+            "Replicas of each scheduler, orchestrators, and readers of facts.",
+            [
+                Query("scheduler:toolgate_scheduler_replicas:max", "{{scheduler}}"),
+                Query(f"max(toolgate_orchestrators{{{FLEET}}})", "orchestrators"),
+                Query(f"max by (role) (toolgate_facts_readers{{{FLEET}}})", "{{role}} (reader)"),
+            ],
+            "short",
+        ),
+        line(
+            "The exporter",
+            "How far it is behind the facts, in seconds, and facts that it missed in 5 minutes. "
+            "Both should be 0.",
+            [
+                Query(f"max(toolgate_exporter_lag_seconds{{{FLEET}}})", "seconds behind"),
+                Query(f"sum(increase(toolgate_exporter_gaps_total{{{FLEET}}}[5m]))", "facts missed"),
+            ],
+            "none",
+        ),
+        line(
+            "Event loops, p99, and reconnections",
+            "Of processes that serve a port: how much later than asked their event loop wakes, in seconds; "
+            "connections to the server made again, each second.",
+            [
+                Query(
+                    "histogram_quantile(0.99, sum by (side, le) "
+                    f"(rate(toolgate_event_loop_lag_seconds_bucket{{{PROCESS}}}[$__rate_interval])))",
+                    "{{side}} lag",
+                ),
+                Query(
+                    f"sum by (job) (rate(toolgate_redis_reconnects_total{{{PROCESS}}}[$__rate_interval]))",
+                    "{{job}} reconnections/s",
+                ),
+            ],
+            "none",
+        ),
+    )
