@@ -32,6 +32,7 @@ from toolgate_schedulers.api import Scheduler, asking
 from toolgate_schedulers.held import Asked, StoredHolds, not_kept
 from toolgate_schedulers.lanes import Lanes, being_cancelled
 from toolgate_schedulers.questions import Entry, Job
+from toolgate_schedulers.spans import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.tenure import Tenure
 
 __all__ = ["CONCURRENCY", "Worker"]
@@ -242,10 +243,10 @@ class Worker:
             elif not tenure.rules_on(call.tool_name):
                 self._send(job.asked, codec.PLAIN_CONTINUE)  # asked by one who does not know its tools yet
                 self._note(job, call)
-            elif tenure.scheduler.streams:
-                await self._decide_streaming(tenure.scheduler, job, call)
             else:
-                await self._decide(tenure.scheduler, job, call)
+                decide = self._decide_streaming if tenure.scheduler.streams else self._decide
+                with span_of_verdict(tenure.scheduler, call, self.replica):
+                    await decide(tenure.scheduler, job, call)
         finally:
             self._deciding -= 1
             tenure.end()
@@ -362,11 +363,13 @@ class Worker:
         self._bus.answer(asked.orchestrator, self._item(asked, verdict))
 
     async def _send_now(self, asked: Asked, verdict: Verdict | Failed) -> None:
-        await self._bus.answer_now(asked.orchestrator, self._item(asked, verdict))
+        with span_of_answer(self._tenure.scheduler, asked, self.replica):
+            await self._bus.answer_now(asked.orchestrator, self._item(asked, verdict))
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
 
     def _item(self, asked: Asked, verdict: Verdict | Failed) -> bytes:
         orchestrator, question = asked
+        tell(verdict, self._tenure.scheduler.priority)
         body = self._body(verdict)
         mac = None
         if self._keyring is not None:
