@@ -3,10 +3,12 @@
 The first rule that fits a call rules on it; where none does, `default`. Every denial names its rule.
 A rule in `mode: observe` never rules: a call that goes on says what that rule would have done to it.
 A replacement (phase `verify`) is judged by the same rules as the LLM's own call.
+A sub-agent's call is ruled on as its own and as each agent's above it, and the strictest counts: what
+is denied to an agent, it cannot have done by another.
 """
 
-from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.events import AskUser, Continue, Deny, ToolSelecting, Verdict
@@ -23,6 +25,8 @@ Reason = Annotated[str, Field(min_length=1, max_length=800)]
 """The worker cuts at 1024: there must be room for the rule's name behind it."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
 _WOULD = {"deny": "denied", "ask": "asked a person"}
+_STRICTNESS: Final[Mapping[type, int]] = {Continue: 0, AskUser: 1, Deny: 2}
+MAX_REASON: Final = 1024
 
 
 class Rule(About):
@@ -69,7 +73,19 @@ class PolicyConfig(StrictModel):
 
 
 def rule_on(config: PolicyConfig, call: ToolSelecting) -> Verdict:
-    """What the policy says of a call."""
+    """What the policy says of a call: the strictest of what it says to the agents of its lineage."""
+    verdict = _rule_for_one(config, call)
+    for agent in dict.fromkeys(call.lineage):
+        if agent == call.agent or isinstance(verdict, Deny):
+            continue
+        above = _rule_for_one(config, call.model_copy(update={"agent": agent}))
+        if _STRICTNESS[type(above)] > _STRICTNESS[type(verdict)]:
+            reason = f"{above.reason}, as for {agent}, for whom {call.agent or 'this agent'} works"
+            verdict = above.model_copy(update={"reason": reason[:MAX_REASON]})
+    return verdict
+
+
+def _rule_for_one(config: PolicyConfig, call: ToolSelecting) -> Verdict:
     observed: list[str] = []
     for number, rule in enumerate(config.rules, start=1):
         if not rule.fits(call):

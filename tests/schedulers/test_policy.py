@@ -112,6 +112,33 @@ rules:
         assert rule_on(config(text), asked.model_copy(update={field: value})) == Continue(), field
 
 
+BY_AGENT = """
+rules:
+  - {name: admins may, agents: admin, tools: "*", action: allow}
+  - {name: clerks ask, agents: clerk, tools: pay, action: ask}
+  - {name: interns read, agents: intern, tools: "[!r]*", action: deny}
+"""
+
+
+def asked(agent, *lineage, tool="pay"):
+    return rule_on(config(BY_AGENT), ToolSelecting(id="0" * 32, tool_name=tool, agent=agent, lineage=lineage))
+
+
+def test_what_is_denied_to_an_agent_it_cannot_have_done_by_another():
+    assert asked("admin", "admin").action == "continue"
+    denied = asked("admin", "intern", "clerk", "admin")
+    assert denied == Deny(reason="pay is not allowed (interns read), as for intern, for whom admin works")
+    assert asked("admin", "intern", "admin", tool="read").action == "continue"
+    assert asked("intern", "admin", "intern").action == "deny"
+
+
+def test_a_call_about_which_a_person_is_asked_stays_one_further_down_the_tree():
+    below = asked("admin", "clerk", "admin")
+    assert below.action == "ask_user"
+    assert below.prompt == "May pay run? (clerks ask)"
+    assert asked("clerk", "intern", "clerk").action == "deny"
+
+
 def test_the_longest_reason_leaves_room_for_the_rules_name():
     text = f"rules: [{{name: {'n' * 128}, tools: x, action: deny, reason: {'r' * 800}}}]"
     verdict = rule(text, "x")
