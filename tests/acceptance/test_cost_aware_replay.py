@@ -1,5 +1,6 @@
 """What cost-aware learns of recorded runs, put through the real loop, is what their facts say; and kept."""
 
+import json
 import os
 import statistics
 from collections import defaultdict
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.redis_ledger import RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.store import RedisStore
+from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.config_file import check
 from toolgate_schedulers.cost_aware_config import CostAwareConfig
 from toolgate_schedulers.cost_aware_estimates import ENOUGH, WINDOW, Learned, estimate
@@ -64,3 +67,59 @@ async def test_latencies_converge_on_the_recorded_runs_and_survive_a_restart(
     first.wait()
     await schedulers.start("cost-aware", "--config", config)
     assert await learned() is not None
+
+
+COSTS = [0.30, 0.25, 7, 0.30, 0.35, 0.30, "0.30", 0.28]
+"""What eight recorded calls told; the declared price is far off, and one of them an outlier."""
+
+
+def priced_run(number, cost):
+    """One run, one call, whose result tells its cost; its text is not as we would write it."""
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    result = f'{{ "cost_usd":{json.dumps(cost)},"found" : [1]}}'
+    return {
+        "traj": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "name": "search", "content": result},
+            {"role": "assistant", "content": "done"},
+        ]
+    }
+
+
+async def test_costs_converge_on_the_recorded_runs_are_charged_and_survive_a_restart(
+    schedulers, process, commands, server_url, namespace, tmp_path, wait_until
+):
+    written = {"default": {"cost": 9}, "budgets": [{"name": "all", "limit": None}]}
+    config = tmp_path / "cost.yaml"
+    config.write_text(yaml.safe_dump(written))
+    runs = tmp_path / "priced.jsonl"
+    runs.write_text("".join(json.dumps(priced_run(n, cost)) + "\n" for n, cost in enumerate(COSTS)))
+    first = schedulers.run("cost-aware", "--config", config)
+    await schedulers.ready(first)
+    bus = {"TOOLGATE_REDIS_URL": server_url, "TOOLGATE_NAMESPACE": namespace}
+    replayed = process("toolgate", "replay", runs, "--json", env=bus)
+    assert replayed.wait(60) == 0, replayed.stderr
+    assert json.loads(replayed.stdout)["totals"]["violations"] == 0  # the LLM was told the very text
+
+    micro = [round(float(cost) * 1_000_000) for cost in COSTS]
+    store, ledger = RedisStore(commands, namespace), RedisLedger(commands, namespace)
+
+    async def learned():
+        found = Learned.unpacked(await store.get("budget:learned"))
+        return found if found.costs == {"search": tuple(micro)} else None
+
+    read = check(CostAwareConfig, written, "cost.yaml")
+    known = estimate(read, await wait_until(learned, timeout=30), "search")
+    assert (known.cost, known.reserve) == (300_000, 7_000_000)  # median, and nine in ten
+    (account,) = await ledger.balances()
+    assert (account.spent, account.reserved, account.overruns) == (sum(micro), 0, 0)
+
+    first.kill()
+    first.wait()
+    await schedulers.start("cost-aware", "--config", config)
+    where = {"redis": server_url, "namespace": namespace, "required": ["cost-aware"], "patience_ms": 20_000}
+    async with Gate.open(**where) as gate:
+        assert (await gate.decide("search", {}, ["search"])).allowed
+        (account,) = await ledger.balances()
+    assert account.reserved == known.reserve  # and not the declared price

@@ -2,9 +2,11 @@
 
 One tool per name in the file, schemas open. A call that a scheduler rerouted returns the result
 recorded for that tool and those arguments, anywhere in the run, else in the file; where there is
-none, the original's, marked `unrecorded` (`playback` keeps account).
+none, the original's, marked `unrecorded` (`playback` keeps account). A result that tells its cost
+(`cost_usd` in a JSON object) tells it again: budgets and estimates count it.
 """
 
+import json
 from typing import Any
 
 from amplifier_core import HookResult, ToolResult
@@ -13,7 +15,7 @@ from toolgate_orchestrator.replay.playback import Playback
 from toolgate_orchestrator.replay.playback_mount import parse_config, playback_of
 from toolgate_orchestrator.turn.current_call import current_call
 
-__all__ = ["ReplayTool", "mount"]
+__all__ = ["PricedResult", "ReplayTool", "mount"]
 
 __amplifier_module_type__ = "tool"
 
@@ -44,7 +46,31 @@ class ReplayTool:
         """The recorded result, as the text the LLM got then."""
         call = current_call()
         served = self._playback.serve(self._name, input, call.id if call is not None else None)
+        priced = _priced(served.text)
+        if priced is not None:
+            return PricedResult(output=priced, text=served.text)
         return ToolResult(output=served.text)
+
+
+class PricedResult(ToolResult):
+    """An object that tells what the call cost; for the LLM the text that was recorded."""
+
+    text: str
+
+    def get_serialized_output(self) -> str:
+        """The text, letter by letter."""
+        return self.text
+
+
+def _priced(text: str) -> dict[str, Any] | None:
+    """The recorded object, if it is one and tells a cost."""
+    if "cost_usd" not in text:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and "cost_usd" in found else None
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
