@@ -1,27 +1,38 @@
 """Everything that is counted, for Prometheus: the one door to prometheus_client.
 
-Names follow the Prometheus guidelines and the vocabulary of Kubernetes admission (DESIGN §11).
-Labels are bounded: tools are the mounted ones plus `other`, never ids of sessions or decisions.
+    count(metrics.DECISIONS, "deny", "search", "shop")   one more
+    observe(metrics.DECISION_SECONDS, 0.004)             one duration
+    told({"event": "turn", …})                           whatever one fact adds (`counted`)
 
-On the decision's path counting is one addition; the real counters are told when they are read (a
-scrape, `value`). prometheus_client's own lock and checks would cost a tenth of a decision.
+What there is to count stands in `catalogue`. On the decision's path counting is one addition to a
+dictionary; prometheus_client sees it when it is read: its own locks and checks would cost a tenth of
+a decision.
+
+Facts that are noted with `Gate.note` are counted there. A loop without a gate calls `told` itself.
 """
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterable
-from threading import Lock
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from prometheus_client import REGISTRY, Counter, Gauge, start_http_server
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client import REGISTRY, Gauge
+from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+
+from toolgate_bus import catalogue
+from toolgate_bus.catalogue import Metric
+from toolgate_bus.counted import counted
 
 __all__ = [
+    "ASKED",
     "BAD_MESSAGES",
     "BUDGET_ORPHANS",
     "BUDGET_OVERRUNS",
     "BUDGET_SETTLEMENTS",
     "CLAIMED",
     "CONNECTED",
+    "DECIDED",
     "DECISIONS",
     "DECISION_SECONDS",
     "EXPIRED",
@@ -30,193 +41,178 @@ __all__ = [
     "HOLDS",
     "INVALID_MODIFIES",
     "LATE",
+    "LOOP_LAG",
     "PASSED_OVER",
     "POISONED",
     "PRIORITY_CAPPED",
     "RECONNECTS",
     "RECREATED",
+    "REPEATED",
     "SCHEDULER_ERRORS",
     "SHADOW_DISAGREEMENTS",
+    "SILENT",
+    "TOOL_CALLS",
     "VERDICTS",
     "VERDICT_SECONDS",
     "WITHDRAWN",
     "WORKER_ANSWERS",
+    "Counts",
     "Durations",
     "count",
     "observe",
     "serve",
+    "table",
+    "told",
     "value",
 ]
 
-_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+Labels = tuple[str, ...]
 
 
-class _Series:
-    """Hits of one series that the real counter has not been told of yet."""
+class Counts:
+    """The series of one counter."""
 
-    __slots__ = ("child", "hits", "told")
+    __slots__ = ("metric", "series")
 
-    def __init__(self, child: Counter) -> None:
-        self.child, self.hits, self.told = child, 0, 0
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.series: dict[Labels, float] = {}
 
+    def add(self, labels: Labels, amount: float = 1) -> None:
+        """Add to one series."""
+        self.series[labels] = self.series.get(labels, 0) + amount
 
-_series: Final[dict[tuple[Counter, tuple[str, ...]], _Series]] = {}
-_folding: Final = Lock()
-
-
-def _fold() -> None:
-    """Bring the counters up to date. `hits` belongs to the counting thread, `told` to this one."""
-    with _folding:
-        for series in list(_series.values()):
-            hits = series.hits
-            if hits != series.told:
-                series.child.inc(hits - series.told)
-                series.told = hits
-
-
-class Durations:
-    """A histogram with a cheap `observe`; prometheus_client exposes it."""
-
-    def __init__(self, name: str, documentation: str, labels: tuple[str, ...] = ()) -> None:
-        self._name, self._documentation, self._labels = name, documentation, labels
-        self._series: dict[tuple[str, ...], list[float]] = {}
-        REGISTRY.register(self)
-
-    def observe(self, seconds: float, labels: tuple[str, ...]) -> None:
-        """Add to one bucket, and to the sum."""
-        series = self._series.get(labels)
-        if series is None:
-            series = self._series[labels] = [0.0] * (len(_BUCKETS) + 2)
-        series[bisect_left(_BUCKETS, seconds)] += 1
-        series[-1] += seconds
-
-    def describe(self) -> Iterable[Metric]:
+    def describe(self) -> Iterable[Family]:
         """The metric without samples, so that registering it reads nothing."""
-        return [HistogramMetricFamily(self._name, self._documentation, labels=self._labels)]
+        return [CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
 
-    def collect(self) -> Iterable[Metric]:
-        """The metric as Prometheus reads it."""
-        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
-        for labels, series in list(self._series.items()):
-            total, buckets = 0.0, []
-            for bound, seen in zip((*map(str, _BUCKETS), "+Inf"), series, strict=False):
-                total += seen
-                buckets.append((bound, total))
-            family.add_metric(labels, buckets, series[-1])
+    def collect(self) -> Iterable[Family]:
+        """The metric as Prometheus reads it; one without labels is 0 before it was counted."""
+        family = CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
+        for labels, number in list(self.series.items()) or ([] if self.metric.labels else [((), 0)]):
+            family.add_metric(labels, number)
         return [family]
 
 
-class _FoldFirst:
-    """Registered before every counter: a scrape reads collectors in order of registration."""
+class Durations:
+    """The series of one histogram of seconds, with the newest example of each bucket."""
 
-    def describe(self) -> Iterable[Metric]:
-        return []
+    __slots__ = ("_bounds", "_names", "examples", "metric", "series")
 
-    def collect(self) -> Iterable[Metric]:
-        _fold()
-        return []
+    def __init__(self, metric: Metric) -> None:
+        self.metric, self._bounds = metric, metric.buckets
+        self._names = (*map(str, metric.buckets), "+Inf")
+        self.series: dict[Labels, list[float]] = {}
+        """Observations of each bucket, and behind them the sum of all seconds."""
+        self.examples: dict[tuple[Labels, int], tuple[str, float, float]] = {}
+        """By labels and bucket: trace id, seconds, when (seconds since the epoch)."""
 
+    def observe(self, seconds: float, labels: Labels, trace: str | None = None, at: float = 0.0) -> None:
+        """Add to one bucket, and to the sum; `trace` becomes the bucket's example, as of `at` or now."""
+        series = self.series.get(labels)
+        if series is None:
+            series = self.series[labels] = [0] * len(self._names) + [0.0]
+        bucket = bisect_left(self._bounds, seconds)
+        series[bucket] += 1
+        series[-1] += seconds
+        if trace is not None:
+            self.examples[labels, bucket] = (trace, seconds, at or time.time())
 
-_first: Any = _FoldFirst()
-REGISTRY.register(_first)
+    def describe(self) -> Iterable[Family]:
+        """The metric without samples, so that registering it reads nothing."""
+        return [HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
 
-# The orchestrator's side.
-DECISIONS: Final = Counter(
-    "toolgate_decisions",
-    "Decisions by outcome: continue, modify, deny, cancelled.",
-    ("outcome", "tool", "agent"),
-)
-DECISION_SECONDS: Final = Durations("toolgate_decision_seconds", "From the question to the decision.")
-VERDICTS: Final = Counter(
-    "toolgate_verdicts", "Verdicts received in time.", ("scheduler", "action", "tool", "agent")
-)
-VERDICT_SECONDS: Final = Durations(
-    "toolgate_verdict_seconds", "From the question to one scheduler's verdict.", ("scheduler",)
-)
-FAILED_OPEN: Final = Counter(
-    "toolgate_failed_open",
-    "Optional schedulers that gave no verdict: silent, failed, passed_over, bus_down, refused.",
-    ("scheduler", "reason"),
-)
-PASSED_OVER: Final = Counter(
-    "toolgate_passed_over",
-    "Questions for which a scheduler was not waited for after three silences.",
-    ("scheduler",),
-)
-LATE: Final = Counter("toolgate_late_verdicts", "Verdicts that came after their decision.", ("scheduler",))
-INVALID_MODIFIES: Final = Counter(
-    "toolgate_invalid_modifies", "Modifies set aside, by what was wrong.", ("scheduler", "reason")
-)
-PRIORITY_CAPPED: Final = Counter(
-    "toolgate_priority_capped", "Verdicts whose priority was lowered to max_priority.", ("scheduler",)
-)
-SHADOW_DISAGREEMENTS: Final = Counter(
-    "toolgate_shadow_disagreements",
-    "Decisions that a shadow would have changed, had it counted.",
-    ("scheduler",),
-)
-BAD_MESSAGES: Final = Counter(
-    "toolgate_bad_messages",
-    "Messages dropped unread: malformed, oversize, version, forged, unsolicited, no_key.",
-    ("sender", "reason"),
-)
-
-BUDGET_SETTLEMENTS: Final = Counter(
-    "toolgate_budget_settlements",
-    "Costs told to a ledger: settled, corrected, late, duplicate, unreserved.",
-    ("book", "outcome"),
-)
-BUDGET_OVERRUNS: Final = Counter(
-    "toolgate_budget_overruns", "Calls that cost more than was reserved for them.", ("book",)
-)
-BUDGET_ORPHANS: Final = Counter(
-    "toolgate_budget_orphans",
-    "Reservations paid at their estimate because nobody told the cost: dead (orchestrator), expired.",
-    ("book", "reason"),
-)
-
-# The scheduler's side.
-WORKER_ANSWERS: Final = Counter("toolgate_worker_answers", "Verdicts given.", ("scheduler", "action"))
-SCHEDULER_ERRORS: Final = Counter(
-    "toolgate_scheduler_errors",
-    "Questions a scheduler raised on, or gave no verdict to.",
-    ("scheduler", "reason"),
-)
-EXPIRED: Final = Counter("toolgate_expired_questions", "Questions too old to be answered.", ("scheduler",))
-CLAIMED: Final = Counter(
-    "toolgate_claimed_entries", "Entries taken over from a dead replica.", ("scheduler",)
-)
-POISONED: Final = Counter(
-    "toolgate_poisoned_entries", "Entries dropped because they outlived several readers.", ("scheduler",)
-)
-HOLDS: Final = Counter("toolgate_holds", "Questions a scheduler held.", ("scheduler",))
-WITHDRAWN: Final = Counter(
-    "toolgate_withdrawn_questions", "Questions nobody waits for any longer.", ("scheduler",)
-)
-
-# Both.
-CONNECTED: Final = Gauge("toolgate_bus_connected", "1 while the bus can be used.", ("side",))
-RECONNECTS: Final = Counter(
-    "toolgate_redis_reconnects", "Connections that had to be made again.", ("connection",)
-)
-RECREATED: Final = Counter(
-    "toolgate_streams_recreated", "Groups or streams that had vanished and were made again.", ("kind",)
-)
-FACTS_DROPPED: Final = Counter("toolgate_facts_dropped", "Facts that could not be written.", ())
+    def collect(self) -> Iterable[Family]:
+        """The metric as Prometheus reads it; examples show in the OpenMetrics format."""
+        family = HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
+        for labels, series in list(self.series.items()):
+            total, buckets = 0.0, []
+            for number, (bound, seen) in enumerate(zip(self._names, list(series), strict=False)):
+                total += seen
+                found = self.examples.get((labels, number))
+                example = None if found is None else Exemplar({"trace_id": found[0]}, found[1], found[2])
+                buckets.append((bound, total, example))
+            family.add_metric(labels, buckets, series[-1])  # type: ignore[arg-type]
+        return [family]
 
 
-def count(metric: Counter, *labels: str) -> None:
-    """Add one to a counter; the labels in the order of its definition above."""
-    key = (metric, labels)
-    series = _series.get(key)
-    if series is None:
-        series = _series[key] = _Series(metric.labels(*labels) if labels else metric)
-    series.hits += 1
+_counters: Final[dict[Metric, Counts]] = {}
+_histograms: Final[dict[Metric, Durations]] = {}
 
 
-def observe(metric: Durations, seconds: float, *labels: str) -> None:
-    """Record one duration, in seconds."""
-    metric.observe(seconds, labels)
+def _counts(metric: Metric) -> Counts:
+    made: Any = Counts(metric)
+    REGISTRY.register(made)
+    return _counters.setdefault(metric, made)
+
+
+def _durations(metric: Metric) -> Durations:
+    made: Any = Durations(metric)
+    REGISTRY.register(made)
+    return _histograms.setdefault(metric, made)
+
+
+# Decisions and what came of them: as `catalogue.FLEET`.
+DECISIONS: Final = _counts(catalogue.DECISIONS)
+DECISION_SECONDS: Final = _durations(catalogue.DECISION_SECONDS)
+ASKED: Final = _counts(catalogue.ASKED)
+VERDICTS: Final = _counts(catalogue.VERDICTS)
+VERDICT_SECONDS: Final = _durations(catalogue.VERDICT_SECONDS)
+DECIDED: Final = _counts(catalogue.DECIDED)
+SILENT: Final = _counts(catalogue.SILENT)
+FAILED_OPEN: Final = _counts(catalogue.FAILED_OPEN)
+PASSED_OVER: Final = _counts(catalogue.PASSED_OVER)
+LATE: Final = _counts(catalogue.LATE)
+INVALID_MODIFIES: Final = _counts(catalogue.INVALID_MODIFIES)
+PRIORITY_CAPPED: Final = _counts(catalogue.PRIORITY_CAPPED)
+SHADOW_DISAGREEMENTS: Final = _counts(catalogue.SHADOW_DISAGREEMENTS)
+TOOL_CALLS: Final = _counts(catalogue.TOOL_CALLS)
+for _metric in catalogue.FLEET:  # the others are only counted by `told`
+    if _metric not in _counters and _metric not in _histograms:
+        _durations(_metric) if _metric.kind == "histogram" else _counts(_metric)
+
+# This process alone: as `catalogue.PROCESS`.
+REPEATED: Final = _counts(catalogue.REPEATED)
+FACTS_DROPPED: Final = _counts(catalogue.FACTS_DROPPED)
+WORKER_ANSWERS: Final = _counts(catalogue.WORKER_ANSWERS)
+SCHEDULER_ERRORS: Final = _counts(catalogue.SCHEDULER_ERRORS)
+EXPIRED: Final = _counts(catalogue.EXPIRED)
+CLAIMED: Final = _counts(catalogue.CLAIMED)
+POISONED: Final = _counts(catalogue.POISONED)
+HOLDS: Final = _counts(catalogue.HOLDS)
+WITHDRAWN: Final = _counts(catalogue.WITHDRAWN)
+BUDGET_SETTLEMENTS: Final = _counts(catalogue.BUDGET_SETTLEMENTS)
+BUDGET_OVERRUNS: Final = _counts(catalogue.BUDGET_OVERRUNS)
+BUDGET_ORPHANS: Final = _counts(catalogue.BUDGET_ORPHANS)
+BAD_MESSAGES: Final = _counts(catalogue.BAD_MESSAGES)
+RECONNECTS: Final = _counts(catalogue.RECONNECTS)
+RECREATED: Final = _counts(catalogue.RECREATED)
+LOOP_LAG: Final = _durations(catalogue.LOOP_LAG)
+CONNECTED: Final = Gauge(catalogue.CONNECTED.name, catalogue.CONNECTED.help, catalogue.CONNECTED.labels)
+
+
+def count(counts: Counts, *labels: str) -> None:
+    """Add one to a counter; the labels in the order of `catalogue`."""
+    series = counts.series
+    series[labels] = series.get(labels, 0) + 1
+
+
+def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:
+    """Record one duration, in seconds; `trace` is the trace id that it is an example of."""
+    durations.observe(seconds, labels, trace)
+
+
+def told(fact: Mapping[str, Any]) -> None:
+    """Count what one fact of this process adds: turns, requests to LLMs, tool calls (`counted`).
+
+    `Gate.note` has called it already for every fact given to it; call it where there is no gate.
+    Decisions and verdicts are counted by the gate itself.
+    """
+    for metric, labels, amount, trace in counted(fact):
+        if metric.kind == "histogram":
+            _histograms[metric].observe(amount, labels, trace)
+        else:
+            _counters[metric].add(labels, amount)
 
 
 def value(name: str, **labels: str) -> float:
@@ -224,6 +220,36 @@ def value(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
+def table() -> str:
+    """All metrics as a table in Markdown, for `deploy/README.md`."""
+    lines = ["| metric | labels | |", "|---|---|---|"]
+    for where, group in _WHERE.items():
+        lines.append(f"| **{where}** | | |")
+        for metric in group:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            kind = "" if metric.kind == "counter" else f"{metric.kind}: "
+            lines.append(f"| `{metric.exposed}` | {labels} | {kind}{_lowered(metric.help)} |")
+    return "\n".join(lines) + "\n"
+
+
+_WHERE: Final = {
+    "each process, and the fleet by the exporter": catalogue.FLEET,
+    "each process": catalogue.PROCESS,
+    "exporter": catalogue.EXPORTER,
+}
+
+
+def _lowered(words: str) -> str:
+    lowered = words if words[1:2].isupper() else words[0].lower() + words[1:]
+    return lowered.rstrip(".").replace("|", "\\|")
+
+
 def serve(port: int, address: str = "127.0.0.1") -> None:
     """Serve the metrics at http://address:port/metrics from a thread of its own."""
+    from prometheus_client import start_http_server
+
     start_http_server(port, addr=address)
+
+
+if __name__ == "__main__":
+    print(table(), end="")  # noqa: T201 - `python -m toolgate_bus.metrics`

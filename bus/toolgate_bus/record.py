@@ -5,14 +5,14 @@ since the epoch by the orchestrator's clock, for display only). Arguments stand 
 the process: redacted. `bus/README.md` lists the facts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
 
-__all__ = ["CUT", "decision_fact", "other_fact", "read_fact", "read_verdict", "verdict_fields"]
+__all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_fact", "read_verdict", "verdict_fields"]
 
 _NO_ID: Final = bytes(codec.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
@@ -26,6 +26,8 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
     "asked_user": False,
     "silent": [],
     "passed_over": [],
+    "failed_open": {},
+    "disagreeing": [],
 }
 """What the fact of a decision leaves out where there is nothing to remark on."""
 _NEEDED: Final[Mapping[str, type]] = {
@@ -70,10 +72,12 @@ def decision_fact(
     reason: str | None,
     seq: int,
     at: float,
+    beside: Mapping[str, Any] | None = None,
 ) -> bytes:
     """A decision with every verdict. `question` is the body that was asked, byte for byte.
 
-    `verdicts` are those of the decision (`verdict_fields`), fit to leave the process.
+    `verdicts` are those of the decision (`verdict_fields`), fit to leave the process; `beside` is what
+    the function of that name gives.
     """
     fields: dict[str, Any] = {
         "event": "decision",
@@ -97,7 +101,26 @@ def decision_fact(
             "silent": decision.silent,
             "passed_over": decision.passed_over,
         }
+    if beside:
+        fields |= beside
     return _item(fields)
+
+
+def beside(
+    decision: Decision, asked: Sequence[str], failed_open: Mapping[str, str], disagreeing: Sequence[str]
+) -> dict[str, Any]:
+    """What the decision itself does not hold, where there is anything to tell; mostly nothing.
+
+    Who was asked goes without saying where just those are heard.
+    """
+    fields: dict[str, Any] = {}
+    if {heard.scheduler for heard in decision.verdicts} != set(asked):
+        fields["asked"] = asked
+    if failed_open:
+        fields["failed_open"] = failed_open
+    if disagreeing:
+        fields["disagreeing"] = disagreeing
+    return fields
 
 
 def other_fact(fields: Mapping[str, Any], seq: int, at: float) -> bytes:
@@ -137,6 +160,10 @@ def read_fact(item: codec.Item) -> dict[str, Any]:
     if not isinstance(asked, dict):
         raise CodecError("malformed", "the question of a decision is a map")
     fields = {**asked, **_UNREMARKABLE, **fields}
+    if "asked" not in fields:
+        heard = fields["verdicts"] if isinstance(fields.get("verdicts"), list) else ()
+        names = [one.get("scheduler") for one in heard if isinstance(one, dict)]
+        fields["asked"] = list(dict.fromkeys(name for name in names if isinstance(name, str)))
     for name, kind in _NEEDED.items():
         if not isinstance(fields.get(name), kind):
             raise CodecError("malformed", f"a decision needs {name}")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_bus import codec, metrics
+from toolgate_bus import codec
 from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Verdict
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
@@ -67,6 +67,8 @@ class Asking:
             awaited, asked = self._whom(call, audience, now)
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
+            call.asked.append((IN_PROCESS,))
+        call.asked.append(asked)
         round_ = Round(
             awaited,
             patience=patience,
@@ -116,8 +118,7 @@ class Asking:
             if required is False and client.breaker.passes_over(name):
                 del awaited[name]
                 call.passed_over.append(name)
-                metrics.count(metrics.PASSED_OVER, name)
-                metrics.count(metrics.FAILED_OPEN, name, "passed_over")
+                call.failed_open.setdefault(name, "passed_over")
                 if not client.breaker.probe(name, now):
                     continue
             elif not required and name not in reading:
@@ -172,9 +173,8 @@ class Asking:
             for name in closed.silent:
                 if name not in self._required and name != IN_PROCESS:
                     refused = name in question.refused_by and not outage
-                    self._excuse(
-                        client, name, closed, "refused" if refused else "bus_down" if outage else None
-                    )
+                    excuse = "refused" if refused else "bus_down" if outage else None
+                    self._excuse(client, question.call, name, closed, excuse)
         for name in closed.held:
             if name != IN_PROCESS:
                 body = codec.pack({"phase": question.phase})
@@ -182,11 +182,11 @@ class Asking:
                     name, question.key[0], self._signed(name, question.key, body), "tool:withdrawn"
                 )
 
-    def _excuse(self, client: Client, name: str, closed: Closed, excuse: str | None) -> None:
-        """An optional scheduler that said nothing: counted as failed open, and perhaps passed over next."""
+    def _excuse(self, client: Client, call: Call, name: str, closed: Closed, excuse: str | None) -> None:
+        """An optional scheduler that said nothing: the decision fails open; it may be passed over next."""
         failed = any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard)
         reason = excuse or ("failed" if failed else "silent")
-        metrics.count(metrics.FAILED_OPEN, name, reason)
+        call.failed_open.setdefault(name, reason)
         if reason == "silent":
             client.breaker.silent(name, time.monotonic())
 

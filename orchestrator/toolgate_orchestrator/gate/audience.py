@@ -31,6 +31,8 @@ class Audience:
     shadows: frozenset[str]
     everyone: frozenset[str]
     """The names as a set."""
+    capped: frozenset[str]
+    """Whose announced priority is above the cap."""
 
     NOBODY: ClassVar["Audience"]
 
@@ -46,7 +48,7 @@ class Audience:
         )
 
 
-Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset())
+Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset(), frozenset())
 
 
 class Audiences:
@@ -78,23 +80,21 @@ class Audiences:
         names = {name for name in waited if self._trusted(name)}
         # A required scheduler cannot excuse itself by calling itself a shadow.
         shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
+        own = {name: announced[name].priority for name in names if name in announced}
         return Audience(
             names=tuple(sorted(names)),
             required={
                 name: name in self._required for name in sorted((names - shadows) | (waited & self._required))
             },
-            priorities={name: self._capped(announced[name]) for name in names if name in announced},
+            priorities={name: min(own[name], self._cap(name, own[name])) for name in own},
             shadows=frozenset(shadows),
             everyone=frozenset(names),
+            capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
         )
 
-    def _capped(self, one: Announced) -> int:
-        limits = self._limits.get(one.name)
-        if limits is None or limits.max_priority is None:
-            return one.priority
-        if one.priority > limits.max_priority:
-            metrics.count(metrics.PRIORITY_CAPPED, one.name)
-        return min(one.priority, limits.max_priority)
+    def _cap(self, name: str, otherwise: int) -> int:
+        limits = self._limits.get(name)
+        return otherwise if limits is None or limits.max_priority is None else limits.max_priority
 
     def _trusted(self, name: str) -> bool:
         """Whether its verdicts could be believed: with keys set, only with a key of its own."""

@@ -143,7 +143,7 @@ class Client:
             if ended.take_late(scheduler, item, now):
                 self.breaker.answered(scheduler)
         elif question is None and self.table.answered(key, scheduler):
-            metrics.count(metrics.LATE, scheduler)  # everyone had answered: it says the same twice
+            metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
         return None

@@ -5,11 +5,13 @@ they left the process: redacted.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from toolgate_bus import metrics, record
+from toolgate_bus.counted import decides, trace_id
 from toolgate_bus.events import Decision, Heard
 
 from toolgate_orchestrator.gate.client import Client
@@ -41,12 +43,12 @@ class Conclusion:
     def conclude(self, call: Call, ruling: Ruling) -> Decision:
         """The decision of a ruling: counted, recorded, told."""
         decision = ruling.decision(call, time.monotonic())
-        metrics.count(metrics.DECISIONS, decision.outcome, *call.labels)
-        metrics.observe(metrics.DECISION_SECONDS, decision.seconds)
+        asked = _asked(call)
+        _count(call, decision, asked)
         call.shadows.decided(decision, call.agent_target, call.outgoing)
-        self._compare(call)
+        disagreeing = self._compare(call)
         if decision.verdicts or self.recording:
-            self._keep(lambda seq, at: self._decision(call, decision, seq, at))
+            self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
         for tell in self.subscribers:
             tell(decision)
         return decision
@@ -57,25 +59,33 @@ class Conclusion:
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
             call.shadows.heard(heard)
-            self._compare(call)
+        else:
+            metrics.count(metrics.LATE, heard.scheduler)
         fields = {"event": "verdict", "id": call.id.hex(), **self._verdict(call, told)}
+        if heard.shadow:
+            fields["tool_label"], fields["agent"] = call.labels
+            if disagreeing := self._compare(call):
+                fields["disagreeing"] = disagreeing
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for tell in self.late_subscribers:
             tell(call.id.hex(), told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
-        """Any other fact; its values are redacted as arguments are.
+        """Any other fact, counted; its values are redacted as arguments are.
 
         What becomes of a decision is told in any case: somebody may have reserved for it and died.
         """
+        metrics.told({**data, "event": event})
         if self.recording or data.get("decision_id"):
             fields = {**self._redactor.outgoing(data).value, "event": event}
             self._keep(lambda seq, at: record.other_fact(fields, seq, at))
 
-    def _compare(self, call: Call) -> None:
-        """Count the shadows that would have changed what came of this call."""
-        for name in call.shadows.disagreeing(self._limits):
+    def _compare(self, call: Call) -> tuple[str, ...]:
+        """The shadows now found to have changed what came of this call, counted."""
+        disagreeing = call.shadows.disagreeing(self._limits)
+        for name in disagreeing:
             metrics.count(metrics.SHADOW_DISAGREEMENTS, name)
+        return disagreeing
 
     def _keep(self, make: Callable[[int, float], bytes]) -> None:
         """Queue a fact, with its place in this orchestrator's sequence."""
@@ -84,7 +94,15 @@ class Conclusion:
             client.facts += 1
             client.bus.fact(partial(make, client.facts, time.time()))
 
-    def _decision(self, call: Call, decision: Decision, seq: int, at: float) -> bytes:
+    def _decision(
+        self,
+        call: Call,
+        decision: Decision,
+        asked: Sequence[str],
+        disagreeing: Sequence[str],
+        seq: int,
+        at: float,
+    ) -> bytes:
         if call.outgoing is None:
             call.body, call.outgoing = self._redactor.question(
                 question_fields(call, "select", 0), call.tool_input
@@ -94,7 +112,8 @@ class Conclusion:
             final = self._redactor.outgoing(decision.tool_input).value
         reason = decision.reason and self._redactor.text(decision.reason, call.outgoing)
         verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
-        return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at)
+        beside = record.beside(decision, asked, call.failed_open, disagreeing)
+        return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
 
     def _verdict(self, call: Call, heard: Heard) -> dict[str, Any]:
         """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
@@ -106,3 +125,32 @@ class Conclusion:
                 if words in fields:
                     fields[words] = self._redactor.text(fields[words], call.outgoing)
         return fields
+
+
+def _asked(call: Call) -> Sequence[str]:
+    """Everyone who was asked about a call, in whichever rounds."""
+    rounds = call.asked
+    return rounds[0] if len(rounds) == 1 else tuple(dict.fromkeys(chain.from_iterable(rounds)))
+
+
+def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
+    """Count a decision, exactly as `toolgate_bus.counted` does from its fact."""
+    tool, agent = call.labels
+    trace = trace_id(call.trace) if call.trace else None
+    metrics.count(metrics.DECISIONS, decision.outcome, tool, agent)
+    metrics.observe(metrics.DECISION_SECONDS, decision.seconds, trace=trace)
+    for name in asked:
+        metrics.count(metrics.ASKED, name, tool, agent)
+    if decision.why == "agreed" and not call.failed_open:
+        return
+    if decision.scheduler is not None and decides(decision.why):
+        metrics.count(metrics.DECIDED, decision.scheduler, decision.outcome)
+    for name in decision.silent:
+        metrics.count(metrics.SILENT, name)
+    for name in decision.passed_over:
+        metrics.count(metrics.PASSED_OVER, name)
+    for name, reason in call.failed_open.items():
+        metrics.count(metrics.FAILED_OPEN, name, reason)
+    if not decision.allowed:
+        outcome = "denied" if decision.outcome == "deny" else "cancelled"
+        metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)

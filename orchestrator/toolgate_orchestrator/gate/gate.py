@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 import structlog
-from toolgate_bus import metrics, tracing
+from toolgate_bus import tracing
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
 from toolgate_bus.merge import rank
@@ -214,7 +214,7 @@ class Gate:
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
         audience = self._audience(call.tool_name)
-        if not (self._client is not None and self._client.up) and not await self._bus_usable(audience):
+        if not (self._client is not None and self._client.up) and not await self._bus_usable(call, audience):
             if self._on_bus_down == "deny":
                 return Ruling(
                     "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
@@ -273,14 +273,15 @@ class Gate:
     def _on_bus_down(self) -> Literal["continue", "deny"]:
         return self.config.on_bus_down or ("deny" if self.config.required else "continue")
 
-    async def _bus_usable(self, audience: Audience) -> bool:
+    async def _bus_usable(self, call: Call, audience: Audience) -> bool:
         client = self._client
         if client is None:
             return self._on_bus_down == "continue" and not self.config.required
         if await client.reachable(self._patience):
             return True
-        for name in audience.names or self.config.required or ("unknown",):
-            metrics.count(metrics.FAILED_OPEN, name, "bus_down")
+        if self._on_bus_down == "continue":
+            for name in audience.names or self.config.required or ("unknown",):
+                call.failed_open.setdefault(name, "bus_down")
         return False
 
 

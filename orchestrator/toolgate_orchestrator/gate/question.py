@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from toolgate_bus import codec, metrics
+from toolgate_bus.counted import trace_id
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import Failed, Heard, Modify, Phase, Verdict
 from toolgate_bus.round import Closed, Round
@@ -114,8 +115,13 @@ class Question:
         """One verdict, checked; False when it came too late to count."""
         counted = self._round.receive(heard, now)
         if counted:
-            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *self.call.labels)
-            metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler)
+            call, action = self.call, heard.verdict.action
+            metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
+            if action != "hold":  # an answer is still to come
+                trace = trace_id(call.trace) if call.trace else None
+                metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
+            if heard.capped or heard.problem:
+                _remark(heard)
         return counted
 
     def judged(self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float) -> Heard:
@@ -126,12 +132,11 @@ class Question:
         capped = cap is not None and priority > cap
         if capped and cap is not None:
             priority = cap
-            metrics.count(metrics.PRIORITY_CAPPED, scheduler)
+        if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
+            capped = True  # what it announced of itself was
         problem = None
         if type(verdict) is Modify and self.phase == "select":
             problem = judge.problem(self.call, scheduler, verdict)
-            if problem is not None:
-                metrics.count(metrics.INVALID_MODIFIES, scheduler, problem)
         mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
         shadow = scheduler in audience.shadows
         seconds = now - self._started
@@ -153,8 +158,8 @@ class Question:
         return self.judged(scheduler, verdict, item.body, now)
 
     def _late(self, heard: Heard) -> None:
-        if not heard.shadow:
-            metrics.count(metrics.LATE, heard.scheduler)
+        if heard.capped or heard.problem:
+            _remark(heard)
         self._judge.late(self.call, heard)
 
     # ------------------------------------------------------------------ time and the end
@@ -190,3 +195,11 @@ class Question:
             if not self.future.done():
                 self.future.set_result(self.closed)
         return self.closed
+
+
+def _remark(heard: Heard) -> None:
+    """Count what was wrong with a verdict."""
+    if heard.capped:
+        metrics.count(metrics.PRIORITY_CAPPED, heard.scheduler)
+    if heard.problem:
+        metrics.count(metrics.INVALID_MODIFIES, heard.scheduler, heard.problem)

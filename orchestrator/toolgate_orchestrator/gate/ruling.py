@@ -39,6 +39,10 @@ class Call:
     heard: list[Heard] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
+    asked: list[Sequence[str]] = field(default_factory=list)
+    """Who was asked, round by round; `in-process` among them."""
+    failed_open: dict[str, str] = field(default_factory=dict)
+    """Optional schedulers that the decision was made without, and why."""
     shadows: ShadowLog = field(default_factory=ShadowLog)
 
     @property

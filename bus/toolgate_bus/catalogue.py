@@ -1,0 +1,222 @@
+"""Every metric by name: what it counts, its labels, and who serves it. Pure; nothing is counted here.
+
+    FLEET     counted by each process on its own port, and for the whole fleet by `toolgate exporter`
+              out of facts, in the same way (`counted`)
+    PROCESS   counted by each process only
+    EXPORTER  read from the server or known to the exporter only
+
+Names follow the Prometheus guidelines and the vocabulary of Kubernetes admission (DESIGN §11).
+Labels are bounded: tools are the mounted ones plus `other`, never ids of sessions or decisions.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+__all__ = ["EXPORTER", "FLEET", "OTHER", "PROCESS", "Kind", "Metric"]
+
+Kind = Literal["counter", "gauge", "histogram"]
+OTHER: Final = "other"
+"""Label value for whatever would make too many: tools that are not mounted, series beyond the cap."""
+QUICK: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+"""Seconds of a decision: buckets' upper bounds."""
+SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Seconds of a tool, an LLM request, a turn."""
+
+
+class Metric(NamedTuple):
+    """One metric; counters are exposed with `_total` behind their name."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def exposed(self) -> str:
+        """The name as a query spells it."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+def _counter(name: str, words: str, *labels: str) -> Metric:
+    return Metric(f"toolgate_{name}", "counter", words, labels)
+
+
+def _gauge(name: str, words: str, *labels: str) -> Metric:
+    return Metric(f"toolgate_{name}", "gauge", words, labels)
+
+
+def _seconds(name: str, words: str, *labels: str, buckets: tuple[float, ...] = QUICK) -> Metric:
+    return Metric(f"toolgate_{name}_seconds", "histogram", words, labels, buckets)
+
+
+# ---------------------------------------------------------------------- the fleet, and each process
+
+DECISIONS: Final = _counter(
+    "decisions", "Decisions by outcome: continue, modify, deny, cancelled.", "outcome", "tool", "agent"
+)
+DECISION_SECONDS: Final = _seconds(
+    "decision", "From the question to the decision; exemplars with trace ids where calls are traced."
+)
+ASKED: Final = _counter(
+    "asked_decisions",
+    "Decisions about which a scheduler was asked, each once: what rates of one scheduler are divided by.",
+    *("scheduler", "tool", "agent"),
+)
+VERDICTS: Final = _counter(
+    "verdicts", "Verdicts received in time, and all of shadows.", "scheduler", "action", "tool", "agent"
+)
+VERDICT_SECONDS: Final = _seconds(
+    "verdict", "From the question to one scheduler's verdict, holds left out; with exemplars.", "scheduler"
+)
+DECIDED: Final = _counter(
+    "decided",
+    "Decisions that came out as one scheduler's verdict said: deny, modify.",
+    "scheduler",
+    "outcome",
+)
+SILENT: Final = _counter(
+    "silent", "Decisions in which a scheduler that was waited for gave no valid verdict.", "scheduler"
+)
+FAILED_OPEN: Final = _counter(
+    "failed_open",
+    "Decisions made without an optional scheduler: silent, failed, passed_over, bus_down, refused.",
+    *("scheduler", "reason"),
+)
+PASSED_OVER: Final = _counter(
+    "passed_over",
+    "Questions for which a scheduler was not waited for after three silences.",
+    "scheduler",
+)
+LATE: Final = _counter("late_verdicts", "Verdicts that came after their decision.", "scheduler")
+INVALID_MODIFIES: Final = _counter(
+    "invalid_modifies", "Modifies set aside, by what was wrong.", "scheduler", "reason"
+)
+PRIORITY_CAPPED: Final = _counter(
+    "priority_capped", "Verdicts whose priority was lowered to `max_priority`.", "scheduler"
+)
+SHADOW_DISAGREEMENTS: Final = _counter(
+    "shadow_disagreements",
+    "Decisions that a shadow would have changed, had it counted; each once.",
+    "scheduler",
+)
+TURNS: Final = _counter(
+    "turns", "Turns by how they ended: completed, incomplete, cancelled, error.", "agent", "loop", "status"
+)
+TURN_SECONDS: Final = _seconds("turn", "One turn, from the prompt to its end.", "agent", buckets=SLOW)
+PROVIDER_REQUESTS: Final = _counter(
+    "provider_requests", "Requests to LLMs: ok, error.", "provider", "agent", "outcome"
+)
+PROVIDER_SECONDS: Final = _seconds("provider", "One request to an LLM.", "provider", buckets=SLOW)
+TOKENS: Final = _counter(
+    "tokens", "Tokens: input, output, cache_read, cache_write, reasoning.", "provider", "agent", "kind"
+)
+COST: Final = _counter(
+    "cost_usd", "What LLMs cost, in US dollars, as providers tell it.", "provider", "agent"
+)
+TOOL_CALLS: Final = _counter(
+    "tool_calls",
+    "Tool calls by what came of them: ok, error, denied, cancelled, unused.",
+    "tool",
+    "agent",
+    "outcome",
+)
+TOOL_SECONDS: Final = _seconds("tool", "One run of a tool.", "tool", buckets=SLOW)
+
+FLEET: Final = (
+    *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, VERDICT_SECONDS, DECIDED, SILENT, FAILED_OPEN),
+    *(PASSED_OVER, LATE, INVALID_MODIFIES, PRIORITY_CAPPED, SHADOW_DISAGREEMENTS),
+    *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),
+)
+
+# ---------------------------------------------------------------------- each process only
+
+REPEATED: Final = _counter("repeated_verdicts", "Verdicts of who had answered already.", "scheduler")
+FACTS_DROPPED: Final = _counter("facts_dropped", "Facts that could not be written.")
+WORKER_ANSWERS: Final = _counter("worker_answers", "Verdicts given.", "scheduler", "action")
+SCHEDULER_ERRORS: Final = _counter(
+    "scheduler_errors", "Questions a scheduler raised on, or gave no verdict to.", "scheduler", "reason"
+)
+EXPIRED: Final = _counter("expired_questions", "Questions too old to be answered.", "scheduler")
+CLAIMED: Final = _counter("claimed_entries", "Entries taken over from a dead replica.", "scheduler")
+POISONED: Final = _counter(
+    "poisoned_entries", "Entries dropped because they outlived several replicas.", "scheduler"
+)
+HOLDS: Final = _counter("holds", "Questions a scheduler held.", "scheduler")
+WITHDRAWN: Final = _counter("withdrawn_questions", "Questions nobody waits for any longer.", "scheduler")
+BUDGET_SETTLEMENTS: Final = _counter(
+    "budget_settlements",
+    "Costs told to a ledger: settled, corrected, late, duplicate, unreserved.",
+    *("book", "outcome"),
+)
+BUDGET_OVERRUNS: Final = _counter(
+    "budget_overruns", "Calls that cost more than was reserved for them.", "book"
+)
+BUDGET_ORPHANS: Final = _counter(
+    "budget_orphans",
+    "Reservations paid at their estimate because nobody told the cost: dead (orchestrator), expired.",
+    *("book", "reason"),
+)
+CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used.", "side")
+BAD_MESSAGES: Final = _counter(
+    "bad_messages",
+    "Messages dropped unread: malformed, oversize, version, forged, unsolicited, no_key.",
+    *("sender", "reason"),
+)
+RECONNECTS: Final = _counter("redis_reconnects", "Connections that had to be made again.", "connection")
+RECREATED: Final = _counter(
+    "streams_recreated", "Groups or streams that had vanished and were made again.", "kind"
+)
+LOOP_LAG: Final = _seconds(
+    "event_loop_lag",
+    "How much later than asked for the event loop wakes; looked at four times a second.",
+    "side",
+)
+
+PROCESS: Final = (
+    *(REPEATED, FACTS_DROPPED, WORKER_ANSWERS, SCHEDULER_ERRORS, EXPIRED, CLAIMED, POISONED, HOLDS),
+    *(WITHDRAWN, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS),
+    *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, LOOP_LAG),
+)
+
+# ---------------------------------------------------------------------- the exporter only
+
+SAVED: Final = _counter(
+    "saved_cost",
+    "Micro-units that replacements saved: the mean cost of the tool asked for, less that of the one run.",
+)
+REPLICAS: Final = _gauge("scheduler_replicas", "Living replicas.", "scheduler")
+ORCHESTRATORS: Final = _gauge("orchestrators", "Living orchestrators.")
+READERS: Final = _gauge("facts_readers", "Living readers of facts.", "role")
+BACKLOG: Final = _gauge("inbox_backlog", "Entries of an inbox not yet delivered to a replica.", "scheduler")
+PENDING: Final = _gauge("inbox_pending", "Entries delivered and not yet answered.", "scheduler")
+INBOX_LAG: Final = _gauge(
+    "inbox_lag_seconds", "Age of the oldest entry not yet delivered, by the server's clock.", "scheduler"
+)
+_ACCOUNT: Final = ("book", "budget", "level", "whose")
+BUDGET_LIMIT: Final = _gauge(
+    "budget_limit",
+    "Limit of one account, in units of currency; `whose` is empty for sessions and trees, which are summed.",
+    *_ACCOUNT,
+)
+BUDGET_RESERVED: Final = _gauge("budget_reserved", "Reserved for calls that have not ended.", *_ACCOUNT)
+BUDGET_SPENT: Final = _gauge("budget_spent", "Spent in the budget's present window.", *_ACCOUNT)
+BUDGET_USED: Final = _gauge(
+    "budget_used_ratio",
+    "(spent + reserved) / limit of the account that has used most.",
+    *("book", "budget", "level"),
+)
+EXPORTER_FACTS: Final = _counter("exporter_facts", "Facts that were counted.")
+EXPORTER_GAPS: Final = _counter("exporter_gaps", "Facts that are missing from an orchestrator's numbers.")
+EXPORTER_LAG: Final = _gauge(
+    "exporter_lag_seconds",
+    "Age of the oldest entry not yet counted, by the server's clock; 0 if there is none.",
+)
+EXPORTER_LEADS: Final = _gauge(
+    "exporter_leads", "1 where this exporter serves the fleet's metrics, 0 where it stands by for another."
+)
+
+EXPORTER: Final = (
+    *(SAVED, REPLICAS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
+    *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED),
+    *(EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
+)
