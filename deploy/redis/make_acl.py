@@ -151,7 +151,7 @@ def main(arguments):
         own = " ".join(lines).replace("@NS@", given.namespace)
         users.append(f"user {role} reset on #{digest} -@all {every} {own}".rstrip())
         url = url_of(given.server, role, password)
-        write(urls / role, url + "\n", 0o600)
+        write(urls / role, url, 0o600)  # without a newline: it becomes a Secret as it is
         env.append(f"TOOLGATE_URL_{re.sub('[^A-Z0-9]', '_', role.upper())}={url}")
     write(given.to / "users.acl", "\n".join(users) + "\n", 0o644)
     write(given.to / "env", "\n".join(env) + "\n", 0o600)

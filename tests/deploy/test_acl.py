@@ -1,4 +1,4 @@
-"""Each role does its work under its access rules, and nothing else: on the system's server and the wheel's."""
+"""Each role does its work under its access rules, and nothing else: on two kinds of server."""
 
 import json
 import subprocess

@@ -66,7 +66,8 @@ async def test_a_server_under_another_name_is_not_believed(tmp_path):
 
 async def test_a_client_without_a_certificate_is_not_let_in(secured):
     url = secured.url("agent").partition("&")[0]
-    assert "certificate required" in await refusal(url)
+    said = await refusal(url)  # the alert, or the end of the connection, whichever is first
+    assert "certificate required" in said or "reset" in said
 
 
 def test_who_speaks_no_tls_is_not_let_in(secured):
