@@ -1,0 +1,185 @@
+"""The mount plan of a sub-agent: its parent's, with the agent's partial plan laid over it. Pure.
+
+An agent of the plan's `agents:` section is a partial mount plan (mount-plan specification): modules
+are merged by their id, mappings key by key, anything else is replaced. `system.instruction` is the
+child's first message. Of what rules on the parent nothing is lost: its hooks stay as they are
+configured, and its loop can only be exchanged for another of ours. What `toolgate:` says is tightened
+when the loop is mounted (`gate.tightening`), whoever made the plan.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["SELF", "check_agents", "child_plan", "instruction_of", "modules_of"]
+
+SELF: Final = "self"
+"""A child with the parent's own plan."""
+_KEYS: Final = frozenset(
+    {"name", "description", "session", "orchestrator", "context", "providers", "tools", "hooks"}
+    | {"system", "instruction", "agents", "meta"}
+)
+_LISTS: Final = ("providers", "tools", "hooks")
+_KINDS: Final = ("orchestrator", "context")
+_RULING: Final = "hooks-scheduler-"
+"""Hook modules that rule on calls: no inheritance takes them away."""
+
+Spec = dict[str, Any]
+
+
+def check_agents(agents: Any, where: str) -> None:
+    """Raise ConfigError that names what is wrong in an `agents:` section."""
+    if not isinstance(agents, Mapping):
+        raise ConfigError(f"{where}: must be a mapping, agent name to partial mount plan")
+    for name, overlay in agents.items():
+        place = f"{where}.{name}"
+        if name == SELF:
+            raise ConfigError(f"{place}: {SELF!r} always means the agent itself; choose another name")
+        if not isinstance(overlay, Mapping):
+            raise ConfigError(f"{place}: must be a partial mount plan, with description, tools, system …")
+        if unknown := sorted(str(key) for key in overlay if key not in _KEYS):
+            allowed = ", ".join(sorted(_KEYS))
+            raise ConfigError(f"{place}: unknown {', '.join(unknown)}; allowed: {allowed}")
+        for kind in _LISTS:
+            _specs(overlay.get(kind), f"{place}.{kind}")
+        for kind in ("session", "system", *_KINDS):
+            if not isinstance(overlay.get(kind) or {}, Mapping | str):
+                raise ConfigError(f"{place}.{kind}: must be a mapping")
+        if overlay.get("agents") is not None:
+            check_agents(overlay["agents"], f"{place}.agents")
+
+
+def modules_of(agents: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Every module that the agents of a checked section name."""
+    found: list[str] = []
+    for overlay in agents.values():
+        found += [spec["module"] for kind in _LISTS for spec in _specs(overlay.get(kind), kind)]
+        for kind in _KINDS:
+            spec = _chosen(overlay, kind)
+            found += [str(spec["module"])] if "module" in spec else []
+        found += modules_of(overlay.get("agents") or {})
+    return found
+
+
+def child_plan(
+    parent: Mapping[str, Any],
+    agent: str,
+    overlay: Mapping[str, Any],
+    *,
+    tool_inheritance: Mapping[str, Sequence[str]] | None = None,
+    hook_inheritance: Mapping[str, Sequence[str]] | None = None,
+    orchestrator_config: Mapping[str, Any] | None = None,
+    ours: Callable[[str], bool] = lambda _module: True,
+) -> dict[str, Any]:
+    """The plan of a child named `agent`; the parent's is in the kernel's form.
+
+    Raises ConfigError for a loop that nobody rules on, where the parent is ruled on.
+    """
+    session = {
+        **(parent.get("session") or {}),
+        **{key: value for key, value in _mapping(overlay.get("session")).items() if key not in _KINDS},
+    }
+    for kind in _KINDS:
+        session[kind] = _laid_over(_spec((parent.get("session") or {}).get(kind)), _chosen(overlay, kind))
+    loop = session["orchestrator"]
+    if not ours(str(loop.get("module"))) and ours(str(_spec(parent["session"]["orchestrator"])["module"])):
+        raise ConfigError(
+            f"agent {agent}: {loop.get('module')} asks no scheduler, and its parent's loop does: "
+            "use one of Toolgate's loops"
+        )
+    config = {**loop.get("config", {}), **(orchestrator_config or {})}
+    toolgate = config.get("toolgate")
+    if isinstance(toolgate, Mapping) or toolgate is None:
+        own = _mapping((_chosen(overlay, "orchestrator").get("config") or {}).get("toolgate"))
+        named = {"agent": own.get("agent") or agent} if agent != SELF else {}
+        config["toolgate"] = {**(toolgate or {}), **named} if toolgate is not None or named else None
+    session["orchestrator"] = {**loop, "config": {k: v for k, v in config.items() if v is not None}}
+    own_hooks = _specs(overlay.get("hooks"), "hooks")
+    return {
+        "session": session,
+        "providers": _merged(_inherited(parent, "providers", None), _specs(overlay.get("providers"), "")),
+        "tools": _merged(_inherited(parent, "tools", tool_inheritance), _specs(overlay.get("tools"), "")),
+        "hooks": _merged(
+            own_hooks, _inherited(parent, "hooks", hook_inheritance)
+        ),  # the parent's word counts
+        "agents": {**(parent.get("agents") or {}), **_mapping(overlay.get("agents"))},
+    }
+
+
+def instruction_of(overlay: Mapping[str, Any]) -> str:
+    """What the agent is told before anything else; empty where nothing is."""
+    text = _mapping(overlay.get("system")).get("instruction") or overlay.get("instruction")
+    return text if isinstance(text, str) else ""
+
+
+def _inherited(
+    parent: Mapping[str, Any], kind: str, policy: Mapping[str, Sequence[str]] | None
+) -> list[Spec]:
+    """The parent's modules that go down: all, or as `exclude_…` or `inherit_…` names them."""
+    specs = _specs(parent.get(kind), kind)
+    policy = policy or {}
+    if isinstance(only := policy.get(f"inherit_{kind}"), Sequence):
+        kept = [spec for spec in specs if spec["module"] in only]
+    else:
+        kept = [spec for spec in specs if spec["module"] not in (policy.get(f"exclude_{kind}") or ())]
+    ruling = [spec for spec in specs if spec["module"].startswith(_RULING) and spec not in kept]
+    return [*kept, *ruling] if kind == "hooks" else kept
+
+
+def _merged(lower: list[Spec], upper: list[Spec]) -> list[Spec]:
+    """Both lists of modules; one that is in both is configured by both, the upper's word counts."""
+    merged = {_key(spec): spec for spec in lower}
+    for spec in upper:
+        key = _key(spec)
+        merged[key] = _deep(merged[key], spec) if key in merged else spec
+    return list(merged.values())
+
+
+def _key(spec: Mapping[str, Any]) -> tuple[str, str]:
+    return str(spec["module"]), str(spec.get("instance_id") or "")
+
+
+def _deep(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    both = {**lower, **upper}
+    for key in lower.keys() & upper.keys():
+        if isinstance(lower[key], Mapping) and isinstance(upper[key], Mapping):
+            both[key] = _deep(lower[key], upper[key])
+    return both
+
+
+def _chosen(overlay: Mapping[str, Any], kind: str) -> Spec:
+    """The loop or the context that an overlay names, and the config that it gives for it."""
+    named = _spec(_mapping(overlay.get("session")).get(kind))
+    shared = overlay.get(kind)
+    return _deep(_spec(shared), named) if shared else named
+
+
+def _laid_over(lower: Spec, upper: Spec) -> Spec:
+    """Another module brings its own config; of the lower's only `toolgate` goes along."""
+    if "module" not in upper or upper["module"] == lower.get("module"):
+        return _deep(lower, upper)
+    toolgate = _mapping(lower.get("config")).get("toolgate")
+    config = _deep({"toolgate": toolgate} if toolgate is not None else {}, _mapping(upper.get("config")))
+    return {**upper, "config": config}
+
+
+def _spec(value: Any) -> Spec:
+    if isinstance(value, str):
+        return {"module": value}
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _specs(value: Any, where: str) -> list[Spec]:
+    if value is None:
+        return []
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise ConfigError(f"{where}: must be a list of modules")
+    specs = [_spec(each) for each in value]
+    if not all(isinstance(spec.get("module"), str) for spec in specs):
+        raise ConfigError(f"{where}: each entry must name a module: `module: NAME`")
+    return specs
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
