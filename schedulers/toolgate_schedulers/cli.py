@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from toolgate_bus import tracing
 from toolgate_bus.cli_options import (
     JsonOption,
     KeysOption,
@@ -120,7 +121,7 @@ def run(
     scheduler = loaded()
     keyring = _keyring(bus_settings(redis, namespace, keys), scheduler)
     job = Job(scheduler, again, keyring, concurrency, json_)
-    with started_bus(redis, namespace, keys) as settings:
+    with tracing.configure("toolgate-scheduler"), started_bus(redis, namespace, keys) as settings:
         if replicas > 1:
             given = {"name": name, "priority": priority, "tools": tools, "config": config, "shadow": shadow}
             command = _replica_command(spec, {**given, "concurrency": concurrency, "json": json_})

@@ -1,11 +1,11 @@
-"""Whoever runs a plan is told that a budget does not hold where its scheduler is not required."""
+"""Whoever runs a plan is told whose silence would let a call pass that should not."""
 
 import pytest
 from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster, encode_member
 from toolgate_orchestrator.host.plan import Plan
-from toolgate_orchestrator.host.warnings import unrequired_budgets, warnings_for
+from toolgate_orchestrator.host.warnings import unrequired, warnings_for
 
 
 def plan(ours=True, **toolgate):
@@ -34,12 +34,21 @@ async def test_a_living_cost_aware_that_is_not_required_is_warned_of(alive, serv
     assert "required: [cost-aware]" in warning
 
 
+async def test_a_living_approval_that_is_not_required_is_warned_of(alive, server_url, namespace):
+    await alive("approval")
+    (warning,) = await warnings_for(plan(redis=server_url, namespace=namespace))
+    assert "calls run without the person" in warning
+    assert "required: [approval]" in warning
+
+
 async def test_otherwise_there_is_nothing_to_warn_of(alive, server_url, namespace):
     where = {"redis": server_url, "namespace": namespace}
     await alive("policy")
     assert await warnings_for(plan(**where)) == []
     await alive("cost-aware")
-    assert await warnings_for(plan(**where, required=["cost-aware"])) == []
+    await alive("approval")
+    assert await warnings_for(plan(**where, required=["cost-aware", "approval"])) == []
+    assert await warnings_for(plan(**where, required=["cost-aware"], shadow=["approval"])) == []
     assert await warnings_for(plan(ours=False, **where)) == []
     assert await warnings_for(plan()) == []
 
@@ -50,5 +59,5 @@ async def test_a_server_that_is_away_is_no_warning(short_directory):
 
 @pytest.mark.pure
 def test_a_rehearsal_is_not_warned_of():
-    assert unrequired_budgets([Member("cost-aware", "r", shadow=True)], ()) is None
-    assert unrequired_budgets([Member("cost-aware", "r")], ()) is not None
+    assert unrequired([Member("cost-aware", "r", shadow=True)], ()) == []
+    assert len(unrequired([Member("cost-aware", "r"), Member("approval", "r")], ())) == 2

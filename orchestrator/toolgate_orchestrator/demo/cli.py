@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from toolgate_bus import tracing
 from toolgate_bus.cli_options import console, run_async
 from toolgate_bus.embedded import Server, private_server
 from toolgate_bus.settings import BusSettings
@@ -33,7 +34,7 @@ def demo(
 
     Exit codes: 0 all went as it should, 1 it did not, 130 Ctrl-C.
     """
-    with private_server() as server:
+    with tracing.configure("toolgate-demo"), private_server() as server:
         good = run_async(lambda: _show(server, as_json=json_, color=color))
     if not good:
         raise typer.Exit(1)

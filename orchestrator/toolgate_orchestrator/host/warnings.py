@@ -1,22 +1,26 @@
 """What the user of a plan should know about its bus before the first turn.
 
-A scheduler that holds a budget and is not required lets calls pass whenever it is silent: that is told,
-never refused, as the plan may mean it.
+A scheduler that holds a budget, or asks a person, and is not required lets calls pass whenever it is
+silent: that is told, never refused, as the plan may mean it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.errors import TransportError
+from toolgate_bus.errors import ToolgateError
 from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
 
 from toolgate_orchestrator.host.plan import Plan
 
-__all__ = ["unrequired_budgets", "warnings_for"]
+__all__ = ["unrequired", "warnings_for"]
 
-BUDGETS: Final = "cost-aware"
+SILENT: Final[Mapping[str, str]] = {
+    "cost-aware": "while it is silent, calls run unpaid and budgets do not hold",
+    "approval": "while it is silent, calls run without the person",
+}
+"""By name of the scheduler: what its silence means where it is not required."""
 
 
 async def warnings_for(plan: Plan) -> list[str]:
@@ -24,25 +28,29 @@ async def warnings_for(plan: Plan) -> list[str]:
     toolgate = plan.orchestrator["config"].get("toolgate")
     if not plan.ours or not isinstance(toolgate, Mapping) or not toolgate.get("redis"):
         return []
-    warning = unrequired_budgets(await _alive(toolgate), toolgate.get("required") or ())
-    return [] if warning is None else [warning]
+    meant = {*(toolgate.get("required") or ()), *(toolgate.get("shadow") or ())}
+    return unrequired(await _alive(toolgate), meant)
 
 
-def unrequired_budgets(alive: Iterable[Member], required: Collection[str]) -> str | None:
-    """The warning that a living cost-aware is not required; None where there is nothing to warn of."""
-    if BUDGETS in required or not any(member.name == BUDGETS and not member.shadow for member in alive):
-        return None
-    return (
-        f"{BUDGETS} is alive and not required: while it is silent, calls run unpaid and budgets do not hold. "
-        f"Name it in the plan: orchestrators: … config: {{toolgate: {{required: [{BUDGETS}]}}}}"
-    )
+def unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
+    """A warning for each living scheduler that should be required, unless it is among those `meant`.
+
+    These are the ones that the plan names, as required or as a shadow.
+    """
+    ruling = {member.name for member in alive if not member.shadow}
+    return [
+        f"{name} is alive and not required: {silence}. "
+        f"Name it in the plan: orchestrator: {{config: {{toolgate: {{required: [{name}]}}}}}}"
+        for name, silence in SILENT.items()
+        if name in ruling and name not in meant
+    ]
 
 
 async def _alive(toolgate: Mapping[str, Any]) -> tuple[Member, ...]:
     commands = RedisCommands(str(toolgate["redis"]), "toolgate-run", connections=1)
     try:
         return (await Roster(commands, str(toolgate.get("namespace") or "default")).read()).members
-    except TransportError:
+    except ToolgateError:  # the gate will say what is wrong with the server
         return ()
     finally:
         await commands.aclose()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
+from toolgate_bus import tracing
 from toolgate_bus.cli_options import KeysOption, NamespaceOption, RedisOption, err_console
 
 from toolgate_orchestrator.run.cli import PlanOption, ProviderOption
@@ -46,7 +47,11 @@ def chat(
     2 the plan or an option is wrong; 130 and 143 by a signal.
     """
     view = LiveView(Screen(Output(sys.stdout), err_console))
-    with on_bus(asked_plan(plan, provider), redis, named_namespace(ctx, namespace), keys) as laid:
+    asked = asked_plan(plan, provider)
+    with (
+        tracing.configure("toolgate-chat"),
+        on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
+    ):
         good = in_session(laid, view, _converse)
     if not good:
         raise typer.Exit(1)

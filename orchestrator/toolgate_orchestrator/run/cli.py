@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from toolgate_bus import tracing
 from toolgate_bus.cli_options import KeysOption, NamespaceOption, RedisOption, err_console
 
 from toolgate_orchestrator.run.json_lines import JsonLines
@@ -54,7 +55,11 @@ def run(
     130 Ctrl-C.
     """
     view = _view(stream=stream, as_json=as_json)
-    with on_bus(asked_plan(plan, provider), redis, named_namespace(ctx, namespace), keys) as laid:
+    asked = asked_plan(plan, provider)
+    with (
+        tracing.configure("toolgate-run"),
+        on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
+    ):
         ended = in_session(laid, view, lambda opened: opened.one_turn(prompt))
     if ended.problem is not None:
         raise typer.Exit(1)

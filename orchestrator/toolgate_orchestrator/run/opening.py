@@ -27,6 +27,7 @@ from toolgate_orchestrator.host.terminal_approvals import (
     TerminalApprovals,
     terminal_approvals,
 )
+from toolgate_orchestrator.host.warnings import warnings_for
 from toolgate_orchestrator.run.report import RunReport
 from toolgate_orchestrator.run.turn_listener import TurnListener
 from toolgate_orchestrator.run.view import Ended, View
@@ -112,6 +113,8 @@ async def _work(
     work: Callable[[Opened], Coroutine[Any, Any, Result]],
 ) -> Result:
     async with _opened(plan, view, approvals) as opened:
+        for words in await warnings_for(plan):
+            view.notice(words, "yellow")
         return await work(opened)
 
 
