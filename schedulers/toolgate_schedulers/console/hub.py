@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Final
 
 from toolgate_schedulers.console.filters import Filter
@@ -118,15 +118,19 @@ class Hub:
             client.wake()
 
     async def stream(
-        self, wanted: Filter, last: str | None, counts: Callable[[], dict[str, Any]]
-    ) -> AsyncIterator[str]:
+        self,
+        wanted: Filter,
+        last: str | None,
+        counts: Callable[[], dict[str, Any]],
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> AsyncGenerator[str]:
         """Server-sent events for one page, from after the event `last` on if that is still known."""
         client = Client(wanted)
         self._clients.add(client)
         try:
             for event in self._first(client, last, counts()):
                 yield event
-            while not self.closed:
+            while not self.closed and goes_on():
                 woken = await client.woken()
                 if not woken:
                     yield ": nothing new\n\n"

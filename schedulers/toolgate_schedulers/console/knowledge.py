@@ -1,0 +1,138 @@
+"""All that a console knows, and the connections that it knows it by."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+from toolgate_bus.disagreements import disagreements
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import Roster
+from toolgate_bus.settings import BusSettings
+from toolgate_bus.shared import shared_on
+
+from toolgate_schedulers.approval_desk import Desk
+from toolgate_schedulers.approvals_answering import Fact
+from toolgate_schedulers.console.budgets import budgets
+from toolgate_schedulers.console.filters import Filter
+from toolgate_schedulers.console.hub import Hub
+from toolgate_schedulers.console.inbox import Inbox
+from toolgate_schedulers.console.rates import Rates
+from toolgate_schedulers.console.ring import Ring
+from toolgate_schedulers.console.rows import asked_of
+from toolgate_schedulers.console.watcher import Watcher
+from toolgate_schedulers.listing import as_json, lines_of
+
+__all__ = ["Knowledge", "opened"]
+
+FRESH_S: Final = 1.0
+"""So long an answer about roster and budgets serves every page."""
+
+
+class Knowledge:
+    """What the pages ask for."""
+
+    def __init__(self, commands: RedisCommands, namespace: str, desk: Desk) -> None:
+        self._commands = commands
+        self.namespace = namespace
+        self.ring, self.rates = Ring(), Rates()
+        self.hub = Hub(self.ring, secrets.token_hex(4))
+        self.inbox = Inbox(desk, self._decided, self._ran)
+        self._roster = Roster(commands, namespace)
+        self._kept: dict[str, tuple[float, Any]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def stream(self, wanted: Filter, last: str | None, signed_in: Callable[[], bool]) -> AsyncGenerator[str]:
+        """Server-sent events for one page."""
+        return self.hub.stream(wanted, last, self._counts, signed_in)
+
+    def decision(self, id_: str) -> dict[str, Any] | None:
+        """One decision in full, and what shadows would have changed; None if it is not among the newest."""
+        entry = self.ring.get(id_)
+        if entry is None:
+            return None
+        try:
+            changes = [one.as_json() for one in disagreements(dict(entry.decision))]
+        except CodecError:
+            changes = []
+        return {**entry.decision, "asked": sorted(asked_of(entry.decision)), "disagreements": changes}
+
+    async def budgets(self) -> list[dict[str, Any]]:
+        """What is spent and held; raises TransportError."""
+        found: list[dict[str, Any]] = await self._fresh(
+            "budgets", lambda: budgets(self._commands, self.namespace)
+        )
+        return found
+
+    async def roster(self) -> dict[str, Any]:
+        """Who is alive; raises TransportError."""
+        found: dict[str, Any] = await self._fresh("roster", self._read_roster)
+        return found
+
+    async def _read_roster(self) -> dict[str, Any]:
+        view = await self._roster.read(ages=True)
+        return {
+            "schedulers": [as_json(line) for line in lines_of(view.members)],
+            "orchestrators": [
+                {"name": name, "asks": sorted(asked)} for name, asked in sorted(view.orchestrators.items())
+            ],
+            "readers": view.readers_by_role(),
+        }
+
+    async def _fresh(self, name: str, read: Callable[[], Any]) -> Any:
+        """What was read within the last second, read once for all pages."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            at, value = self._kept.get(name, (-FRESH_S, None))
+            if time.monotonic() - at >= FRESH_S:
+                value = await read()
+                self._kept[name] = (time.monotonic(), value)
+            return value
+
+    def _counts(self) -> dict[str, Any]:
+        return {"total": self.rates.total, "per_second": self.rates.per_second(time.time())}
+
+    async def _decided(self, id_: str) -> Fact | None:
+        entry = self.ring.get(id_)
+        return dict(entry.decision) if entry is not None else None
+
+    def _ran(self, tool: str) -> Mapping[str, Any] | None:
+        """The arguments of the newest call that ran a tool."""
+        for entry in self.ring.newest(len(self.ring), Filter())[::-1]:
+            fact = entry.decision
+            if fact.get("final_tool") == tool and isinstance(fact.get("final_input"), dict):
+                found: Mapping[str, Any] = fact["final_input"]
+                return found
+        return None
+
+
+def opened(settings: BusSettings) -> AbstractAsyncContextManager[Knowledge]:
+    """Follow the bus as long as the context is open."""
+    return _opened(settings)
+
+
+@asynccontextmanager
+async def _opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
+    url, namespace = str(settings.redis), settings.namespace
+    commands, following = RedisCommands(url, "toolgate-console"), RedisCommands(url, "toolgate-console")
+    shared = shared_on(url, commands, namespace)
+    known = Knowledge(commands, namespace, Desk(shared.store, shared.notices))
+    reader = FactsReader(following, namespace, "console")
+    watcher = Watcher(reader, known.ring, known.rates, known.hub)
+    tasks = [
+        asyncio.create_task(watcher.run(), name="console-watcher"),
+        asyncio.create_task(known.inbox.run(known.hub.tell), name="console-inbox"),
+    ]
+    try:
+        yield known
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await watcher.leave()
+        await shared.aclose()
+        for each in (following, commands):
+            await each.aclose()

@@ -1,0 +1,114 @@
+// One decision in full: what was asked, who said what and when, what ran.
+import { clock, get, h, pretty, visible } from "./dom.js";
+
+const WHY = {
+  agreed: "Everyone who was asked agreed.",
+  unasked: "Nobody was there to be asked: the LLM's own call ran.",
+  failed_open: "Somebody optional was silent, and nobody objected.",
+  modified: "A scheduler put another call in its place.",
+  denied: "A scheduler denied it.",
+  silent: "A required scheduler was silent: that denies.",
+  expired: "A hold, or a question to a person, ran out.",
+  refused: "A person said no.",
+  no_approver: "A person was to agree, and there was nobody to ask.",
+  bus_down: "The bus was away: the agent's own rule for that decided.",
+  cancelled: "The turn ended first.",
+};
+
+export async function detail(id, filterBy) {
+  let decision;
+  try {
+    decision = await get(`/api/decisions/${encodeURIComponent(id)}`);
+  } catch (error) {
+    return h("p", { class: "note" }, error.message);
+  }
+  return h("div", {}, words(decision), calls(decision), verdicts(decision), shadows(decision), about(decision, filterBy));
+}
+
+function words(decision) {
+  const told = Array.isArray(decision.explained) ? decision.explained : [WHY[decision.why] ?? decision.why];
+  const by = decision.scheduler ? `${visible(decision.scheduler)}: ` : "";
+  return h("div", { class: "why" },
+    told.map((one, at) => h("p", { class: at ? "" : "lead" }, visible(one))),
+    !decision.explained && decision.reason && h("blockquote", {}, by, visible(decision.reason)));
+}
+
+function calls(decision) {
+  const replaced = decision.outcome === "modify";
+  const ran = decision.outcome === "continue" || replaced;
+  return h("div", { class: "calls" },
+    call(replaced ? "The LLM's call" : ran ? "What ran" : "What did not run", decision.tool_name, decision.tool_input, decision.agent_target),
+    replaced && call("What ran instead", decision.final_tool, decision.final_input, decision.final_agent));
+}
+
+function call(title, tool, input, agent) {
+  return h("figure", {}, h("figcaption", {}, title),
+    h("pre", { tabindex: "0" }, h("b", {}, visible(tool)), agent ? ` → ${visible(agent)}` : "", "\n", pretty(input)));
+}
+
+function verdicts(decision) {
+  const given = (decision.verdicts ?? []).filter((one) => one && typeof one === "object");
+  const heard = new Set(given.map((one) => one.scheduler));
+  const silent = (decision.silent ?? []).filter((name) => !heard.has(name) || true);
+  if (!given.length && !silent.length) return h("p", { class: "note" }, "No verdict was heard.");
+  const timed = given.filter((one) => one.action !== "hold").map((one) => Number(one.seconds) || 0);
+  const longest = Math.max(decision.seconds, ...timed, 0.001);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Verdicts" },
+    h("table", { class: "verdicts" },
+      h("thead", {}, h("tr", {}, ["scheduler", "verdict", "said", "priority", "ms", ""].map((name, at) =>
+        h("th", { scope: "col", class: at === 3 || at === 4 ? "num" : "" }, name)))),
+      h("tbody", {}, given.map((one) => line(one, longest)), silent.map(missing))));
+}
+
+function line(one, longest) {
+  const marks = ["late", "shadow", "capped"].filter((mark) => one[mark]);
+  if (one.phase === "verify") marks.push("about the replacement");
+  if (one.problem) marks.push(`not valid: ${one.problem}`);
+  const held = one.action === "hold";
+  const seconds = Number(one.seconds) || 0;
+  const bar = h("span", { class: "bar" });
+  bar.style.width = `${Math.max(2, (100 * Math.min(seconds, longest)) / longest)}%`;
+  const said = [one.reason, one.prompt].filter(Boolean).map(visible).join(" · ");
+  const call = one.tool ? `${visible(one.tool)} ${one.arguments === undefined ? "" : visible(JSON.stringify(one.arguments))}` : "";
+  return h("tr", { class: one.shadow || one.late ? "aside" : "" },
+    h("th", { scope: "row" }, visible(one.scheduler)),
+    h("td", {}, h("span", { class: `outcome o-${one.action}` }, one.action), marks.map((mark) => h("span", { class: "mark" }, mark))),
+    h("td", { class: "said" }, said, call && h("code", {}, call)),
+    h("td", { class: "num" }, String(one.priority ?? "")),
+    h("td", { class: "num" }, held ? `for ${seconds} s` : (seconds * 1000).toFixed(1)),
+    h("td", { class: "barcell", "aria-hidden": "true" }, held ? "" : bar));
+}
+
+const missing = (name) => h("tr", { class: "aside" },
+  h("th", { scope: "row" }, visible(name)),
+  h("td", {}, h("span", { class: "outcome o-silent" }, "silent")), h("td"), h("td"), h("td"), h("td"));
+
+const WOULD = {
+  veto: "would have vetoed it", reroute: "would have run another call", ask: "would have had a person asked",
+  hold: "would have held it, and gave no final answer", allow: "would have let it run",
+};
+
+function shadows(decision) {
+  const found = decision.disagreements ?? [];
+  return found.length > 0 && h("ul", { class: "shadows" }, found.map((one) =>
+    h("li", {}, h("b", {}, visible(one.scheduler)), ` (shadow) ${WOULD[one.change] ?? one.change}`,
+      one.change === "reroute" ? `: ${visible(one.tool)}` : "", one.reason ? ` – ${visible(one.reason)}` : "")));
+}
+
+function about(decision, filterBy) {
+  const only = (name, value) => value && h("div", {}, h("dt", {}, name), h("dd", {},
+    h("button", { type: "button", class: "link", title: `Show only this ${name}`, onclick: () => filterBy(name, value) }, visible(value))));
+  const labels = Object.entries(decision.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(", ");
+  const plain = (name, value) => value && h("div", {}, h("dt", {}, name), h("dd", {}, visible(value)));
+  return h("dl", { class: "about" },
+    only("agent", decision.agent), only("session", decision.session), only("tool", decision.tool_name),
+    plain("labels", labels), plain("asked", (decision.asked ?? []).join(", ")),
+    plain("decided in", `${(decision.seconds * 1000).toFixed(1)} ms`),
+    plain("at", `${clock(decision.at)} (the agent's clock)`),
+    plain("trace", traceOf(decision)), plain("decision", decision.id));
+}
+
+function traceOf(decision) {
+  const parent = decision.trace?.traceparent;
+  return typeof parent === "string" ? parent.split("-")[1] : "";
+}

@@ -1,0 +1,98 @@
+// Small helpers. Text is only ever set as text: what agents wrote is never read as HTML.
+
+export const $ = (id) => document.getElementById(id);
+
+/** An element: h("td", {class: "num"}, "3"). */
+export function h(tag, props = {}, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** An SVG element. */
+export function svg(tag, props = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+function fill(node, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((one) => one !== null && one !== undefined && one !== false));
+  return node;
+}
+
+const whole = new Intl.NumberFormat("en");
+export const number = (value) => whole.format(value);
+export const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(part && part < all ? 1 : 0)} %` : "–");
+export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
+export const short = (id) => id.slice(0, 8);
+
+export function lasting(seconds) {
+  const left = Math.max(0, Math.round(seconds));
+  if (left < 100) return `${left} s`;
+  return left < 6000 ? `${Math.round(left / 60)} min` : `${Math.round(left / 3600)} h`;
+}
+
+/** Controls and characters that turn text around are spelled out, so that nothing hides. */
+export const visible = (text) =>
+  String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu, (one) =>
+    one === "\n" ? one : `\\u${one.codePointAt(0).toString(16).padStart(4, "0")}`);
+
+export const pretty = (value) => visible(JSON.stringify(value, null, 2) ?? "");
+
+let lastSaid = "";
+/** Told to screen readers, politely, and once. */
+export function say(words) {
+  if (words === lastSaid) return;
+  lastSaid = words;
+  $("said").textContent = words;
+}
+
+/** JSON from the console; throws {status, body}. */
+export async function get(path) {
+  return answered(await fetch(path, { headers: { accept: "application/json" } }));
+}
+
+export async function post(path, body) {
+  return answered(await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/json", "x-toolgate-console": "1" },
+    body: JSON.stringify(body),
+  }));
+}
+
+async function answered(response) {
+  const body = await response.json().catch(() => ({ error: "the console gave no answer" }));
+  if (response.ok) return body;
+  if (response.status === 401) document.dispatchEvent(new Event("signed-out"));
+  throw Object.assign(new Error(body.error ?? response.statusText), { status: response.status, body });
+}
+
+/** Call `work` now and every so many seconds while `wanted()`; failures are left to the banner. */
+export function every(seconds, wanted, work) {
+  let running = false;
+  const look = async () => {
+    if (running || !wanted() || document.hidden) return;
+    running = true;
+    try { await work(); } catch { /* the next look may do better */ } finally { running = false; }
+  };
+  setInterval(look, seconds * 1000);
+  return look;
+}
+
+/** Replace children only when what is shown has changed, so that focus and selection stay. */
+export function show(node, key, make) {
+  const text = JSON.stringify(key);
+  if (node.dataset.shown === text) return;
+  node.dataset.shown = text;
+  node.replaceChildren(...[make()].flat().filter(Boolean));
+}
+
+export function table(caption, columns, rows, props = {}) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", props,
+      h("caption", { class: "unseen" }, caption),
+      h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+      h("tbody", {}, rows)));
+}

@@ -1,0 +1,46 @@
+// Who is alive: schedulers with their replicas, orchestrators, readers of facts.
+import { $, every, get, h, number, show, table, visible } from "./dom.js";
+
+export const startRoster = (wanted) => every(2, wanted, async () => {
+  const view = await get("/api/roster");
+  show($("roster"), view, () => [schedulers(view.schedulers), others(view)]);
+});
+
+function schedulers(lines) {
+  if (!lines.length) {
+    return h("div", { class: "empty" }, h("h2", {}, "No scheduler is alive"),
+      h("p", {}, "Agents run their tools unasked, unless they require one. To start one:"),
+      h("pre", {}, "toolgate scheduler run policy --config rules.yaml"));
+  }
+  const columns = [["scheduler", ""], ["replicas", "num"], ["priority", "num"], ["tools", ""], ["answered", "num"], ["late", "num"], ["last seen", "num"]];
+  return h("section", { class: "panel" }, h("h2", {}, "Schedulers"), table("Schedulers", columns, lines.flatMap(line)));
+}
+
+function line(one) {
+  const marks = [one.shadow && "shadow", one.disagree && "replicas disagree"].filter(Boolean);
+  const head = h("tr", {},
+    h("th", { scope: "row" }, visible(one.name), marks.map((mark) => h("span", { class: "mark" }, mark))),
+    num(one.replicas), num(one.priority), h("td", { class: "globs" }, visible(one.tools.join("  "))),
+    num(one.answered), num(one.late), h("td", { class: "num" }, `${one.last_seen_s.toFixed(1)} s`));
+  return [head, ...(one.members.length > 1 ? one.members.map(member) : [])];
+}
+
+const member = (one) => h("tr", { class: "aside" },
+  h("th", { scope: "row", class: "indent" }, visible(one.replica)), h("td"), h("td"),
+  h("td", {}, `${visible(one.host)}, pid ${one.pid}`), num(one.answered), num(one.late),
+  h("td", { class: "num" }, `${one.last_seen_s.toFixed(1)} s`));
+
+const num = (value) => h("td", { class: value ? "num" : "num none" }, number(value));
+
+function others({ orchestrators, readers }) {
+  const reads = Object.entries(readers).filter(([, count]) => count);
+  return h("div", { class: "two" },
+    h("section", { class: "panel" }, h("h2", {}, `Orchestrators`, h("span", { class: "count" }, number(orchestrators.length))),
+      orchestrators.length
+        ? table("Orchestrators", [["name", ""], ["asks", ""]], orchestrators.slice(0, 100).map((one) =>
+          h("tr", {}, h("th", { scope: "row" }, visible(one.name)), h("td", {}, visible(one.asks.join(", ") || "nobody yet")))))
+        : h("p", { class: "muted" }, "No agent runs now."),
+      orchestrators.length > 100 ? h("p", { class: "note" }, `and ${orchestrators.length - 100} more`) : ""),
+    h("section", { class: "panel" }, h("h2", {}, "Readers of facts"),
+      h("dl", { class: "about" }, reads.map(([role, count]) => h("div", {}, h("dt", {}, visible(role)), h("dd", { class: "num" }, number(count)))))));
+}
