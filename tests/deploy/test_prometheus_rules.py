@@ -1,0 +1,99 @@
+"""Rules and alerts are well-formed, name what is there, and do what they say (promtool)."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from toolgate_bus import catalogue
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+
+from promql_for_tests import DEPLOY, RULES, panel_expressions, program, quickened, rule_expressions, rules
+
+PROMETHEUS = DEPLOY / "prometheus"
+METRICS = {metric.exposed: metric for metric in (*catalogue.FLEET, *catalogue.PROCESS, *catalogue.EXPORTER)}
+RECORDED = {rule["record"] for rule in rules() if "record" in rule}
+ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+TIMES = r"\[\w+\]|\boffset \d\w+|\bfor: \d\w+"
+EXPRESSIONS = [*rule_expressions(), *panel_expressions()]
+each_expression = pytest.mark.parametrize("expression", EXPRESSIONS, ids=[one.where for one in EXPRESSIONS])
+
+
+def promtool(*words: object) -> str:
+    done = subprocess.run(
+        [program("promtool"), *map(str, words)], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_finds_no_fault_in_the_configuration_and_its_rules():
+    assert f"{len(RULES)} rule files found" in promtool("check", "config", PROMETHEUS / "prometheus.yml")
+    promtool("check", "rules", *RULES)
+
+
+def test_every_alert_fires_and_every_rate_is_right_in_promtools_tests():
+    promtool("test", "rules", *sorted((PROMETHEUS / "tests").glob("*.yml")))
+
+
+def test_every_rule_has_a_test_of_promtool():
+    tests = "".join(file.read_text() for file in (PROMETHEUS / "tests").glob("*.yml"))
+    assert {name for name in RECORDED | set(ALERTS) if name not in tests} == set()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_says_how_bad_it_is_what_happened_and_what_to_do(name):
+    alert = ALERTS[name]
+    assert alert["labels"]["severity"] in ("warning", "critical")
+    assert set(alert["annotations"]) == {"summary", "description", "runbook"}
+    assert "`toolgate " in alert["annotations"]["runbook"]
+    waits = re.fullmatch(r"(\d+)m", alert.get("for", "0m"))
+    assert waits
+    assert int(waits[1]) <= 5
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_a_recorded_series_is_named_level_metric_operation(name):
+    assert re.fullmatch(r"(fleet|scheduler|tool|agent):toolgate_\w+:[a-z0-9_]+", name)
+
+
+@pytest.mark.pure
+@each_expression
+def test_what_an_expression_reads_is_counted_or_recorded(expression):
+    assert expression.names
+    assert {name for name in expression.names if name not in METRICS and name not in RECORDED} == set()
+
+
+@pytest.mark.pure
+@each_expression
+def test_an_expression_selects_by_labels_that_its_metrics_have_and_names_its_job(expression):
+    for name, labels in expression.selected:
+        assert "job" in labels, name
+        assert set(labels) - {"job"} <= set(METRICS[name].labels), name
+    assert expression.names - RECORDED <= {name for name, _ in expression.selected}
+
+
+@pytest.mark.pure
+@each_expression
+def test_an_expression_names_the_exporter_for_what_the_exporter_counts(expression):
+    """A process's own port tells only of that process; the exporter tells nothing of processes."""
+    process = {metric.exposed for metric in catalogue.PROCESS}
+    for name, _ in expression.selected:
+        told = re.findall(rf'{name}(?:_bucket)?\{{[^}}]*job(=~?)"([^"]*)"', expression.expr)
+        assert set(told) == {("=~", "toolgate-.*")} if name in process else {("=", "toolgate-exporter")}
+
+
+@pytest.mark.pure
+def test_quickened_rules_differ_only_in_their_times():
+    text = "".join(file.read_text() for file in RULES)
+    quick = quickened(text)
+    times = re.findall(TIMES, text)
+    assert len(times) > 30
+    assert all(quickened(one) != one for one in times)
+    assert yaml.safe_load(quick).keys() == yaml.safe_load(text).keys()
+    assert re.sub(TIMES, "", quick) == re.sub(TIMES, "", text)
