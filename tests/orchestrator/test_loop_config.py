@@ -6,7 +6,7 @@ import pytest
 from amplifier_core import testing
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.loops.events import LoopEvents, mount
-from toolgate_orchestrator.turn.lineage import enter_lineage, root_of
+from toolgate_orchestrator.turn.lineage import enter_lineage, place_of
 
 pytestmark = pytest.mark.pure
 
@@ -83,8 +83,8 @@ def test_sub_agents_know_the_root_of_their_tree() -> None:
             self.session_id, self.parent_id = session_id, parent_id
 
     root, child, grandchild = Coordinator("r", None), Coordinator("c", "r"), Coordinator("g", "c")
-    leave = [enter_lineage(each) for each in (root, child, grandchild)]
-    assert [root_of(each) for each in (root, child, grandchild)] == ["r", "r", "r"]
-    for each in leave:
-        each()
-    assert root_of(grandchild) == "c"
+    entered = [enter_lineage(each, None) for each in (root, child, grandchild)]
+    assert [place_of(each).root for each in (root, child, grandchild)] == ["r", "r", "r"]
+    for _, leave in entered:
+        leave()
+    assert place_of(grandchild).root == "c"

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 import structlog
 from toolgate_bus import tracing
+from toolgate_bus.catalogue import OTHER
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
 from toolgate_bus.merge import rank
@@ -39,9 +40,8 @@ _log = structlog.get_logger("toolgate.gate")
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
-OTHER: Final = "other"
-"""Metrics label of tools that are not mounted: an LLM may name anything."""
 MAX_NAME: Final = 256
+MAX_LINEAGE: Final = 64
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 Ask = Callable[[AskUser, ToolSelecting], Awaitable[Answer]]
@@ -151,6 +151,7 @@ class Gate:
         session: str = "",
         root_session: str = "",
         parent: str | None = None,
+        lineage: Sequence[str] = (),
         tool_call_id: str = "",
         iteration: int = 0,
         parallel_group_id: str = "",
@@ -178,6 +179,10 @@ class Gate:
             "iteration": iteration,
             "parallel_group_id": parallel_group_id,
         }
+        if lineage:
+            who["lineage"] = (
+                [*lineage[: MAX_LINEAGE - 1], lineage[-1]] if len(lineage) > MAX_LINEAGE else list(lineage)
+            )
         call = Call(
             id=decision_id(),
             tool_name=name,

@@ -76,6 +76,7 @@ class AskingAgain:
             session=question.session,
             root_session=question.root_session,
             parent=question.parent,
+            lineage=question.lineage,
             tool_call_id=question.tool_call_id,
             iteration=question.iteration,
             parallel_group_id=question.parallel_group_id,

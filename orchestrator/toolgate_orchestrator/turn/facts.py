@@ -1,15 +1,18 @@
 """The facts of one turn: each says whose it is, and goes to the gate for whoever reads the record.
 
 Which facts there are, and what stands in them, is told in `bus/README.md`. Where there is no gate,
-nothing is kept.
+they are counted and not kept.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate_orchestrator.gate.gate import OTHER, Gate
-from toolgate_orchestrator.turn.lineage import root_of
+from toolgate_bus import metrics
+from toolgate_bus.catalogue import OTHER
+
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.turn.lineage import place_of
 
 __all__ = ["TOOL_UNUSED", "TURN", "USAGE", "Facts", "Note", "took"]
 
@@ -36,20 +39,22 @@ class Facts:
     """Whose facts they are, and where they go; `gate` comes with the turn's start."""
 
     def __init__(self, coordinator: Any, agent: str, tools: Mapping[str, Any]) -> None:
-        session = str(getattr(coordinator, "session_id", "") or "")
-        self.session, self.agent = session, agent
+        place = place_of(coordinator)
+        self.session, self.agent = place.session, agent
         self.gate: Gate | None = None
-        self._who = {"session": session, "root_session": root_of(coordinator), "agent": agent}
-        self._parent = getattr(coordinator, "parent_id", None)
+        self._who = {"session": place.session, "root_session": place.root, "agent": agent}
+        self._place = place
         self._tools = tools
 
     def note(self, event: str, data: dict[str, Any]) -> None:
         """One fact; a tool that is not mounted is named `other`: an LLM may name anything."""
-        if (gate := self.gate) is None:
-            return
         fact = {**data, **self._who}
         if "tool" in data and data["tool"] not in self._tools:
             fact["tool"] = OTHER
+        gate = self.gate
+        if gate is None:
+            metrics.told({**fact, "event": event})
+            return
         if event in _LABELLED:
             fact["labels"] = gate.config.labels
         gate.note(event, fact)
@@ -57,6 +62,6 @@ class Facts:
     def turn(self, loop: str, status: str, iterations: int, started: float, trace: str | None) -> None:
         """How a turn ended: `status` is that of execution:end, `trace` its traceparent."""
         told = {"loop": loop, "status": status, "iterations": iterations, **took(started)}
-        if self._parent:
-            told["parent"] = str(self._parent)
+        if self._place.parent:
+            told |= {"parent": self._place.parent, "lineage": list(self._place.lineage)}
         self.note(TURN, told | ({"trace": trace} if trace else {}))

@@ -144,13 +144,18 @@ async def _mount(
     loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
 ) -> Callable[[], Awaitable[None]]:
     settings = read_config(loop_class.config_model, config, loop_class.name)
-    gate = None if settings.toolgate is None else await Gate.start(settings.toolgate)
+    standing, leave = enter_lineage(coordinator, settings.toolgate)
+    settings = settings.model_copy(update={"toolgate": standing.config})
+    try:
+        gate = None if settings.toolgate is None else await Gate.start(settings.toolgate)
+    except BaseException:
+        leave()
+        raise
     loop = loop_class(settings, gate)
-    leave = enter_lineage(coordinator)
 
     async def cleanup() -> None:
-        leave()
         await loop.aclose()
+        leave()
 
     try:
         await coordinator.mount("orchestrator", loop)

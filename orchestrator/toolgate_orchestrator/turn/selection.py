@@ -22,6 +22,7 @@ from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.delegation import agents_of, redirected, target_of
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
+from toolgate_orchestrator.turn.lineage import Place, place_of
 from toolgate_orchestrator.turn.messages import Call, schema_of
 from toolgate_orchestrator.turn.tool_call import Refusal
 
@@ -42,15 +43,12 @@ class Selection:
         gate: Gate,
         config: ToolgateConfig,
         note: Note,
-        root: str = "",
+        place: Place | None = None,
     ) -> None:
         self._hooks, self._note = hooks, note
         self._gate = gate
         self._config = config
-        self._session = str(getattr(hooks.coordinator, "session_id", "") or "")
-        parent = getattr(hooks.coordinator, "parent_id", None)
-        self._parent = str(parent) if parent else None
-        self._root = root or self._session
+        self._place = place or place_of(hooks.coordinator)
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         self._approvals = Approvals(hooks)
@@ -88,9 +86,10 @@ class Selection:
             call.name,
             call.arguments,
             self._schemas,
-            session=self._session,
-            root_session=self._root,
-            parent=self._parent,
+            session=self._place.session,
+            root_session=self._place.root,
+            parent=self._place.parent,
+            lineage=self._place.lineage,
             tool_call_id=call.id,
             iteration=call.iteration,
             parallel_group_id=call.group,

@@ -35,7 +35,7 @@ from toolgate_orchestrator.turn.content_blocks import OnText
 from toolgate_orchestrator.turn.facts import Facts
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.interruption import Interruption, despite_cancellation
-from toolgate_orchestrator.turn.lineage import root_of
+from toolgate_orchestrator.turn.lineage import place_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of, tool_specs
 from toolgate_orchestrator.turn.passage import NOT_RUN, Passage, Ran
@@ -310,8 +310,8 @@ class Turn:
                 None,
             )
             if gate is not None and config is not None:
-                root = root_of(self.coordinator)
-                selection = Selection(self.hooks, self.tools.tools, gate, config, note, root)
+                place = place_of(self.coordinator)
+                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place)
             self._passage = Passage(selection, self.tools, note, lambda: self.cancelled)
         return self._passage
 
