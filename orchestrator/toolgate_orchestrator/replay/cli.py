@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
+from toolgate_bus import tracing
 from toolgate_bus.cli_options import (
     KeysOption,
     NamespaceOption,
@@ -29,6 +30,8 @@ from toolgate_orchestrator.replay.with_schedulers import specs_of
 
 __all__ = ["replay"]
 
+SERVICE = "toolgate-replay"
+"""What its traces are told under."""
 PATIENCE_MS = 2000
 """Longer than an agent's 500: a rehearsal should not take a busy machine for a silent scheduler."""
 
@@ -181,12 +184,12 @@ def replay(
     )
     bus_settings(redis, namespace, keys)
     if file is None:
-        with joined_bus(redis, namespace, keys) as bus:
+        with tracing.configure(SERVICE), joined_bus(redis, namespace, keys) as bus:
             comparison = run_async(lambda: jobs.against_record(asked, bus))
         _end(comparison, comparison.violations, json_, failed=bool(comparison.changed(failing)))
         return
     recording = load(file, limit)
-    with started_bus(redis, namespace, keys) as bus:
+    with tracing.configure(SERVICE), started_bus(redis, namespace, keys) as bus:
         if asked.after:
             comparison = run_async(lambda: jobs.against_runs(recording, asked, bus))
             _end(comparison, comparison.violations, json_, failed=bool(comparison.changed(failing)))

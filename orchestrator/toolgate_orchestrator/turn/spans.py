@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate_bus import tracing
+from toolgate_bus.catalogue import OTHER
 
 from toolgate_orchestrator.turn.messages import Call
 
@@ -67,9 +68,8 @@ def span_of_tool(call: Call, *, mounted: bool) -> tracing.Span:
     """One run of a tool: the one that runs, whatever the LLM had chosen."""
     if not tracing.active():
         return tracing.NO_SPAN
-    name = call.name if mounted else "other"
     return tracing.span(
-        f"execute_tool {name}",
+        f"execute_tool {call.name if mounted else OTHER}",
         attributes={
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.name,
