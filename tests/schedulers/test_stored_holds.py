@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 from toolgate_bus import codec
@@ -28,13 +29,14 @@ class World:
     """A store and a bus that do wrong what `faults` holds, one after the other, and then go on."""
 
     def __init__(self):
-        self.store, self.sent, self.faults = MemoryStore(), [], {}
-        for name in ("put", "add", "get", "delete"):
-            setattr(self.store, name, self.troubled(name, getattr(self.store, name)))
+        self.sent, self.faults, inner = [], {}, MemoryStore()
+        done = {name: self.troubled(name, getattr(inner, name)) for name in ("put", "add", "get", "delete")}
+        self.store = SimpleNamespace(keys=inner.keys, seconds_left=inner.seconds_left, **done)
         self.send = self.troubled("send", self.sends)
 
     def troubled(self, name, act):
         async def acts(*arguments):
+            await asyncio.sleep(0)  # others may come in between, as on a server
             faults = self.faults.get(name, [])
             fault = faults.pop(0) if faults else None
             if isinstance(fault, BusDown):
