@@ -29,7 +29,7 @@ MISSING: Any = object()
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Globs = Annotated[
     tuple[Glob, ...],
-    Field(min_length=1, max_length=1024),
+    Field(min_length=1, max_length=1024, description="a glob, or a list of 1 to 1024 of them"),
     BeforeValidator(lambda written: [written] if isinstance(written, str) else written),
 ]
 """A glob or a list of them."""

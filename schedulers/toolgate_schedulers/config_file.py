@@ -14,11 +14,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from toolgate_bus.errors import ConfigError
 
+from toolgate_schedulers.config_allowed import allowed
+
 __all__ = ["StrictModel", "check", "explain", "read_mapping"]
 
 MAX_BYTES = 256 * 1024
 MAX_NODES = 50_000
 MAX_DEPTH = 64
+_NAMES_IT = ("value_error", "literal_error")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -87,7 +90,10 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> Confi
             at = "".join(f"{part}." for part in parents)
             lines[f"{where}: {at}{_unknown(last, _models_at(model, tuple(parents)))}"] = None
         else:
-            lines[f"{where}: {path}: {fault['msg'].removeprefix('Value error, ')}"] = None
+            said = fault["msg"].removeprefix("Value error, ")
+            # Validators of ours, and choices, name what is allowed themselves.
+            may = allowed(model, fault["loc"]) if fault["type"] not in _NAMES_IT else ""
+            lines[f"{where}: {path}: {said}" + (f"; allowed: {may}" if may else "")] = None
     return ConfigError("\n".join(lines))
 
 

@@ -38,11 +38,11 @@ def _window(written: Any) -> int:
     return seconds
 
 
-Money = Annotated[int, BeforeValidator(_money)]
+Money = Annotated[int, BeforeValidator(_money), Field(description="an amount of money, such as 0.40")]
 """Written in the currency, kept in micro-units."""
 Window = Annotated[int, BeforeValidator(_window)]
 """Seconds; 0 is for all time."""
-Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 
 
 class Price(StrictModel):
@@ -50,14 +50,14 @@ class Price(StrictModel):
 
     cost: Money | None = None
     """At most, for one call: what is reserved for it."""
-    latency_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
+    latency_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False, strict=True)] | None = None
 
 
 class Budget(StrictModel):
     """How much may be spent, by whom, in what time."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    level: str = "fleet"
+    level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)} or label:NAME")
     """Who shares it: each `session`, session `tree`, `agent` or value of `label:NAME`, or the `fleet`."""
     limit: Money | None = Field()
     """None counts and never refuses."""
@@ -68,7 +68,7 @@ class Budget(StrictModel):
     @classmethod
     def _known(cls, level: str) -> str:
         if level not in _LEVELS and not _LABEL.fullmatch(level):
-            raise ValueError(f"must be {', '.join(_LEVELS)} or label:NAME")
+            raise ValueError(f"must be {cls.model_fields['level'].description}")
         return level
 
 

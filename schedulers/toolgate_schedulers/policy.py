@@ -41,7 +41,7 @@ class Rule(About):
     prompt: Text | None = None
     """The question to the person; `ask` only, as the next two."""
     options: Annotated[tuple[Text, ...], Field(min_length=1, max_length=16)] | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
     """Seconds the person has; then the call is denied."""
 
     @model_validator(mode="after")

@@ -21,17 +21,17 @@ __all__ = ["Fallback", "TargetHealth", "told_of"]
 
 MOST_CALLS: Final = 1000
 """So many calls of one tool are remembered; the window is as much shorter."""
-Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
 
 
 class Fallback(StrictModel):
     """When a target is left alone for a while, and what runs instead."""
 
-    after: Annotated[int, Field(ge=1, le=MOST_CALLS)] = 3
+    after: Annotated[int, Field(ge=1, le=MOST_CALLS, strict=True)] = 3
     """Failures that are too many …"""
     within_s: Seconds = 60
     """… when they happen within so many seconds …"""
-    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    share: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.5
     """… and are at least this part of the tool's calls in that time."""
     for_s: Seconds = 30
     """Seconds that the target gets no calls; then one call tries it."""

@@ -22,16 +22,17 @@ __all__ = ["Sticky", "Target", "key_of", "ranked"]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True)]
 _STICKY: Final = ("decision", "session", "tree", "agent")
 _LABEL: Final = "label:"
+_ALLOWED: Final = f"{', '.join(_STICKY)} or label:NAME"
 _BITS: Final = 64
 
 
 def _known(sticky: str) -> str:
     if sticky not in _STICKY and not (sticky.startswith(_LABEL) and sticky != _LABEL):
-        raise ValueError(f"must be {', '.join(_STICKY)} or label:NAME")
+        raise ValueError(f"must be {_ALLOWED}")
     return sticky
 
 
-Sticky = Annotated[str, Field(max_length=300), AfterValidator(_known)]
+Sticky = Annotated[str, Field(max_length=300, description=_ALLOWED), AfterValidator(_known)]
 """Calls of the same one of these go to the same target."""
 
 
