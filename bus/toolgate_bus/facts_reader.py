@@ -81,7 +81,7 @@ class FactsReader:
         `since_ms` leaves out what was written before, in milliseconds of the server's clock.
         """
         start = "-" if since_ms is None else f"{max(0, since_ms)}-0"
-        starts = dict.fromkeys(await self._writers(), start)
+        starts = dict.fromkeys(await self.writers(), start)
         if since_ms is not None:
             self._last = {**dict.fromkeys(starts, start.encode()), **self._last}
         each = max(MIN_PAGE, BUFFERED // max(1, len(starts)))
@@ -127,7 +127,7 @@ class FactsReader:
 
         Reads at most about `entries` entries, however much is kept.
         """
-        writers = await self._writers()
+        writers = await self.writers()
         each = max(MIN_PAGE, entries // max(1, len(writers)))
         pages = await self._commands.pipeline(
             [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", each) for name in writers]
@@ -150,16 +150,22 @@ class FactsReader:
 
     async def follow(self) -> AsyncIterator[Fact]:
         """Facts as they come, from where `kept` or `stored` ended, until the caller stops."""
-        async with contextlib.AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(tasks.cancel_scope.cancel)
-            tasks.start_soon(self._beat)
+        async with self.joined():
             while True:
                 try:
                     for fact in await self.next():
                         yield fact
                 except TransportError:
                     await anyio.sleep(BEAT_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def joined(self) -> AsyncIterator[None]:
+        """Stand on the roster for the length of a block; a server that is away is waited for."""
+        async with contextlib.AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(self._beat)
+            yield
 
     async def next(self) -> list[Fact]:
         """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s."""
@@ -234,7 +240,8 @@ class FactsReader:
             with contextlib.suppress(TransportError):
                 await self._commands.pipeline(self._roster.beat(self._me, self._heartbeat))
 
-    async def _writers(self) -> list[str]:
+    async def writers(self) -> list[str]:
+        """The orchestrators that are alive, or whose facts are kept."""
         return sorted((await self.alive()).union(await self._kept_writers()))
 
     async def _kept_writers(self) -> set[str]:

@@ -1,0 +1,124 @@
+"""What the archive does to a directory, one operation at a time, so that each can be the last.
+
+Nothing is decided here. `Disk` is what `archive_store` needs; `FilesOnDisk` does it for real. A test has
+a third kind, which forgets what was not synced.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["Disk", "FilesOnDisk", "locked"]
+
+
+class Disk(Protocol):
+    """One flat directory; names are names of files in it. Whatever fails raises OSError."""
+
+    def names(self) -> list[str]:
+        """Its files."""
+
+    def read(self, name: str) -> bytes:
+        """All of a file."""
+
+    def size(self, name: str) -> int:
+        """Length of a file in bytes."""
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add to a file, which is made where there is none."""
+
+    def truncate(self, name: str, size: int) -> None:
+        """Cut a file off after so many bytes."""
+
+    def sync(self, name: str) -> None:
+        """Return when the contents of a file would survive a power cut."""
+
+    def rename(self, name: str, to: str) -> None:
+        """Give a file another name; what had that name is gone."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+    def sync_names(self) -> None:
+        """Return when the names of the files would survive a power cut."""
+
+
+class FilesOnDisk:
+    """A real directory, made where there is none, for its owner alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """Its files."""
+        return sorted(path.name for path in self._directory.iterdir() if path.is_file())
+
+    def read(self, name: str) -> bytes:
+        """All of a file."""
+        return (self._directory / name).read_bytes()
+
+    def size(self, name: str) -> int:
+        """Length of a file in bytes."""
+        return (self._directory / name).stat().st_size
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add to a file, which is made where there is none."""
+        descriptor = os.open(
+            self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+
+    def truncate(self, name: str, size: int) -> None:
+        """Cut a file off after so many bytes."""
+        os.truncate(self._directory / name, size)
+
+    def sync(self, name: str) -> None:
+        """Return when the contents of a file would survive a power cut."""
+        _sync(self._directory / name)
+
+    def rename(self, name: str, to: str) -> None:
+        """Give a file another name; what had that name is gone."""
+        (self._directory / name).replace(self._directory / to)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        (self._directory / name).unlink()
+
+    def sync_names(self) -> None:
+        """Return when the names of the files would survive a power cut."""
+        _sync(self._directory)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def locked(directory: Path) -> int:
+    """Take the directory for this process, until it ends; raises ConfigError where another has it.
+
+    Gives the lock's file descriptor. The kernel drops the lock however the process ends.
+    """
+    path = directory / "lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise ConfigError(
+            f"{directory}: another archiver (process {holder}) writes there; "
+            "end it, or give another directory"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
