@@ -15,7 +15,7 @@ __all__ = ["FIELDS", "Filter", "filter_from"]
 
 FIELDS: Final = ("tool", "scheduler", "outcome", "agent", "session", "text")
 OUTCOMES: Final = frozenset((*get_args(Outcome), "late", "shadow"))
-"""Beside the outcomes: decisions on which a verdict came late, or a shadow was heard."""
+"""Beside the outcomes: decisions on which a verdict came late, or that a shadow would have changed."""
 LONGEST: Final = 200
 
 

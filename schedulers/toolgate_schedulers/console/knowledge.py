@@ -7,8 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
-from toolgate_bus.disagreements import disagreements
-from toolgate_bus.errors import CodecError
+from toolgate_bus.decisions.explained import explained
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
@@ -51,15 +50,13 @@ class Knowledge:
         return self.hub.stream(wanted, last, self._counts, signed_in)
 
     def decision(self, id_: str) -> dict[str, Any] | None:
-        """One decision in full, and what shadows would have changed; None if it is not among the newest."""
+        """One decision in full, and in words; None if it is not among the newest."""
         entry = self.ring.get(id_)
         if entry is None:
             return None
-        try:
-            changes = [one.as_json() for one in disagreements(dict(entry.decision))]
-        except CodecError:
-            changes = []
-        return {**entry.decision, "asked": sorted(asked_of(entry.decision)), "disagreements": changes}
+        decision = entry.decision
+        told = explained(decision, self.ring.after(id_))
+        return {**decision, "asked": sorted(asked_of(decision)), "explained": told.as_json()}
 
     async def budgets(self) -> list[dict[str, Any]]:
         """What is spent and held; raises TransportError."""

@@ -18,6 +18,7 @@ from toolgate_schedulers.console.rows import row_of, searched
 __all__ = ["MOST", "Entry", "Ring"]
 
 MOST: Final = 2000
+MOST_AFTER: Final = 8
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -47,6 +48,7 @@ class Ring:
         self._most, self._most_bytes = most, most_bytes
         self._gathering = Gathering(most)
         self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._after: dict[str, list[Mapping[str, Any]]] = {}
         self._bytes = 0
         self.number = 0
         """Of the newest change."""
@@ -58,6 +60,7 @@ class Ring:
         """The decision that a fact is or adds to; None where it is neither, or of one long gone."""
         decision = self._gathering.take(fact)
         if decision is None:
+            self._follow_up(fact)
             return None
         self.number += 1
         row = row_of(decision)
@@ -71,12 +74,23 @@ class Ring:
         """A decision by its id."""
         return self._entries.get(id_)
 
+    def after(self, id_: str) -> list[Mapping[str, Any]]:
+        """What was told of the call of a decision: that it ran, or was not run after all."""
+        return self._after.get(id_, [])
+
     def newest(self, most: int, wanted: Filter, after: int = 0) -> list[Entry]:
         """The newest that a filter wants and that changed after a number, oldest first."""
         return list(islice(self._wanted(wanted, after), most))[::-1]
 
     def _wanted(self, wanted: Filter, after: int) -> Iterator[Entry]:
         return (one for one in reversed(self._entries.values()) if one.number > after and one.fits(wanted))
+
+    def _follow_up(self, fact: Mapping[str, Any]) -> None:
+        decision = fact.get("decision_id")
+        if isinstance(decision, str) and decision in self._entries:
+            told = self._after.setdefault(decision, [])
+            if len(told) < MOST_AFTER:
+                told.append(fact)
 
     def _keep(self, id_: str, entry: Entry) -> None:
         before = self._entries.get(id_)
@@ -85,4 +99,5 @@ class Ring:
         while len(self._entries) > self._most or (self._bytes > self._most_bytes and len(self._entries) > 1):
             gone, last = self._entries.popitem(last=False)
             self._gathering.decisions.pop(gone, None)
+            self._after.pop(gone, None)
             self._bytes -= last.size

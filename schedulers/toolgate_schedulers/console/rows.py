@@ -7,7 +7,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["IN_PROCESS", "as_text", "asked_of", "row_of", "searched", "valid_verdicts"]
+from toolgate_bus.disagreements import Disagreement, disagreements
+from toolgate_bus.errors import CodecError
+
+__all__ = ["IN_PROCESS", "as_text", "asked_of", "changes_of", "row_of", "searched", "valid_verdicts"]
 
 Fact = Mapping[str, Any]
 
@@ -37,7 +40,7 @@ def row_of(decision: Fact) -> dict[str, Any]:
         "ms": round(decision["seconds"] * 1000, 1),
         "heard": len(heard),
         "late": sum(bool(one.get("late")) for one in verdicts),
-        "shadow": sum(bool(one.get("shadow")) for one in verdicts),
+        "shadow": [f"{_word(one.scheduler)}: {one.change}" for one in changes_of(decision, verdicts)],
         "silent": [_word(name) for name in decision.get("silent") or ()],
     }
 
@@ -68,6 +71,16 @@ def searched(decision: Fact) -> str:
 def valid_verdicts(decision: Fact) -> Iterable[Fact]:
     """The verdicts that are maps: others wrote the record."""
     return (one for one in decision.get("verdicts") or () if isinstance(one, Mapping))
+
+
+def changes_of(decision: Fact, verdicts: Iterable[Fact]) -> list[Disagreement]:
+    """What shadows would have changed; nothing where none was heard, or it cannot be compared."""
+    if not any(one.get("shadow") for one in verdicts):
+        return []
+    try:
+        return disagreements(decision)
+    except CodecError:
+        return []
 
 
 def asked_of(decision: Fact) -> frozenset[str]:

@@ -1,20 +1,6 @@
 // One decision in full: what was asked, who said what and when, what ran.
 import { clock, get, h, pretty, visible } from "./dom.js";
 
-const WHY = {
-  agreed: "Everyone who was asked agreed.",
-  unasked: "Nobody was there to be asked: the LLM's own call ran.",
-  failed_open: "Somebody optional was silent, and nobody objected.",
-  modified: "A scheduler put another call in its place.",
-  denied: "A scheduler denied it.",
-  silent: "A required scheduler was silent: that denies.",
-  expired: "A hold, or a question to a person, ran out.",
-  refused: "A person said no.",
-  no_approver: "A person was to agree, and there was nobody to ask.",
-  bus_down: "The bus was away: the agent's own rule for that decided.",
-  cancelled: "The turn ended first.",
-};
-
 export async function detail(id, filterBy) {
   let decision;
   try {
@@ -22,15 +8,15 @@ export async function detail(id, filterBy) {
   } catch (error) {
     return h("p", { class: "note" }, error.message);
   }
-  return h("div", {}, words(decision), calls(decision), verdicts(decision), shadows(decision), about(decision, filterBy));
+  return h("div", { "data-told": decision.explained.after.length }, words(decision), calls(decision), verdicts(decision), about(decision, filterBy));
 }
 
 function words(decision) {
-  const told = Array.isArray(decision.explained) ? decision.explained : [WHY[decision.why] ?? decision.why];
-  const by = decision.scheduler ? `${visible(decision.scheduler)}: ` : "";
+  const { why, after, beside } = decision.explained;
   return h("div", { class: "why" },
-    told.map((one, at) => h("p", { class: at ? "" : "lead" }, visible(one))),
-    !decision.explained && decision.reason && h("blockquote", {}, by, visible(decision.reason)));
+    why.map((one, at) => h("p", { class: at ? "" : "lead" }, visible(one))),
+    after.map((one) => h("p", {}, visible(one))),
+    beside.map((one) => h("p", { class: "muted" }, visible(one))));
 }
 
 function calls(decision) {
@@ -48,8 +34,8 @@ function call(title, tool, input, agent) {
 
 function verdicts(decision) {
   const given = (decision.verdicts ?? []).filter((one) => one && typeof one === "object");
-  const heard = new Set(given.map((one) => one.scheduler));
-  const silent = (decision.silent ?? []).filter((name) => !heard.has(name) || true);
+  given.sort((a, b) => (a.phase === "verify") - (b.phase === "verify") || (a.seconds ?? 0) - (b.seconds ?? 0));
+  const silent = decision.silent ?? [];
   if (!given.length && !silent.length) return h("p", { class: "note" }, "No verdict was heard.");
   const timed = given.filter((one) => one.action !== "hold").map((one) => Number(one.seconds) || 0);
   const longest = Math.max(decision.seconds, ...timed, 0.001);
@@ -82,18 +68,6 @@ function line(one, longest) {
 const missing = (name) => h("tr", { class: "aside" },
   h("th", { scope: "row" }, visible(name)),
   h("td", {}, h("span", { class: "outcome o-silent" }, "silent")), h("td"), h("td"), h("td"), h("td"));
-
-const WOULD = {
-  veto: "would have vetoed it", reroute: "would have run another call", ask: "would have had a person asked",
-  hold: "would have held it, and gave no final answer", allow: "would have let it run",
-};
-
-function shadows(decision) {
-  const found = decision.disagreements ?? [];
-  return found.length > 0 && h("ul", { class: "shadows" }, found.map((one) =>
-    h("li", {}, h("b", {}, visible(one.scheduler)), ` (shadow) ${WOULD[one.change] ?? one.change}`,
-      one.change === "reroute" ? `: ${visible(one.tool)}` : "", one.reason ? ` – ${visible(one.reason)}` : "")));
-}
 
 function about(decision, filterBy) {
   const only = (name, value) => value && h("div", {}, h("dt", {}, name), h("dd", {},

@@ -30,6 +30,10 @@ export function startLive(changed) {
   form.addEventListener("submit", (event) => { event.preventDefault(); refilter(); });
   form.addEventListener("reset", () => setTimeout(refilter));
   $("pause").addEventListener("click", togglePause);
+  $("more").addEventListener("click", () => {
+    const open = form.classList.toggle("open");
+    $("more").setAttribute("aria-expanded", String(open));
+  });
   list.addEventListener("click", (event) => {
     const row = event.target.closest(".row");
     if (row) toggle(row);
@@ -123,7 +127,7 @@ function update(node, row) {
 
 function fillRow(button, row) {
   const notes = [
-    row.late && `${row.late} late`, row.shadow && `${row.shadow} shadow`,
+    row.late && `${row.late} late`, ...row.shadow.map((one) => `shadow ${one}`),
     row.silent.length && `silent: ${row.silent.join(", ")}`,
   ].filter(Boolean).join(" · ");
   button.replaceChildren(
@@ -131,11 +135,11 @@ function fillRow(button, row) {
     h("span", { class: `outcome o-${row.outcome}` }, row.outcome),
     h("span", { class: "call" },
       h("b", {}, visible(row.tool)), " ", h("span", { class: "args" }, visible(row.input)),
-      row.final_tool && h("span", { class: "instead" }, "→ ", visible(row.final_tool)),
-      row.reason && row.outcome !== "continue" && h("span", { class: "reason" }, visible(row.reason))),
+      (row.final_tool || (row.reason && row.outcome !== "continue")) && h("span", { class: "reason" },
+        row.final_tool && h("span", { class: "instead" }, "→ ", visible(row.final_tool)), visible(row.reason))),
     h("span", { class: "from" }, visible(row.agent || "–"), h("span", { class: "muted" }, " ", visible(row.session))),
     h("span", { class: "by" }, visible(row.by || WORDS[row.why] || row.why), notes && h("span", { class: "muted notes" }, visible(notes))),
-    h("span", { class: "num ms" }, row.ms.toFixed(1)));
+    h("span", { class: "num ms" }, row.ms.toFixed(1), h("span", { class: "unit" }, " ms")));
 }
 
 const WORDS = { agreed: "all agreed", unasked: "nobody asked", failed_open: "failed open", bus_down: "bus was away", no_approver: "no approver" };
@@ -151,11 +155,13 @@ function toggle(row) {
   }
 }
 
-async function open(node) {
+async function open(node, looks = 3) {
   const made = await detail(node.dataset.id, filterBy);
   if (node.firstElementChild.getAttribute("aria-expanded") !== "true") return;
   node.querySelector(".detail")?.remove();
   node.append(h("div", { class: "detail" }, made));
+  const ran = node.querySelector(".row .o-continue, .row .o-modify"); // its tool may run still
+  if (ran && made.dataset.told === "0" && looks) setTimeout(() => open(node, looks - 1), 1500);
 }
 
 function filterBy(name, value) {

@@ -13,6 +13,7 @@ export function startRates(wanted) {
       look();
     });
   }
+  addEventListener("resize", look);
   return look;
 }
 
@@ -24,14 +25,15 @@ function draw(data) {
       h("p", {}, `No decision in ${words}. Rates appear as soon as agents pick tools; \`toolgate demo\` shows some.`)));
     return;
   }
-  show($("rates"), data, () => [
+  const width = Math.max(260, $("rates").clientWidth - 42);
+  show($("rates"), [data, width], () => [
     h("dl", { class: "figures" },
       figure("vetoed", percent(all.vetoes, all.decisions), `${number(all.vetoes)} of ${number(all.decisions)}`),
       figure("replaced", percent(all.overrides, all.decisions), number(all.overrides)),
       figure("decisions a second", data.per_second.toFixed(1), "now")),
     h("figure", { class: "panel" },
       h("figcaption", {}, h("span", { class: "key veto" }, "vetoed"), h("span", { class: "key override" }, "replaced"), h("span", { class: "key volume" }, "decisions")),
-      overview(data, `Veto rate over ${words}: ${percent(all.vetoes, all.decisions)} of ${all.decisions} decisions`)),
+      overview(data, `Veto rate over ${words}: ${percent(all.vetoes, all.decisions)} of ${all.decisions} decisions`, width)),
     section("By scheduler", "asked", data.schedulers, true),
     section("By tool", "decisions", data.tools, false),
   ]);
