@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from toolgate_bus.delegation import rerouted
 from toolgate_bus.events import AskUser, Heard, Modify, Outcome, Why
 from toolgate_bus.merge import counts, merge
 
@@ -140,7 +141,11 @@ def proposed(original: Proposed, winner: Heard | None) -> Proposed:
         return original
     modify = winner.verdict
     arguments = original.arguments if modify.arguments is None else modify.arguments
-    return Proposed(modify.tool, arguments, modify.agent_target or original.agent)
+    if not isinstance(arguments, dict) or not isinstance(original.arguments, dict):
+        return Proposed(modify.tool, arguments, modify.agent_target or original.agent)
+    return Proposed(
+        modify.tool, *rerouted(original.arguments, original.agent, arguments, modify.agent_target)
+    )
 
 
 def change(before: Effect, after: Effect) -> Change | None:

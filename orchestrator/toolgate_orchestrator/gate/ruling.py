@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from toolgate_bus import codec
+from toolgate_bus.delegation import rerouted, target_of
 from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
 from toolgate_bus.round import Closed
 
@@ -56,7 +57,7 @@ class Call:
             self,
             tool_name=ruling.tool_name or self.tool_name,
             tool_input=self.tool_input if ruling.tool_input is None else ruling.tool_input,
-            agent_target=ruling.agent_target or self.agent_target,
+            agent_target=self.agent_target if ruling.winner is None else ruling.agent_target,
             outgoing=None,
         )
 
@@ -110,7 +111,7 @@ class Ruling:
             call.tool_input,
             self.reason,
             self.scheduler,
-            self.agent_target or call.agent_target,
+            self.agent_target if modified else call.agent_target,
             tuple(call.heard),
             tuple(call.silent),
             tuple(call.passed_over),
@@ -185,6 +186,7 @@ def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
         call.placeholders,
         config.schedulers.get(winner.scheduler),
     )
+    arguments, target = rerouted(call.tool_input, call.agent_target, arguments, modify.agent_target)
     return Ruling(
         "modify",
         "modified",
@@ -193,7 +195,7 @@ def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
         winner=winner,
         tool_name=modify.tool,
         tool_input=arguments,
-        agent_target=modify.agent_target,
+        agent_target=target or target_of(arguments, call.agents),
         asks=closed.merged.asks,
         held=closed.was_held,
     )

@@ -1,15 +1,9 @@
-"""Calls that hand work to another agent: which agents there are, which one a call names. Pure.
-
-The kernel has no delegation of its own; tools that delegate take the agent's name as an argument
-`agent` or `agent_name`, and the mount plan lists the agents under `agents:`.
-"""
+"""Which agents a session can hand work to: those of its plan's `agents:`. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["agents_of", "redirected", "target_of"]
-
-_ARGUMENTS = ("agent", "agent_name")
+__all__ = ["agents_of"]
 
 
 def agents_of(config: Any) -> tuple[str, ...] | None:
@@ -18,22 +12,3 @@ def agents_of(config: Any) -> tuple[str, ...] | None:
     if isinstance(agents, Mapping) and agents:
         return tuple(str(name) for name in agents)
     return None
-
-
-def target_of(arguments: Mapping[str, Any], agents: tuple[str, ...] | None) -> str | None:
-    """The agent that a call names, if it is one of the known ones."""
-    key = _key(arguments, agents)
-    return str(arguments[key]) if key else None
-
-
-def redirected(
-    arguments: dict[str, Any], agents: tuple[str, ...] | None, target: str | None
-) -> dict[str, Any]:
-    """The arguments with another agent in them; unchanged for a call that names none."""
-    key = _key(arguments, agents)
-    return {**arguments, key: target} if key and target else arguments
-
-
-def _key(arguments: Mapping[str, Any], agents: tuple[str, ...] | None) -> str | None:
-    known = agents or ()
-    return next((key for key in _ARGUMENTS if arguments.get(key) in known), None)

@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 from amplifier_core.events import POLICY_VIOLATION
+from toolgate_bus.delegation import target_of
 from toolgate_bus.events import Decision, Heard
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.consult import Hooks
-from toolgate_orchestrator.turn.delegation import agents_of, redirected, target_of
+from toolgate_orchestrator.turn.delegation import agents_of
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
 from toolgate_orchestrator.turn.lineage import Place, place_of
@@ -107,8 +108,7 @@ class Selection:
         return call
 
     def _chosen(self, call: Call, decision: Decision) -> Call:
-        arguments = redirected(decision.tool_input, self._agents, decision.agent_target)
-        return replace(call, name=decision.tool_name, arguments=arguments, decision=decision.id)
+        return replace(call, name=decision.tool_name, arguments=decision.tool_input, decision=decision.id)
 
     async def _selected(self, call: Call, chosen: Call, decision: Decision | None) -> None:
         scheduled = decision is not None and decision.outcome == "modify"

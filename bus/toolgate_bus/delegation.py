@@ -1,0 +1,43 @@
+"""Calls that hand work to another agent: which one a call names, and which one a replacement does. Pure.
+
+The kernel has no delegation of its own; tools that delegate take the agent's name as an argument
+`agent` or `agent_name`, and the mount plan lists the agents under `agents:`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+__all__ = ["rerouted", "target_of"]
+
+_ARGUMENTS: Final = ("agent", "agent_name")
+
+
+def target_of(arguments: Mapping[str, Any], agents: Collection[str] | None) -> str | None:
+    """The agent that a call names, if it is one of those that there are."""
+    key = _key(arguments, agents or ())
+    return str(arguments[key]) if key else None
+
+
+def rerouted(
+    original: Mapping[str, Any], was: str | None, arguments: dict[str, Any], target: str | None
+) -> tuple[dict[str, Any], str | None]:
+    """A replacement's arguments and agent, which agree: `target` goes into the argument that named one.
+
+    `original` are the arguments that named the agent `was`. Without a target it is the one that the
+    new arguments name in the same place.
+    """
+    key = _key(original, (was,)) if was is not None else None
+    if target is not None:
+        key = key or next((name for name in _ARGUMENTS if isinstance(arguments.get(name), str)), None)
+        named = key is not None and key in arguments
+        return ({**arguments, key: target} if named and key else arguments), target
+    found = arguments.get(key) if key is not None else None
+    return arguments, found if isinstance(found, str) else None
+
+
+def _key(arguments: Mapping[str, Any], agents: Collection[str]) -> str | None:
+    for key in _ARGUMENTS:
+        value = arguments.get(key)
+        if isinstance(value, str) and value in agents:
+            return key
+    return None

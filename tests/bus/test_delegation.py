@@ -1,0 +1,33 @@
+"""A replacement's arguments and its agent agree, whichever of them a scheduler changed."""
+
+import pytest
+from toolgate_bus.delegation import rerouted, target_of
+
+pytestmark = pytest.mark.pure
+
+ASKED = {"agent": "anna", "instruction": "count"}
+
+
+def test_a_call_names_an_agent_that_there_is():
+    assert target_of(ASKED, ["anna", "ben"]) == "anna"
+    assert target_of({"agent_name": "ben"}, ["anna", "ben"]) == "ben"
+    assert target_of(ASKED, ["ben"]) is None
+    assert target_of(ASKED, None) is None
+    assert target_of({"agent": ["anna"]}, ["anna"]) is None
+
+
+def test_another_target_stands_in_the_arguments_too():
+    assert rerouted(ASKED, "anna", ASKED, "ben") == ({**ASKED, "agent": "ben"}, "ben")
+    told = {"agent_name": "anna", "agent": "a thing"}
+    assert rerouted(told, "anna", told, "ben") == ({**told, "agent_name": "ben"}, "ben")
+
+
+def test_another_argument_is_another_target():
+    changed = {**ASKED, "agent": "ben"}
+    assert rerouted(ASKED, "anna", changed, None) == (changed, "ben")
+
+
+def test_what_is_no_delegation_any_more_has_no_target():
+    assert rerouted(ASKED, "anna", {"words": "count"}, None) == ({"words": "count"}, None)
+    assert rerouted({"words": "x"}, None, {"agent": "ben"}, None) == ({"agent": "ben"}, None)
+    assert rerouted({"words": "x"}, None, {"words": "x"}, "ben") == ({"words": "x"}, "ben")
