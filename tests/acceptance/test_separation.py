@@ -4,9 +4,7 @@ The scheduler's has no extras and so no agent kernel; neither has a server, or t
 """
 
 import json
-import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,9 +13,12 @@ import redis
 import yaml
 from toolgate_bus.embedded import find_binary
 
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+
+from own_environments import ROOT, environments, missing, run
+
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
-ROOT = Path(__file__).parents[2]
 POLICY = "rules: [{name: keep, tools: delete_file, action: deny, reason: files are kept}]\n"
 OWN_SCHEDULER = """
 from toolgate_schedulers import Continue, Modify, ToolSelecting, scheduler
@@ -35,43 +36,6 @@ CALLS = [
     ("write_file", {"path": "sum.txt", "content": "42"}),
     ("calculate", {"expression": "6 * 7"}),
 ]
-
-
-def environment():
-    """This one, but for what would lead a Python to this checkout."""
-    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in hidden and not name.startswith("TOOLGATE_")
-    }
-
-
-def run(*command, **options):
-    """Run to the end; what it wrote to stdout."""
-    ended = subprocess.run(
-        list(map(str, command)), env=environment(), capture_output=True, text=True, check=False, **options
-    )
-    assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
-    return ended.stdout
-
-
-def environments(directory):
-    """The wheel installed twice: without extras, and with `[orchestrator]`; the two bin directories."""
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
-    run(*pip, "wheel", "--no-deps", "--wheel-dir", directory / "dist", ROOT, cwd=directory)
-    (wheel,) = (directory / "dist").glob("toolgate-*.whl")
-    for name, what in (("scheduler", wheel), ("agent", f"{wheel}[orchestrator]")):
-        run(sys.executable, "-m", "venv", "--without-pip", directory / name)
-        python = directory / name / "bin" / "python"
-        # This environment's pip, so that none has to be fetched.
-        run(*pip, "--python", python, "install", "-c", ROOT / "constraints.txt", what, cwd=directory)
-    return directory / "scheduler" / "bin", directory / "agent" / "bin"
-
-
-def missing(bin_directory, module):
-    code = f"import importlib.util as u; print(u.find_spec({module!r}) is None)"
-    return run(bin_directory / "python", "-I", "-c", code).strip() == "True"
 
 
 def free_port():

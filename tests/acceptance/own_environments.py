@@ -1,0 +1,45 @@
+"""The built wheel in virtual environments of their own, that see nothing of this checkout."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment():
+    """This one, but for what would lead a Python to this checkout."""
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in hidden and not name.startswith("TOOLGATE_")
+    }
+
+
+def run(*command, **options):
+    """Run to the end; what it wrote to stdout."""
+    ended = subprocess.run(
+        list(map(str, command)), env=environment(), capture_output=True, text=True, check=False, **options
+    )
+    assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+def environments(directory):
+    """The wheel installed twice: without extras, and with `[orchestrator]`; the two bin directories."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
+    run(*pip, "wheel", "--no-deps", "--wheel-dir", directory / "dist", ROOT, cwd=directory)
+    (wheel,) = (directory / "dist").glob("toolgate-*.whl")
+    for name, what in (("scheduler", wheel), ("agent", f"{wheel}[orchestrator]")):
+        run(sys.executable, "-m", "venv", "--without-pip", directory / name)
+        python = directory / name / "bin" / "python"
+        # This environment's pip, so that none has to be fetched.
+        run(*pip, "--python", python, "install", "-c", ROOT / "constraints.txt", what, cwd=directory)
+    return directory / "scheduler" / "bin", directory / "agent" / "bin"
+
+
+def missing(bin_directory, module):
+    code = f"import importlib.util as u; print(u.find_spec({module!r}) is None)"
+    return run(bin_directory / "python", "-I", "-c", code).strip() == "True"

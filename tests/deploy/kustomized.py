@@ -1,0 +1,110 @@
+"""What `kubectl kustomize` would print, for the part of kustomize that deploy/kubernetes uses; anything else fails.
+
+Generated ConfigMaps keep their plain names: kubectl adds a hash of what is in them.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+KEYS = {
+    "apiVersion",
+    "kind",
+    "resources",
+    "namespace",
+    "labels",
+    "images",
+    "patches",
+    "configMapGenerator",
+}
+WORKLOADS = ("Deployment", "StatefulSet")
+CLUSTER_WIDE = ("Namespace",)
+
+
+def build(directory: Path) -> list[Object]:
+    """The objects of a kustomization."""
+    words = yaml.safe_load((directory / "kustomization.yaml").read_text())
+    assert set(words) <= KEYS, (
+        f"{directory}: {set(words) - KEYS}: teach tests/deploy/kustomized.py, or do without"
+    )
+    objects: list[Object] = []
+    for resource in words.get("resources", ()):
+        path = (directory / resource).resolve()
+        found = build(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
+        objects += [one for one in found if one is not None]
+    objects += [_config_map(directory, one) for one in words.get("configMapGenerator", ())]
+    for patch in words.get("patches", ()):
+        _patch(directory, patch, objects)
+    for one in objects:
+        if "namespace" in words and one["kind"] not in CLUSTER_WIDE:
+            one["metadata"]["namespace"] = words["namespace"]
+        for label in words.get("labels", ()):
+            _label(one, label)
+        for container in containers(one):
+            _image(container, words.get("images", ()))
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(names) == len(set(names)), f"{directory}: twice: {names}"
+    return objects
+
+
+def pod(one: Object) -> Object | None:
+    """The pod's spec of a workload."""
+    spec: Object | None = one["spec"]["template"]["spec"] if one["kind"] in WORKLOADS else None
+    return spec
+
+
+def containers(one: Object) -> list[Object]:
+    """The containers of a workload."""
+    return list((pod(one) or {}).get("containers", ()))
+
+
+def _config_map(directory: Path, words: Object) -> Object:
+    assert set(words) == {"name", "files"}, words
+    data = {name: (directory / name).read_text() for name in words["files"]}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": words["name"]}, "data": data}
+
+
+def _patch(directory: Path, words: Object, objects: list[Object]) -> None:
+    assert set(words) == {"path", "target"}, words
+    target = words["target"]
+    assert set(target) <= {"kind", "name"}, target
+    aimed = [
+        one
+        for one in objects
+        if one["kind"] == target["kind"] and target.get("name") in (None, one["metadata"]["name"])
+    ]
+    assert aimed, f"{directory}: {target}: nothing to patch"
+    for step in yaml.safe_load((directory / words["path"]).read_text()):
+        for one in aimed:
+            _step(one, copy.deepcopy(step))
+
+
+def _step(one: Object, step: Object) -> None:
+    *way, last = step["path"].strip("/").split("/")
+    place: Any = one
+    for name in way:
+        place = place[int(name)] if isinstance(place, list) else place[name]
+    if step["op"] == "remove":
+        del place[last]
+    elif step["op"] == "add" and last == "-":
+        place.append(step["value"])
+    else:
+        raise AssertionError(f"{step}: teach tests/deploy/kustomized.py, or do without")
+
+
+def _label(one: Object, words: Object) -> None:
+    assert words["includeTemplates"]
+    assert not words["includeSelectors"]
+    one["metadata"].setdefault("labels", {}).update(words["pairs"])
+    if one["kind"] in WORKLOADS:
+        one["spec"]["template"]["metadata"].setdefault("labels", {}).update(words["pairs"])
+
+
+def _image(container: Object, images: list[Object]) -> None:
+    name, _, tag = container["image"].partition(":")
+    for one in images:
+        if one["name"] == name:
+            container["image"] = f"{one.get('newName', name)}:{one.get('newTag', tag)}"

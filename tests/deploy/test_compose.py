@@ -1,0 +1,132 @@
+"""compose.yaml: its schema, its paths, its command lines and variables; and its services as processes."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+
+from command_lines import environment_of, parsed
+from guarded_server import DEPLOY, make_acl
+
+COMPOSE = DEPLOY / "compose.yaml"
+OURS = ("policy", "cost-aware", "agent", "exporter", "console", "operator")
+SCHEDULERS = ("policy", "cost-aware")
+
+
+@pytest.fixture(scope="module")
+def composed():
+    return yaml.safe_load(COMPOSE.read_text())
+
+
+@pytest.fixture(scope="module")
+def services(composed):
+    return composed["services"]
+
+
+def command_of(service):
+    """What `toolgate` is told."""
+    if "entrypoint" in service:
+        assert service["entrypoint"][:2] == ["/bin/sh", "-c"]
+        return shlex.split(re.search(r"toolgate ([^;]*)", service["entrypoint"][2])[1])
+    return list(service["command"])
+
+
+def test_it_fits_the_schema_of_compose_files():
+    check = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(COMPOSE),
+    ]
+    ran = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_everything_that_is_mounted_is_there(services, composed, tmp_path):
+    make_acl(tmp_path, "redis://valkey:6379/0", SCHEDULERS)
+    mounted = 0
+    for name, service in services.items():
+        for volume in service.get("volumes", ()):
+            source, target, *mode = volume.split(":")
+            assert target.startswith("/")
+            if source.startswith("./"):
+                assert mode == ["ro"], f"{name}: {volume}"
+                place = tmp_path / source[7:] if source.startswith("./made/") else DEPLOY / source
+                assert place.exists(), f"{name}: {volume}"
+                mounted += 1
+            else:
+                assert source in composed["volumes"]
+        build = service.get("build")
+        if build:
+            assert (DEPLOY / build["context"]).resolve() == DEPLOY.parent
+            assert (DEPLOY.parent / build["dockerfile"]).is_file()
+    assert mounted >= 8
+
+
+def test_images_are_pinned_by_version(services):
+    for name, service in services.items():
+        assert re.fullmatch(r"[a-z./-]+:v?\d+\.\d+\.\d+(-[a-z]+)?", service["image"]), name
+
+
+def test_every_command_line_is_one_that_the_program_takes(services):
+    for name in OURS:
+        given = parsed(command_of(services[name]))
+        file = given.get("config") or given.get("plan")
+        mounts = [volume.split(":")[1] for volume in services[name].get("volumes", ())]
+        assert ([str(file)] if file else []) == mounts, name
+
+
+def test_every_variable_is_one_that_the_program_reads_and_each_service_has_the_url_of_its_role(
+    services, tmp_path
+):
+    make_acl(tmp_path, "redis://valkey:6379/0", SCHEDULERS)
+    made = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+    wanted = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text()))
+    assert wanted <= made
+    for name in OURS:
+        (variable,) = services[name]["environment"].items()
+        role = f"scheduler-{name}" if name in SCHEDULERS else name
+        assert variable[1] == f"${{TOOLGATE_URL_{role.upper().replace('-', '_')}:?run make up}}"
+        assert variable[0] in environment_of(command_of(services[name]))
+
+
+def test_our_services_are_confined_and_have_time_to_finish(services):
+    for name in (*OURS, "prometheus", "grafana"):
+        service = services[name]
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+    for name in SCHEDULERS:
+        assert services[name]["stop_grace_period"] == "20s"
+        assert services[name]["deploy"]["replicas"] >= 2
+
+
+def test_nothing_listens_but_on_this_machine(services):
+    published = [port for service in services.values() for port in service.get("ports", ())]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_prometheus_finds_the_services_by_their_names_and_ports(services):
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    for job in config["scrape_configs"]:
+        for fixed in job.get("static_configs", ()):
+            for target in fixed["targets"]:
+                host, _, port = target.partition(":")
+                assert port in services[host]["command"]
+        for found in job.get("dns_sd_configs", ()):
+            for host in found["names"]:
+                if host != "agent":  # lives too short to be scraped
+                    assert str(found["port"]) in services[host]["command"]
+    source = (DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yaml").read_text()
+    assert "http://prometheus:9090" in source
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (DEPLOY / "grafana" / "dashboards" / Path(home).name).is_file()

@@ -1,0 +1,51 @@
+"""Every file in deploy/ is looked at by some check: a new one is given its own here, or nobody would."""
+
+import subprocess
+from fnmatch import fnmatch
+
+import pytest
+
+from pathlib import Path
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+TESTS = Path(__file__).parents[1]
+CHECKS = {
+    "README.md": "test_docs.py",
+    "compose.yaml": "deploy/test_compose.py",
+    "Dockerfile": "deploy/test_dockerfile.py",
+    "Dockerfile.dockerignore": "deploy/test_dockerfile.py",
+    "fleet/*": "deploy/test_fleet.py",
+    "kubernetes/*": "deploy/test_kubernetes.py",
+    "redis/make_acl.py": "deploy/test_acl.py",
+    "redis/roles": "deploy/test_acl.py",
+    "redis/valkey.conf": "deploy/test_acl.py",
+    "redis/kustomization.yaml": "deploy/test_kubernetes.py",
+    "redis/make-certificates": "deploy/test_tls.py",
+    "prometheus/*": "deploy/test_prometheus*.py",
+    "grafana/*": "deploy/test_dashboards.py",
+}
+
+
+def files():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "."],
+        cwd=DEPLOY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0 and listed.stdout:
+        return sorted(listed.stdout.splitlines())
+    found = (one for one in DEPLOY.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
+    return sorted(str(one.relative_to(DEPLOY)) for one in found if one.relative_to(DEPLOY).parts[0] != "made")
+
+
+@pytest.mark.parametrize("name", files())
+def test_every_file_in_deploy_has_a_check(name):
+    assert any(fnmatch(name, pattern) for pattern in CHECKS), f"deploy/{name}: nothing checks it"
+
+
+@pytest.mark.parametrize("pattern", CHECKS)
+def test_every_check_is_there_and_reads_what_it_checks(pattern):
+    assert any(fnmatch(name, pattern) for name in files()), f"{pattern}: there is no such file"
+    assert list(TESTS.glob(CHECKS[pattern])), f"{CHECKS[pattern]}: there is no such test"

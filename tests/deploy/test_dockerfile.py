@@ -1,0 +1,84 @@
+"""The Dockerfile: what it says, and its steps done in folders: the program of the image runs."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+
+from dockerfile import built, ignored, read
+from guarded_server import DEPLOY
+
+ROOT = DEPLOY.parent
+DOCKERFILE = DEPLOY / "Dockerfile"
+IGNORE = DEPLOY / "Dockerfile.dockerignore"
+
+
+def test_the_last_stage_has_what_was_built_and_no_tools_and_runs_as_a_normal_user():
+    build, last = read(DOCKERFILE)
+    assert build[0].words == "python:3.13-slim AS build"
+    assert last[0].words == "python:3.13-slim"
+    said = {step.what: step.words for step in last}
+    assert [step.words for step in last if step.what == "COPY"] == [
+        "--from=build /opt/toolgate /opt/toolgate"
+    ]
+    assert "RUN" not in said
+    user, _, group = said["USER"].partition(":")
+    assert int(user) > 0
+    assert int(group) > 0
+    assert json.loads(said["ENTRYPOINT"]) == ["toolgate"]
+    assert not any(step.what == "HEALTHCHECK" for step in last)
+
+
+def test_the_python_of_the_image_is_one_that_the_project_takes():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    tags = {
+        stage[0].words.split()[0].removeprefix("python:").removesuffix("-slim") for stage in read(DOCKERFILE)
+    }
+    (tag,) = tags
+    assert tag in SpecifierSet(project["requires-python"])
+
+
+def test_only_what_the_wheel_is_made_of_is_sent_to_the_builder():
+    assert not ignored(IGNORE, "pyproject.toml")
+    assert not ignored(IGNORE, "bus/toolgate_bus/cli.py")
+    assert not ignored(IGNORE, "schedulers/toolgate_schedulers/templates/README.md.tmpl")
+    for name in (".git/config", "tests/conftest.py", "deploy/made/env", ".venv/bin/python", "bus/README.md"):
+        assert ignored(IGNORE, name), name
+    assert ignored(IGNORE, "bus/toolgate_bus/__pycache__/cli.cpython-313.pyc")
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("extras", "runs", "lacks"), [("", "scheduler list", "run"), ("orchestrator", "run", "console")]
+)
+def test_the_steps_make_a_program_that_runs_as_the_image_would(extras, runs, lacks, tmp_path):
+    env = built(DOCKERFILE, ROOT, tmp_path, {"EXTRAS": extras})
+    toolgate = tmp_path / "opt-toolgate" / "bin" / "toolgate"
+    env["PATH"] = env["PATH"].replace("/opt/toolgate/bin", str(toolgate.parent))
+
+    def said(*words):
+        return subprocess.run(
+            [toolgate, *words], env=env, cwd="/", capture_output=True, text=True, check=False, timeout=60
+        )
+
+    assert re.fullmatch(r"toolgate \d+\.\d+\.\d+\n", said("--version").stdout)
+    ended = said(*runs.split(), "--help")
+    assert ended.returncode == 0, ended.stderr
+    ended = said(lacks, *(["go", "--plan", "x"] if lacks == "run" else []))
+    assert "is not installed" in ended.stderr, ended.stderr
+    assert not (toolgate.parent / "pip").exists()
+    package = subprocess.run(
+        [toolgate.parent / "python", "-I", "-c", "import toolgate_bus; print(toolgate_bus.__file__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert str(ROOT) not in package
