@@ -15,7 +15,11 @@ from toolgate_bus.store import RedisStore
 
 __all__ = ["BOOKS", "accounts_of", "budgets"]
 
-BOOKS: Final = {"budget": "enforced", "budget-hooks": "hook modules", "budget-shadow": "rehearsals"}
+BOOKS: Final = {
+    "budget": "Enforced",
+    "budget-hooks": "Hook modules",
+    "budget-shadow": "Rehearsals of shadows",
+}
 MOST: Final = 100
 
 

@@ -55,8 +55,13 @@ class Knowledge:
         if entry is None:
             return None
         decision = entry.decision
-        told = explained(decision, self.ring.after(id_))
-        return {**decision, "asked": sorted(asked_of(decision)), "explained": told.as_json()}
+        after = self.ring.after(id_)
+        return {
+            **decision,
+            "asked": sorted(asked_of(decision)),
+            "explained": explained(decision, after).as_json(),
+            "followed": len(after),
+        }
 
     async def budgets(self) -> list[dict[str, Any]]:
         """What is spent and held; raises TransportError."""

@@ -65,8 +65,9 @@ class Ring:
         self.number += 1
         row = row_of(decision)
         text = json.dumps(row, ensure_ascii=False)
-        size = len(json.dumps(decision, ensure_ascii=False, default=repr)) + 2 * len(text)
-        entry = Entry(self.number, decision, row, text, searched(decision), size)
+        words = searched(decision)
+        size = len(json.dumps(decision, ensure_ascii=False, default=repr)) + 2 * len(text) + len(words)
+        entry = Entry(self.number, decision, row, text, words, size)
         self._keep(decision["id"], entry)
         return entry
 

@@ -225,7 +225,7 @@ function askCorrection(card) {
       h("p", {}, "Unlike the calls that are known:"), h("ul"),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "anyway" }), "It is meant so: send it all the same")),
     h("label", {}, "Reason ", h("span", { class: "muted" }, "(kept with the answer)"), h("input", { name: "reason", maxlength: "1000", autocomplete: "off" })),
-  ], { words: "Run the corrected call", kind: "primary" },
+  ], { words: "Run corrected call", kind: "primary" },
   (form) => send(card, {
     action: "edit", tool: form.elements.tool.value, arguments: form.elements.arguments.value,
     reason: form.elements.reason.value.trim(), anyway: form.elements.anyway.checked,

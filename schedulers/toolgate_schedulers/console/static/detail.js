@@ -8,7 +8,7 @@ export async function detail(id, filterBy) {
   } catch (error) {
     return h("p", { class: "note" }, error.message);
   }
-  return h("div", { "data-told": decision.explained.after.length }, words(decision), calls(decision), verdicts(decision), about(decision, filterBy));
+  return h("div", { "data-told": decision.followed }, words(decision), calls(decision), verdicts(decision), about(decision, filterBy));
 }
 
 function words(decision) {

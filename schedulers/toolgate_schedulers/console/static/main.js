@@ -84,7 +84,7 @@ document.addEventListener("signed-out", () => { signedOut = true; source?.close(
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hiding);
   if (document.hidden) hiding = setTimeout(() => { source?.close(); source = null; }, HIDDEN_MS);
-  else { if (!source) connect(); looks[view]?.(); figures(); }
+  else { if (!source) connect(); looks[view]?.(); }
 });
 setInterval(async () => { // a hidden page holds no stream (browsers give a site six), but tells of held calls
   if (!document.hidden || source || signedOut) return;
@@ -131,11 +131,11 @@ document.addEventListener("keydown", (event) => {
   if (view === "live" && liveKey(event)) event.preventDefault();
 });
 
+looks.live = figures;
 addEventListener("hashchange", turn);
 startLive(connect);
 turn();
 connect();
-figures();
 get("/api/me").then(({ user, namespace }) => {
   $("who").textContent = user;
   $("namespace").textContent = namespace === "default" ? "" : namespace;
