@@ -14,17 +14,20 @@ Facts that are noted with `Gate.note` are counted there. A loop without a gate c
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from prometheus_client import REGISTRY, Gauge
-from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetricFamily
+from prometheus_client import PLATFORM_COLLECTOR, PROCESS_COLLECTOR, REGISTRY, Gauge
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import choose_encoder
 
 from toolgate_bus import catalogue
 from toolgate_bus.catalogue import Metric
 from toolgate_bus.counted import counted
+from toolgate_bus.metrics_server import Serving, serve_page
 
 __all__ = [
+    "ABOUT_PROCESS",
     "ASKED",
     "BAD_MESSAGES",
     "BUDGET_ORPHANS",
@@ -56,9 +59,12 @@ __all__ = [
     "VERDICT_SECONDS",
     "WITHDRAWN",
     "WORKER_ANSWERS",
+    "Collector",
     "Counts",
     "Durations",
+    "Gauges",
     "count",
+    "exposition",
     "observe",
     "serve",
     "table",
@@ -67,6 +73,13 @@ __all__ = [
 ]
 
 Labels = tuple[str, ...]
+
+
+class Collector(Protocol):
+    """Whatever has metrics to show."""
+
+    def collect(self) -> Iterable[Family]:
+        """The metrics as Prometheus reads them."""
 
 
 class Counts:
@@ -136,6 +149,23 @@ class Durations:
         return [family]
 
 
+class Gauges:
+    """The series of one gauge, set anew as a whole."""
+
+    __slots__ = ("metric", "series")
+
+    def __init__(self, metric: Metric, series: Mapping[Any, float]) -> None:
+        """`series` by labels: a tuple of texts."""
+        self.metric, self.series = metric, series
+
+    def collect(self) -> Iterable[Family]:
+        """The metric as Prometheus reads it."""
+        family = GaugeMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
+        for labels, number in self.series.items():
+            family.add_metric(labels, number)
+        return [family]
+
+
 _counters: Final[dict[Metric, Counts]] = {}
 _histograms: Final[dict[Metric, Durations]] = {}
 
@@ -188,6 +218,8 @@ BAD_MESSAGES: Final = _counts(catalogue.BAD_MESSAGES)
 RECONNECTS: Final = _counts(catalogue.RECONNECTS)
 RECREATED: Final = _counts(catalogue.RECREATED)
 LOOP_LAG: Final = _durations(catalogue.LOOP_LAG)
+ABOUT_PROCESS: Final[tuple[Collector, ...]] = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR)
+"""Memory, processor time, open files; the version of Python."""
 CONNECTED: Final = Gauge(catalogue.CONNECTED.name, catalogue.CONNECTED.help, catalogue.CONNECTED.labels)
 
 
@@ -244,11 +276,32 @@ def _lowered(words: str) -> str:
     return lowered.rstrip(".").replace("|", "\\|")
 
 
-def serve(port: int, address: str = "127.0.0.1") -> None:
-    """Serve the metrics at http://address:port/metrics from a thread of its own."""
-    from prometheus_client import start_http_server
+def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tuple[str, bytes]:
+    """Content type and body of a page: all metrics of this process, or those of these collectors.
 
-    start_http_server(port, addr=address)
+    The format is the one that the Accept header asks for: OpenMetrics, which has examples, or plain text.
+    """
+    encode, kind = choose_encoder(accept)
+    return kind, encode(REGISTRY if collectors is None else _Together(collectors))
+
+
+class _Together:
+    """Several collectors as one, which is what an encoder takes."""
+
+    def __init__(self, collectors: Iterable[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterable[Family]:
+        for one in self._collectors:
+            yield from one.collect()
+
+
+def serve(port: int, address: str = "127.0.0.1") -> Serving:
+    """Serve the metrics of this process at http://address:port/metrics, from a thread of its own.
+
+    Port 0 is any free one: `serve(0).port`. Raises ConfigError where it cannot listen there.
+    """
+    return serve_page(port, address, exposition)
 
 
 if __name__ == "__main__":

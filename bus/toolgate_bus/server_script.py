@@ -20,7 +20,7 @@ def _digest(script: str) -> str:
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-async def run_script(commands: Commands, script: str, prefix: str, *words: str | int) -> Any:
+async def run_script(commands: Commands, script: str, prefix: str, *words: str | int | bytes) -> Any:
     """What the script replies, with `prefix` as its key; raises TransportError where it does not run."""
     tail = (1, prefix, *words)
     for attempt in range(ATTEMPTS):

@@ -1,0 +1,7 @@
+"""`toolgate exporter`: the fleet's metrics out of the facts streams, exact over restarts.
+
+`fleet` counts facts, `savings` what replacements saved, `shelf` keeps what was counted together with
+how far was read, `gauges` reads what the server knows, `service` is the loop, `cli` the command.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,107 @@
+"""Serves a page of metrics over HTTP, from a thread of its own.
+
+    /metrics   the page, in the format that the reader asks for by its Accept header
+    /healthz   200 while the process does its work, 503 while it does not
+    /livez     200 while the process lives
+
+What stands on the page is the caller's affair (`metrics`).
+"""
+
+import errno
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET6, gaierror
+from socketserver import TCPServer
+from threading import Thread
+from typing import Final
+
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["Health", "Page", "Serving", "serve_page"]
+
+Page = Callable[[str], tuple[str, bytes]]
+"""Given an Accept header: content type and body."""
+Health = Callable[[], tuple[bool, str]]
+"""Whether all is well, and what to say."""
+SLOW_READER_S: Final = 10.0
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+class Serving:
+    """A server that runs until it is closed."""
+
+    def __init__(self, server: "_Server") -> None:
+        self._server = server
+        self.address, self.port = server.server_address[:2]
+        Thread(target=server.serve_forever, name="toolgate-metrics", args=(0.1,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are."""
+        host = f"[{self.address!s}]" if ":" in str(self.address) else str(self.address)
+        return f"http://{host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop, and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    page: Page
+    health: Health
+
+    def server_bind(self) -> None:
+        """Bind without asking anybody for the name of this machine, which may take its time."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+
+class _Server6(_Server):
+    address_family = AF_INET6
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = SLOW_READER_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        path = self.path.partition("?")[0]
+        if path in ("/metrics", "/"):
+            self._answer(200, *self.server.page(self.headers.get("Accept", "")))
+        elif path in ("/healthz", "/livez"):
+            well, words = self.server.health() if path == "/healthz" else (True, "it lives")
+            self._answer(200 if well else 503, _PLAIN, f"{words}\n".encode())
+        else:
+            self._answer(404, _PLAIN, b"There are /metrics, /healthz and /livez.\n")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: a scrape is no event."""
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def serve_page(port: int, address: str, page: Page, health: Health = lambda: (True, "it runs")) -> Serving:
+    """Serve at address:port, where 0 is any free port; raises ConfigError where it cannot listen there."""
+    made = _Server6 if ":" in address else _Server
+    try:
+        server = made((address, port), _Handler)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"metrics port: {_why(error, port, address)}") from error
+    server.page, server.health = page, health
+    return Serving(server)
+
+
+def _why(error: Exception, port: int, address: str) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"port {port} of {address} is in use; give another one, or 0 for any that is free"
+    if isinstance(error, gaierror) or (isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL):
+        return f"{address} is no address of this machine"
+    return f"cannot listen on port {port} of {address}: {error}"
