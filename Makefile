@@ -8,11 +8,15 @@ INPUTS := pyproject.toml constraints.txt
 ALL := $(VENV)/.installed-all
 DEV := $(VENV)/.installed-dev
 
+COMPOSE := docker compose -f deploy/compose.yaml --env-file deploy/made/env
+HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
+  echo "This needs Docker with its compose plugin (docs.docker.com/get-started)." >&2; exit 1; }
+
 # Compiled modules stay out of the source folders.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint check soak mutants clean
+.PHONY: help demo test test-fast lint check soak mutants up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -41,6 +45,17 @@ check: lint test ## lint, then test: what CI runs
 
 mutants: $(DEV) ## break the code on purpose and see the tests go red
 	@$(BIN)/python tests/mutants.py
+
+up: ## run a fleet in containers: server, schedulers, agent, Prometheus, Grafana
+	@$(HAVE_COMPOSE)
+	@python3 deploy/redis/make_acl.py --to deploy/made --server redis://valkey:6379/0 \
+	  --scheduler policy --scheduler cost-aware
+	@$(COMPOSE) up --build --detach --wait
+	@echo "Grafana: http://localhost:3000   Prometheus: http://localhost:9090"
+
+down: ## end that fleet; its data stay (docker volume ls)
+	@$(HAVE_COMPOSE)
+	@docker compose --project-name toolgate down --remove-orphans
 
 clean: ## remove the virtual environment and all caches
 	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""What `kubectl kustomize` would print, for the part of kustomize that deploy/kubernetes uses; anything else fails.
+"""What `kubectl kustomize` would print, for the part of it that deploy/kubernetes uses; anything else fails.
 
 Generated ConfigMaps keep their plain names: kubectl adds a hash of what is in them.
 """

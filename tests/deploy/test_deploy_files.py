@@ -2,10 +2,9 @@
 
 import subprocess
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
-
-from pathlib import Path
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 TESTS = Path(__file__).parents[1]

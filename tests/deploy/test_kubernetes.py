@@ -1,4 +1,4 @@
-"""The Kubernetes files: objects by their schemas, every name that is referred to, and what Toolgate needs of a pod."""
+"""The Kubernetes files: objects by their schemas, every name that they refer to, and what a pod needs."""
 
 import re
 import shlex

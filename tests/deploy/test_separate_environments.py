@@ -107,7 +107,7 @@ async def test_nothing_is_lost_when_each_part_is_restarted_in_mid_run(process, w
         decided = json.loads(told.stdout)["decisions"]
         assert len(decided) == CALLS + 1
         outcomes = Counter(one["outcome"] for one in decided)
-        # While there was no server, required schedulers were silent: those calls were refused, and did not run.
+        # While there was no server the required schedulers were silent: those calls did not run.
         assert len(files(first)) == outcomes["continue"] >= 30
         assert decided[2]["outcome"] == "deny"
         assert decided[2]["scheduler"] == "policy"
@@ -117,10 +117,10 @@ async def test_nothing_is_lost_when_each_part_is_restarted_in_mid_run(process, w
         killed.signal(signal.SIGKILL)
         killed.wait(30)
 
-        # The record: every decision of the first, in its order, and all of the second but those of its last moment.
+        # The record: every decision of the first, in order; of the second all but those of its last moment.
         record = asked("decisions")
         by_agent = Counter(one["orchestrator"] for one in record)
-        assert sorted(by_agent.values())[-1] == CALLS + 1
+        assert max(by_agent.values()) == CALLS + 1
         whole = by_agent.most_common(1)[0][0]
         assert [one["outcome"] for one in record if one["orchestrator"] == whole] == [
             one["outcome"] for one in decided

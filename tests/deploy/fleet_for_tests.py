@@ -1,0 +1,183 @@
+"""A demo fleet of real processes on a server of its own: schedulers, an exporter, short-lived agents."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+from guarded_server import free_port
+from toolgate_bus.embedded import private_server
+from toolgate_bus.keys import Keys
+
+HERE = Path(__file__).parent
+SCHEDULERS = HERE.parent / "acceptance" / "schedulers_for_tests"
+NAMESPACE = "watched"
+POLICY = {"rules": [{"name": "keep", "tools": "delete", "action": "deny", "reason": "files are kept"}]}
+COST_AWARE = {
+    "tools": {"pay": {"cost": 0.05}},
+    "learn": False,  # what is free is to stay free
+    "budgets": [
+        {"name": "all", "level": "fleet", "limit": 1000},
+        {"name": "each", "level": "session", "limit": 1},
+        {"name": "task", "level": "tree", "limit": 2},
+    ],
+}
+Process = subprocess.Popen[bytes]
+
+
+def until(true: Callable[[], Any], what: str, timeout: float = 40.0) -> Any:
+    """The first true value; fails, saying what did not come, when there is none in time."""
+    deadline = time.monotonic() + timeout
+    while not (found := true()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not in {timeout} s: {what}: {found!r}")
+        time.sleep(0.1)
+    return found
+
+
+class Fleet:
+    """Its processes, by name; `ports` are of those that Prometheus scrapes."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url, self.directory = url, directory
+        self.server = redis.from_url(url)
+        self.keys = Keys(NAMESPACE)
+        self.ports = {
+            name: free_port() for name in ("exporter", "alpha-1", "alpha-2", "cost-aware", "second")
+        }
+        self.processes: dict[str, Process] = {}
+        self._agents = 0
+
+    # ------------------------------------------------------------------ processes
+
+    def scheduler(self, name: str, spec: str, *options: object, config: Any = None) -> None:
+        """Start one; `ready` waits."""
+        if config is not None:
+            file = self.directory / f"{name}.yaml"
+            file.write_text(yaml.safe_dump(config))
+            options = (*options, "--config", file)
+        if name in self.ports:
+            options = (*options, "--metrics-port", self.ports[name])
+        self._toolgate(name, "scheduler", "run", spec, "--json", *options)
+
+    def exporter(self) -> None:
+        """Start one on the port that Prometheus knows."""
+        self._toolgate("exporter", "exporter", "--port", self.ports["exporter"])
+
+    def agent(self, kind: str) -> str:
+        """Start one; its name."""
+        self._agents += 1
+        name = f"{kind}-{self._agents}"
+        self._start(name, HERE / "fleet_agent.py", self.url, NAMESPACE, kind, self._agents)
+        return name
+
+    def agents(self, *kinds: str) -> None:
+        """Start these, and wait until all have done their work."""
+        for name in [self.agent(kind) for kind in kinds]:
+            assert self.processes[name].wait(60) == 0, self.said()
+
+    def ready(self) -> None:
+        """Wait until every scheduler is on the roster."""
+        running = {name: child for name, child in self.processes.items() if name != "exporter"}
+        for name, child in running.items():
+            until(lambda name=name, child=child: self._ready(name, child), f"{name} is ready")
+
+    def kill(self, name: str) -> None:
+        """As `kill -9`."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def stop_for_now(self, name: str) -> None:
+        """SIGSTOP: it stands still, and nobody is told."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        """SIGCONT."""
+        self.processes[name].send_signal(signal.SIGCONT)
+
+    def said(self) -> str:
+        """What all processes wrote to stderr."""
+        return "\n".join(f"{file.name}: {file.read_text()}" for file in self.directory.glob("*.err"))
+
+    def out(self, name: str) -> str:
+        """What one wrote to stdout."""
+        return (self.directory / f"{name}.out").read_text()
+
+    def end(self) -> None:
+        """Kill them all."""
+        for child in self.processes.values():
+            child.kill()
+            child.wait()
+        self.server.close()
+
+    # ------------------------------------------------------------------ what it did
+
+    def record(self) -> list[dict[str, Any]]:
+        """Every decision that is kept, as `toolgate decisions --json` tells it."""
+        words = ("decisions", "--json", "--redis", self.url, "--namespace", NAMESPACE)
+        said = subprocess.run(
+            [sys.executable, "-m", "toolgate_bus.cli", *words], capture_output=True, check=True, timeout=60
+        )
+        return [json.loads(line) for line in said.stdout.splitlines()]
+
+    def reconnect(self) -> None:
+        """Cut every connection to the server."""
+        self.server.client_kill_filter(_type="normal", skipme=True)
+
+    def lose_facts(self) -> None:
+        """Delete all facts that are kept, as a server does that is told to evict."""
+        for key in self.server.scan_iter(self.keys.facts("*").replace("{", "[{]").replace("}", "[}]")):
+            self.server.xtrim(key, maxlen=0, approximate=False)
+
+    # ------------------------------------------------------------------
+
+    def _toolgate(self, name: str, *words: object) -> None:
+        where = ("--redis", self.url, "--namespace", NAMESPACE)
+        self._start(name, "-m", "toolgate_bus.cli", *words, *where)
+
+    def _start(self, name: str, *words: object) -> None:
+        with (
+            (self.directory / f"{name}.out").open("wb") as out,
+            (self.directory / f"{name}.err").open("ab") as err,
+        ):
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, *map(str, words)],
+                cwd=SCHEDULERS,
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    def _ready(self, name: str, child: Process) -> bool:
+        assert child.poll() is None, self.said()
+        return '"ready"' in self.out(name)
+
+
+@contextlib.contextmanager
+def running_fleet(directory: Path) -> Iterator[Fleet]:
+    """Schedulers that deny, replace, watch as a shadow, keep budgets, are required; and an exporter."""
+    with private_server() as server:
+        fleet = Fleet(server.url, directory)
+        try:
+            fleet.exporter()
+            fleet.scheduler("policy", "policy", config=POLICY)
+            fleet.scheduler("cost-aware", "cost-aware", config=COST_AWARE)
+            for name in ("alpha-1", "alpha-2"):
+                fleet.scheduler(name, "obedient:alpha", "--concurrency", 5000)
+            fleet.scheduler("watcher", "obedient:watcher")
+            fleet.scheduler("guard", "obedient:beta", "--name", "guard")
+            fleet.scheduler("second", "obedient:beta", "--name", "second")
+            fleet.ready()
+            yield fleet
+        finally:
+            fleet.end()

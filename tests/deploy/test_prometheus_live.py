@@ -1,0 +1,220 @@
+"""A real Prometheus watches a real fleet: figures equal the record, panels have data, alerts fire.
+
+One fleet goes through three states, in this order: it `worked` (agents and the exporter were killed), it
+is `in_trouble` (each condition of an alert was caused), and its facts were `lost`.
+"""
+
+import math
+import re
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+
+from fleet_for_tests import Fleet, running_fleet, until
+from guarded_server import free_port
+from prometheus_for_tests import Prometheus
+from promql_for_tests import panel_expressions, program, rules
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+
+RECORDED = [rule["record"] for rule in rules() if "record" in rule]
+CHOSEN = {"$__rate_interval": "1m", "$__range": "10m", "$scheduler": "alpha", "$budget": ".*"}
+DECISIONS = "sum(toolgate_decisions_total)"
+
+
+class World:
+    """A fleet, and two who watch it: by the rules as they are, and where an hour is a minute."""
+
+    def __init__(self, fleet: Fleet, shipped: Prometheus, quick: Prometheus) -> None:
+        self.fleet, self.shipped, self.quick = fleet, shipped, quick
+        self.fired_while_healthy: set[str] = set()
+
+    def counted(self) -> list[dict]:
+        """Wait until Prometheus shows as many decisions as the record has; the record."""
+        record = self.fleet.record()
+        until(lambda: self.shipped.number(DECISIONS) == len(record), f"{len(record)} decisions are counted")
+        return record
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Iterator[World]:
+    program("prometheus")
+    directory = tmp_path_factory.mktemp("fleet")
+    with running_fleet(directory) as fleet, ExitStack() as stack:
+        address = {name: f"127.0.0.1:{port}" for name, port in fleet.ports.items()}
+        targets = {
+            "toolgate-exporter": [address.pop("exporter")],
+            "toolgate-scheduler": list(address.values()),
+            "toolgate-agent": [],
+        }
+        watching = [
+            Prometheus(directory / name, free_port(), targets, quick=name == "quick")
+            for name in ("shipped", "quick")
+        ]
+        for one in watching:
+            stack.callback(one.end)
+        for one in watching:
+            one.ready()
+            until(lambda one=one: one.number('sum(up{job=~"toolgate-.*"})') == len(address) + 1, "all are up")
+        yield World(fleet, *watching)
+
+
+@pytest.fixture(scope="module")
+def worked(world: World) -> list[dict]:
+    """Agents came and went, some were killed, the exporter too, and came back; the record of it."""
+    fleet = world.fleet
+    fleet.agents("steady", "steady", "steady")
+    fleet.agents("steady", "rehearsal")
+    world.counted()
+    world.fired_while_healthy = set(world.quick.fired())
+    doomed = fleet.agent("endless")
+    until(lambda: "reserved" in fleet.out(doomed), "the doomed agent works")
+    before = world.shipped.number(DECISIONS)
+    until(lambda: world.shipped.number(DECISIONS) > before, "its decisions are counted")
+    fleet.kill("exporter")
+    fleet.agents("steady", "steady")
+    fleet.kill(doomed)
+    until(lambda: "ToolgateExporterDown" in world.quick.fired(), "the exporter is missed")
+    fleet.exporter()
+    fleet.agents("steady")
+    return world.counted()
+
+
+def shares(record: list[dict], label: str) -> dict[str, float]:
+    every = Counter(one[label] for one in record)
+    denied = Counter(one[label] for one in record if one["outcome"] == "deny")
+    return {name: denied[name] / number for name, number in every.items()}
+
+
+def test_a_healthy_fleet_wakes_nobody(worked, world):
+    assert world.fired_while_healthy == set()
+
+
+def test_the_veto_rate_is_that_of_the_record_though_agents_and_the_exporter_were_killed(worked, world):
+    denied = sum(one["outcome"] == "deny" for one in worked)
+    assert denied >= 6 * 6
+    prometheus = world.shipped
+    assert prometheus.number('sum(toolgate_decisions_total{outcome="deny"})') == denied
+    assert prometheus.number(DECISIONS) == len(worked)
+    for label, field in (("tool", "tool_name"), ("agent", "agent")):
+        deny = f'sum by ({label}) (toolgate_decisions_total{{outcome="deny"}})'
+        every = f"sum by ({label}) (toolgate_decisions_total)"
+        assert prometheus.by(label, f"({deny} or 0 * {every}) / {every}") == pytest.approx(
+            shares(worked, field)
+        )
+
+
+def test_the_veto_rate_of_a_scheduler_is_that_of_the_record(worked, world):
+    denies, asked = Counter(), Counter()
+    for decision in worked:
+        heard = {(one["scheduler"], one["action"]) for one in decision["verdicts"]}
+        denies.update(name for name, action in heard if action == "deny")
+        asked.update(decision.get("asked") or {name for name, _ in heard})
+    shown = world.shipped.by("scheduler", "sum by (scheduler) (toolgate_asked_decisions_total)")
+    assert shown == asked
+    shown = world.shipped.by("scheduler", 'sum by (scheduler) (toolgate_verdicts_total{action="deny"})')
+    assert shown == denies
+    assert set(denies) >= {"policy", "alpha"}
+
+
+def test_the_recorded_rate_agrees_with_the_record_and_no_counter_ever_fell(worked, world):
+    """Rates look at the time between scrapes only: what came before the first is in the record alone."""
+    denied = sum(one["outcome"] == "deny" for one in worked)
+    shown = world.shipped.number("fleet:toolgate_veto:ratio_rate5m")
+    assert shown == pytest.approx(denied / len(worked), abs=0.05)
+    fell = world.shipped.query('resets({__name__=~"toolgate_.+_total", job="toolgate-exporter"}[10m]) > 0')
+    assert fell == []
+
+
+@pytest.fixture(scope="module")
+def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
+    """Whatever can go wrong does, and goes on."""
+    fleet = world.fleet
+    troubled = fleet.agent("troubled")
+    fleet.agents("spender", "squanderer", "tester")
+    fleet.kill("guard")
+    fleet.kill("alpha-2")
+    fleet.stop_for_now("second")
+    until(lambda: "ToolgateInboxBehind" in world.quick.fired(), "the inbox of the stopped one is behind")
+    fleet.go_on("second")
+    fleet.reconnect()
+    yield world
+    fleet.processes[troubled].send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("alert", "labels"),
+    [
+        ("ToolgateVetoRateJumped", {}),
+        ("ToolgateSchedulerVetoRateJumped", {"scheduler": "policy"}),
+        ("ToolgateRequiredSchedulerSilent", {"scheduler": "guard", "severity": "critical"}),
+        ("ToolgateSchedulerGone", {"scheduler": "guard"}),
+        ("ToolgateInboxBehind", {"scheduler": "second"}),
+        ("ToolgateFailingOpen", {"scheduler": "alpha"}),
+        ("ToolgateDecisionsNearPatience", {}),
+        ("ToolgateBudgetNearlySpent", {"budget": "each", "level": "session"}),
+        ("ToolgateBudgetSpent", {"budget": "task", "level": "tree", "severity": "critical"}),
+        ("ToolgateExporterDown", {"severity": "critical"}),
+    ],
+)
+def test_an_alert_fires_where_its_condition_was_caused(alert, labels, in_trouble):
+    def fired():
+        return any(labels.items() <= one.items() for one in in_trouble.quick.fired().get(alert, ()))
+
+    until(fired, f"{alert} {labels} among {in_trouble.quick.fired()}")
+
+
+def test_a_budget_is_told_as_it_stands(in_trouble):
+    used = "max by (budget) (toolgate_budget_used_ratio)"
+    until(lambda: in_trouble.shipped.by("budget", used).get("each") == pytest.approx(0.95), "0.95 are used")
+    assert in_trouble.shipped.by("budget", used)["task"] == pytest.approx(1)
+
+
+def test_every_rule_was_evaluated_and_every_recorded_series_has_data(in_trouble):
+    sick = {
+        rule["name"]: rule.get("lastError") for rule in in_trouble.shipped.rules() if rule["health"] != "ok"
+    }
+    assert sick == {}
+    empty = [name for name in RECORDED if not numbers(in_trouble.shipped, name)]
+    assert empty == []
+
+
+def test_every_expression_of_every_panel_gives_numbers(in_trouble):
+    missing = {}
+    for where, expr in panel_expressions():
+        asked = re.sub(r"\$\w+", lambda found: CHOSEN[found[0]], expr)
+
+        def given(asked=asked):
+            return numbers(in_trouble.shipped, asked)
+
+        found = given()
+        if not found or not all(map(math.isfinite, found)):
+            missing[where] = (found, asked)
+    assert missing == {}
+
+
+def numbers(prometheus: Prometheus, expr: str) -> list[float]:
+    return [value for _, value in prometheus.query(expr)]
+
+
+def test_an_alert_fires_where_facts_were_lost(in_trouble):
+    fleet, quick = in_trouble.fleet, in_trouble.quick
+    assert "ToolgateFactsMissing" not in quick.fired()
+    fleet.kill("exporter")
+    written = lambda: fleet.server.xlen(fleet.keys.facts(writer)) > 0  # noqa: E731
+    writer = max(
+        (name.decode() for name in fleet.server.zrange(fleet.keys.writers, 0, -1)),
+        key=lambda name: fleet.server.xlen(fleet.keys.facts(name)),
+    )
+    fleet.lose_facts()
+    until(written, "somebody writes facts while no exporter is there")
+    fleet.lose_facts()
+    fleet.exporter()
+    until(lambda: "ToolgateFactsMissing" in quick.fired(), "the gap is told")
