@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from toolgate_bus.errors import ConfigError
 
+from toolgate_orchestrator.host.child_plan import check_agents, modules_of
 from toolgate_orchestrator.host.installed_modules import (
     Offers,
     check_installed,
@@ -162,11 +163,13 @@ def _normal(content: dict[str, Any], where: str, offers: Offers) -> Plan:
     mount: dict[str, Any] = {"session": {**session, **chosen}}
     for name in _LISTS:
         mount[name] = _specs(content.get(name), f"{where}: {name}")
-    if isinstance(content.get("agents"), dict):
-        mount["agents"] = content["agents"]
+    agents = content.get("agents") or {}
+    check_agents(agents, f"{where}: agents")
+    if agents:
+        mount["agents"] = agents
     specs = [*chosen.values(), *(spec for name in _LISTS for spec in mount[name])]
     notices += _drop_sources(specs, offers)
-    check_installed((spec["module"] for spec in specs), offers)
+    check_installed((*(spec["module"] for spec in specs), *modules_of(agents)), offers)
     if not mount["providers"]:
         raise ConfigError(f"{where}: providers: the plan mounts none; add at least one")
     return Plan(mount, tuple(notices), is_ours(chosen["orchestrator"]["module"], offers))

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 import typer
 from amplifier_core import AmplifierSession
-from toolgate_bus.cli_options import run_async, started_bus
+from toolgate_bus.cli_options import err_console, metrics_served, run_async, started_bus
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.host.plan import Plan, read_plan, with_bus, with_provider
+from toolgate_orchestrator.host.sub_agents import let_delegate
 from toolgate_orchestrator.host.terminal_approvals import (
     NoTerminal,
     TerminalApprovals,
@@ -33,7 +34,7 @@ from toolgate_orchestrator.run.turn_listener import TurnListener
 from toolgate_orchestrator.run.view import Ended, View
 from toolgate_orchestrator.turn.interruption import being_cancelled
 
-__all__ = ["Opened", "asked_plan", "in_session", "named_namespace", "on_bus"]
+__all__ = ["Opened", "asked_plan", "in_session", "metrics_told", "named_namespace", "on_bus"]
 
 Result = TypeVar("Result")
 
@@ -68,6 +69,15 @@ class Opened:
         )
         self.view.ended(ended)
         return ended
+
+
+@contextmanager
+def metrics_told(port: int | None, address: str) -> Iterator[None]:
+    """Serve this process's metrics meanwhile, if a port is given, and say where."""
+    with metrics_served(port, address, "orchestrator") as url:
+        if url is not None:
+            err_console.print(f"metrics at {url}", style="dim", soft_wrap=True)
+        yield
 
 
 def asked_plan(path: Path, provider: str | None) -> Plan:
@@ -125,6 +135,11 @@ async def _opened(plan: Plan, view: View, approvals: TerminalApprovals | NoTermi
     report.listen(session.coordinator.hooks)
     if view.live:
         listener.listen(session.coordinator.hooks)
+
+    def on_child(child: Any) -> None:
+        report.listen_to_child(child.coordinator.hooks)
+
+    let_delegate(session, on_child)
     try:
         await _initialize(session, report)
         _check_provider(session, plan)

@@ -42,6 +42,11 @@ class RunReport:
         for event, handler in handlers.items():
             hooks.register(event, handler, name="toolgate-run")
 
+    def listen_to_child(self, hooks: Any) -> None:
+        """Hear what is decided about the calls of a sub-agent; how its turn ends is its parent's affair."""
+        for event, handler in {TOOL_SELECTED: self._selected, POLICY_VIOLATION: self._denied}.items():
+            hooks.register(event, handler, name="toolgate-run")
+
     async def _load_failed(self, event: str, data: dict[str, Any]) -> HookResult:
         self.failures.append(f"{data.get('module_type')} {data.get('module_id')}: {data.get('error')}")
         return HookResult()

@@ -7,10 +7,12 @@ The kernel does not cancel a turn whose caller was cancelled, so closing a loop 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from amplifier_core import HookResult
 
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.lineage import enter_lineage
+from toolgate_orchestrator.turn.lineage import Standing, enter_lineage
 from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.pieces import pieces_of
@@ -22,6 +24,15 @@ __all__ = ["LoopBase", "mount_of"]
 
 Config = TypeVar("Config", bound=LoopConfig)
 
+DELEGATE_EVENTS: Final = (
+    "delegate:agent_spawned",
+    "delegate:agent_resumed",
+    "delegate:agent_completed",
+    "delegate:agent_cancelled",
+    "delegate:error",
+)
+"""What tools that delegate tell (Amplifier's tool-delegate)."""
+_TOLD: Final = ("sub_session_id", "tool_call_id", "status", "error")
 _ENDING_S = 5.0
 
 
@@ -162,9 +173,28 @@ async def _mount(
     except BaseException:
         await cleanup()
         raise
+    for event in DELEGATE_EVENTS:
+        coordinator.hooks.register(event, _noting(loop, standing), name="toolgate-facts")
     if own := _own_events(loop):
         coordinator.register_contributor("observability.events", loop.name, lambda: list(own))
     return cleanup
+
+
+def _noting(
+    loop: LoopBase[Any], standing: Standing
+) -> Callable[[str, dict[str, Any]], Coroutine[Any, Any, HookResult]]:
+    """Keeps what a tool tells of a delegation as a fact, whoever wrote the tool."""
+
+    place = standing.place
+    who = {"session": place.session, "root_session": place.root, "agent": standing.agents[-1]}
+
+    async def note(event: str, data: dict[str, Any]) -> HookResult:
+        if loop.gate is not None:
+            told = {key: data[key] for key in _TOLD if data.get(key) is not None}
+            loop.gate.note(event, {**told, **who, "agent_target": data.get("agent")})
+        return HookResult()
+
+    return note
 
 
 def _own_events(loop: LoopBase[Any]) -> tuple[str, ...]:

@@ -1,0 +1,160 @@
+"""Amplifier tool module `tool-delegate`: hands work to another agent of the plan.
+
+The agents are those of the mount plan's `agents:` section. The child runs in a session of its own
+(capability `session.spawn` of whoever hosts the session); its answer is the tool's result. Whether a
+call may delegate, and to whom, the schedulers rule on as on any other call: its `agent_target` is the
+agent named here.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from amplifier_core import ToolResult
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.modules.tool_base import Refusal, text_argument
+from toolgate_orchestrator.turn.current_call import current_call
+from toolgate_orchestrator.turn.delegation import agents_of
+
+__all__ = ["Delegate", "mount"]
+
+__amplifier_module_type__ = "tool"
+
+_OPTIONS: Final = ("name", "exclude_tools")
+_LONGEST: Final = 100_000
+
+
+class Delegate:
+    """The tool; its agents are those of the session's plan."""
+
+    def __init__(self, coordinator: Any, name: str = "delegate", exclude_tools: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self._coordinator = coordinator
+        self._inheritance = {"exclude_tools": list(exclude_tools)}
+        self.agents: Mapping[str, Any] = (getattr(coordinator, "config", None) or {}).get("agents") or {}
+
+    @property
+    def description(self) -> str:
+        """Which agents there are, and what each is for."""
+        lines = [f"- {name}: {_about(plan)}" for name, plan in self.agents.items()]
+        return "\n".join(["Have another agent do a piece of work. It knows only what you tell it.", *lines])
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """An agent, what it is to do, and optionally the session to go on with."""
+        return {
+            "type": "object",
+            "properties": {
+                "agent": {"type": "string", "enum": list(self.agents), "description": "Who is to do it"},
+                "instruction": {"type": "string", "description": "What to do, with all it has to know"},
+                "session_id": {
+                    "type": "string",
+                    "description": "To go on with the same agent: the session_id of its earlier answer",
+                },
+                "budget": {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "description": "What this work, with all that it delegates, may cost at most",
+                },
+            },
+            "required": ["agent", "instruction"],
+            "additionalProperties": False,
+        }
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the Tool protocol's name
+        """Delegate, and wait for the answer; a child that fails is a result like any other."""
+        told: dict[str, Any] = {"agent": str(input.get("agent")), "sub_session_id": None}
+        call = current_call()
+        told |= {"tool_call_id": call.id if call is not None else "", "parent_session_id": self._session}
+        try:
+            finished = await self._delegated(input, told)
+        except Refusal as refusal:
+            return _failed(str(refusal))
+        except asyncio.CancelledError:
+            await self._emit("delegate:agent_cancelled", told)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever ended the child is told to its parent
+            words = str(error) or type(error).__name__
+            await self._emit("delegate:error", {**told, "error": words})
+            return _failed(f"the agent {told['agent']} failed: {words}")
+        told["sub_session_id"] = finished["session_id"]
+        cancelled = finished.get("status") == "cancelled"
+        event = "delegate:agent_cancelled" if cancelled else "delegate:agent_completed"
+        await self._emit(event, {**told, "status": finished.get("status"), "success": not cancelled})
+        answer = {"answer": finished["output"], "session_id": finished["session_id"]}
+        if cancelled:
+            return _failed(f"the agent {told['agent']} was stopped before it was done", answer)
+        return ToolResult(output={**answer, "status": finished.get("status", "success")})
+
+    @property
+    def _session(self) -> str:
+        return str(getattr(self._coordinator, "session_id", "") or "")
+
+    async def _delegated(self, arguments: dict[str, Any], told: dict[str, Any]) -> Mapping[str, Any]:
+        agent, instruction = self._checked(arguments)
+        resumed = text_argument(arguments, "session_id")
+        work = self._coordinator.get_capability("session.resume" if resumed else "session.spawn")
+        if work is None:
+            raise Refusal(
+                "nobody here makes sessions for agents: the host has to register session.spawn "
+                "(`toolgate run` and `toolgate chat` do)"
+            )
+        if resumed:
+            told["sub_session_id"] = resumed
+            await self._emit("delegate:agent_resumed", told)
+            found: Mapping[str, Any] = await work(sub_session_id=resumed, instruction=instruction)
+            return found
+        call, budget = current_call(), arguments.get("budget")
+        told["sub_session_id"] = str(uuid.uuid4())
+        await self._emit("delegate:agent_spawned", told)
+        made: Mapping[str, Any] = await work(
+            agent_name=agent,
+            instruction=instruction,
+            parent_session=self._coordinator.session,
+            sub_session_id=told["sub_session_id"],
+            agent_configs=dict(self.agents),
+            tool_inheritance=self._inheritance,
+            **({"budget": budget, "slice_id": call.decision} if budget is not None and call else {}),
+        )
+        return made
+
+    def _checked(self, arguments: dict[str, Any]) -> tuple[str, str]:
+        agent, instruction = (
+            text_argument(arguments, "agent"),
+            text_argument(arguments, "instruction", limit=_LONGEST),
+        )
+        if agent not in self.agents:
+            there = ", ".join(self.agents) or "none"
+            raise Refusal(f"there is no agent {agent!r}; there are: {there}")
+        if not instruction.strip():
+            raise Refusal("instruction: say what the agent is to do")
+        return agent, instruction
+
+    async def _emit(self, event: str, data: Mapping[str, Any]) -> None:
+        await self._coordinator.hooks.emit(event, dict(data))
+
+
+def _failed(message: str, answer: Mapping[str, Any] | None = None) -> ToolResult:
+    return ToolResult(success=False, output={"error": message, **(answer or {})}, error={"message": message})
+
+
+def _about(plan: Any) -> str:
+    text = plan.get("description") if isinstance(plan, Mapping) else None
+    return str(text)[:500] if text else "no description"
+
+
+async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
+    """Mount the tool; `name` (delegate) and `exclude_tools` (modules that children do not get)."""
+    config = config or {}
+    if unknown := sorted(set(config) - set(_OPTIONS)):
+        raise ConfigError(f"tool-delegate: {unknown[0]}: unknown key; allowed: {', '.join(_OPTIONS)}")
+    name, without = config.get("name", "delegate"), config.get("exclude_tools", [])
+    if not isinstance(name, str) or not name:
+        raise ConfigError("tool-delegate: name: must be a text")
+    if not isinstance(without, list) or not all(isinstance(one, str) for one in without):
+        raise ConfigError("tool-delegate: exclude_tools: must be a list of module names")
+    if agents_of(getattr(coordinator, "config", None)) is None:
+        raise ConfigError("tool-delegate: the plan has no `agents:` to delegate to")
+    await coordinator.mount("tools", Delegate(coordinator, name, tuple(without)), name=name)
