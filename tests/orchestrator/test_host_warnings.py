@@ -1,5 +1,7 @@
 """Whoever runs a plan is told whose silence would let a call pass that should not."""
 
+import json
+
 import pytest
 from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
@@ -61,3 +63,32 @@ async def test_a_server_that_is_away_is_no_warning(short_directory):
 def test_a_rehearsal_is_not_warned_of():
     assert unrequired([Member("cost-aware", "r", shadow=True)], ()) == []
     assert len(unrequired([Member("cost-aware", "r"), Member("approval", "r")], ())) == 2
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("command", ["run", "chat"])
+async def test_the_commands_tell_it_before_the_first_turn(
+    command, process, alive, server_url, namespace, tmp_path, wait_until
+):
+    """On the stream that is no result; heartbeats last a moment, so that it is said again until it ends."""
+    turns = {"module": "provider-scripted", "config": {"turns": [{"text": "hello"}]}}
+    for required in (["policy"], ["policy", "approval"]):
+        path = tmp_path / f"{len(required)}.json"
+        asking = {"config": {"toolgate": {"required": required, "patience_ms": 100}}}
+        mount = {"session": {"orchestrator": "loop-events"}, "orchestrator": asking, "providers": [turns]}
+        path.write_text(json.dumps(mount))
+        where = ("--plan", path, "--redis", server_url, "--namespace", namespace)
+        prompts = tmp_path / "prompts"
+        prompts.write_text("hi\n")
+        with prompts.open("rb") as stdin:
+            running = process("toolgate", command, *(["hi"] if command == "run" else []), *where, stdin=stdin)
+
+        async def ended(running=running):
+            await alive("approval")
+            return not running.alive
+
+        await wait_until(ended, timeout=30)
+        assert running.wait() == 0, running.stderr
+        assert running.stdout == "hello\n"
+        warned = "approval is alive and not required" in running.stderr
+        assert warned is ("approval" not in required), running.stderr
