@@ -10,7 +10,7 @@ import gc
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,8 +21,11 @@ from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
 from toolgate_bus.settings import BusSettings, bus_settings
 
 __all__ = [
+    "METRICS_PORT",
     "JsonOption",
     "KeysOption",
+    "MetricsAddressOption",
+    "MetricsPortOption",
     "NamespaceOption",
     "RedisOption",
     "bus_settings",
@@ -31,6 +34,7 @@ __all__ = [
     "exit_code",
     "fail",
     "joined_bus",
+    "metrics_served",
     "new_event_loop",
     "print_error",
     "run_async",
@@ -76,6 +80,29 @@ JsonOption = Annotated[
     bool,
     typer.Option("--json", help="Print JSON, one object a line, instead of a table."),
 ]
+METRICS_PORT: Final = "TOOLGATE_METRICS_PORT"
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        envvar=METRICS_PORT,
+        help="Serve this process's metrics at /metrics of this port; 0 is any that is free.",
+        rich_help_panel="Metrics",
+    ),
+]
+MetricsAddressOption = Annotated[
+    str,
+    typer.Option(
+        "--metrics-address",
+        metavar="ADDRESS",
+        envvar="TOOLGATE_METRICS_ADDRESS",
+        help="Where to listen for that; 0.0.0.0 is every interface.",
+        rich_help_panel="Metrics",
+    ),
+]
 
 console = Console(highlight=False)
 """Results go here: stdout."""
@@ -103,6 +130,31 @@ def joined_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator
         return
     with join_server() as server:
         yield settings.model_copy(update={"redis": server.url})
+
+
+_measured: list[str] = []
+"""Whose event loop is measured: while metrics are served, that of `run_async`."""
+
+
+@contextlib.contextmanager
+def metrics_served(port: int | None, address: str, side: str) -> Iterator[str | None]:
+    """Serve this process's metrics meanwhile: gives the URL, or None where no port was asked for.
+
+    `side` names the process in its metrics (scheduler, orchestrator). Raises ConfigError where it
+    cannot listen there.
+    """
+    if port is None:
+        yield None
+        return
+    from toolgate_bus import metrics  # not for --help: it takes a while
+
+    serving = metrics.serve(port, address)
+    _measured.append(side)
+    try:
+        yield serving.url
+    finally:
+        _measured.remove(side)
+        serving.close()
 
 
 def exit_code(error: ToolgateError) -> int:
@@ -145,6 +197,7 @@ def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
 async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     task = asyncio.create_task(main(), name="toolgate-main")
+    watching = [asyncio.create_task(_watch_lag(side), name="toolgate-lag") for side in _measured]
     received: list[int] = []
 
     def on_signal(number: int) -> None:
@@ -161,6 +214,14 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Resu
         raise
     finally:
         _listen(None)
+        for one in watching:
+            one.cancel()
+
+
+async def _watch_lag(side: str) -> None:
+    from toolgate_bus.loop_lag import watch_loop_lag
+
+    await watch_loop_lag(side)
 
 
 def _listen(handler: Callable[[int], None] | None) -> None:

@@ -10,6 +10,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +18,18 @@ import typer
 from rich.markup import escape
 from toolgate_bus import tracing
 from toolgate_bus.cli_options import (
+    METRICS_PORT,
     JsonOption,
     KeysOption,
+    MetricsAddressOption,
+    MetricsPortOption,
     NamespaceOption,
     RedisOption,
     bus_settings,
     console,
     err_console,
     joined_bus,
+    metrics_served,
     run_async,
     started_bus,
 )
@@ -49,6 +54,7 @@ from toolgate_schedulers.worker import CONCURRENCY
 __all__ = ["app"]
 
 THREAD_SECONDS = 1.0
+MOST_PORT = 65535
 NEW_IS_FOR = "Denies the calls of forbidden tools."
 
 OVERVIEW = """
@@ -92,6 +98,8 @@ def run(
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_address: MetricsAddressOption = "127.0.0.1",
     json_: JsonOption = False,
 ) -> None:
     """Run a scheduler: from now on it is asked about every tool call that it names.
@@ -104,6 +112,7 @@ def run(
 
     Ctrl-C and SIGTERM finish what is in hand; SIGHUP reads the configuration again.
     Optional unless an agent's plan names it under `toolgate: required:`.
+    With --metrics-port and --replicas each replica has a port of its own: PORT, PORT+1, …
 
     Exit codes: 0 ended in good order, 1 the bus cannot be reached or it broke,
     2 an option or the configuration is wrong (nothing was joined).
@@ -126,8 +135,10 @@ def run(
             given = {"name": name, "priority": priority, "tools": tools, "config": config, "shadow": shadow}
             command = _replica_command(spec, {**given, "concurrency": concurrency, "json": json_})
             env = _replica_env(settings, ctx.find_root().params.get("log_level"))
-            raise typer.Exit(run_async(lambda: _supervise(command, replicas, env, job)))
-        run_async(lambda: serve(job, settings))
+            own = _own_ports(metrics_port, metrics_address, replicas)
+            raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))
+        with metrics_served(metrics_port, metrics_address, "scheduler") as url:
+            run_async(lambda: serve(replace(job, metrics=url), settings))
     _abandon_threads()
 
 
@@ -216,14 +227,24 @@ def _keyring(settings: BusSettings, scheduler: Scheduler) -> Keyring | None:
     return keyring
 
 
-async def _supervise(command: Sequence[str], replicas: int, env: dict[str, str], job: Job) -> int:
+def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str, str]]:
+    """Where each replica serves its metrics, as an environment: on PORT, PORT+1, … or any free one."""
+    if first is None:
+        return [{} for _ in range(replicas)]
+    if first and first + replicas - 1 > MOST_PORT:
+        raise ConfigError(f"metrics port: {replicas} replicas from {first} on go beyond {MOST_PORT}")
+    ports = range(first, first + replicas) if first else [0] * replicas
+    return [{METRICS_PORT: str(port), "TOOLGATE_METRICS_ADDRESS": address} for port in ports]
+
+
+async def _supervise(command: Sequence[str], envs: Sequence[dict[str, str]], job: Job) -> int:
     """Keep the replicas; a SIGHUP is passed on to each once the configuration was found right."""
 
     def refused(error: ConfigError) -> None:
         tell_refused(str(error), job)
 
     with hangups() as asked:
-        return await supervise(command, replicas, env, notice, Reloads(asked.each(), job.load, refused))
+        return await supervise(command, envs, notice, Reloads(asked.each(), job.load, refused))
 
 
 async def _living(settings: BusSettings) -> tuple[RosterView, dict[str, ShadowTotals], float]:

@@ -41,6 +41,8 @@ class Job:
     keyring: Keyring | None
     concurrency: int
     as_json: bool
+    metrics: str | None = None
+    """Where its metrics are served, if they are."""
 
 
 async def serve(job: Job, settings: BusSettings) -> None:
@@ -64,7 +66,7 @@ async def serve(job: Job, settings: BusSettings) -> None:
             member = await _started(worker, job, settings)
             undo.pop_all()
         try:
-            _tell_ready(member, _shown(bus_url(settings)), job.as_json)
+            _tell_ready(member, _shown(bus_url(settings)), job)
             await _reload_when_asked(asked, worker, job, member, shared)
         except anyio.get_cancelled_exc_class():
             pass  # being cancelled is how it is told to finish
@@ -121,12 +123,13 @@ def _tell_reloaded(member: Member, as_json: bool) -> None:
     notice(f"{member.name} (replica {member.replica}, pid {member.pid}) was reloaded: {_what(member)}")
 
 
-def _tell_ready(member: Member, url: str, as_json: bool) -> None:
-    if as_json:
+def _tell_ready(member: Member, url: str, job: Job) -> None:
+    if job.as_json:
         fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
-        print_json({"event": "ready", **fields})
+        print_json({"event": "ready", **fields} | ({"metrics": job.metrics} if job.metrics else {}))
         return
-    notice(f"{member.name} (replica {member.replica}, pid {member.pid}) {_what(member)} at {url}")
+    measured = f"; metrics at {job.metrics}" if job.metrics else ""
+    notice(f"{member.name} (replica {member.replica}, pid {member.pid}) {_what(member)} at {url}{measured}")
 
 
 def _what(member: Member) -> str:

@@ -67,21 +67,20 @@ class Reloads(NamedTuple):
 
 async def supervise(
     command: Sequence[str],
-    replicas: int,
-    env: Mapping[str, str],
+    envs: Sequence[Mapping[str, str]],
     say: Callable[[str], None],
     reloads: Reloads,
 ) -> int:
-    """Keep this many processes of a command running until cancelled; then end them, and give 0.
+    """Keep a process of a command running in each of these environments; cancelled, end them and give 0.
 
     Gives 2 when a replica says that its call was wrong: restarting it would not help.
     """
     wrong = False
     living: set[Process] = set()
 
-    async def keep(number: int) -> None:
+    async def keep(number: int, env: Mapping[str, str]) -> None:
         nonlocal wrong
-        if await _keep(command, env, lambda words: say(f"replica {number} of {replicas} {words}"), living):
+        if await _keep(command, env, lambda words: say(f"replica {number} of {len(envs)} {words}"), living):
             wrong = True
             group.cancel_scope.cancel()
 
@@ -92,8 +91,8 @@ async def supervise(
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(reload)
-            for number in range(1, replicas + 1):
-                group.start_soon(keep, number)
+            for number, env in enumerate(envs, 1):
+                group.start_soon(keep, number, env)
     except anyio.get_cancelled_exc_class():
         return 0  # being cancelled is how it is told to finish
     return WRONG_CALL if wrong else 0

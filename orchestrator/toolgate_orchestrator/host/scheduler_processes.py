@@ -28,6 +28,8 @@ READY_S = 30.0
 GRACE_S = 7.0
 """Seconds to finish in after SIGTERM; a scheduler needs at most its drain time, five."""
 MAX_WORDS = 8_000
+NOT_INHERITED = frozenset({"TOOLGATE_KEYS", "TOOLGATE_METRICS_PORT"})
+"""What is meant for this process alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _command(spec: SchedulerSpec) -> list[str]:
 
 def _environment(bus: BusSettings) -> dict[str, str]:
     """Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands."""
-    inherited = {name: value for name, value in os.environ.items() if name != "TOOLGATE_KEYS"}
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     return {
         **inherited,
         "TOOLGATE_DIE_WITH_PARENT": str(os.getpid()),

@@ -12,12 +12,26 @@ from contextlib import contextmanager
 
 import typer
 from toolgate_bus import tracing
-from toolgate_bus.cli_options import KeysOption, NamespaceOption, RedisOption, err_console
+from toolgate_bus.cli_options import (
+    KeysOption,
+    MetricsAddressOption,
+    MetricsPortOption,
+    NamespaceOption,
+    RedisOption,
+    err_console,
+)
 
 from toolgate_orchestrator.run.cli import PlanOption, ProviderOption
 from toolgate_orchestrator.run.conversation import Conversation
 from toolgate_orchestrator.run.live_view import LiveView
-from toolgate_orchestrator.run.opening import Opened, asked_plan, in_session, named_namespace, on_bus
+from toolgate_orchestrator.run.opening import (
+    Opened,
+    asked_plan,
+    in_session,
+    metrics_told,
+    named_namespace,
+    on_bus,
+)
 from toolgate_orchestrator.run.prompts import PipedLines, Prompts
 from toolgate_orchestrator.run.screen import Output, Screen
 from toolgate_orchestrator.run.turn_control import TurnControl
@@ -32,6 +46,8 @@ def chat(
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_address: MetricsAddressOption = "127.0.0.1",
 ) -> None:
     """Talk with an agent; schedulers on the bus rule on its tool calls.
 
@@ -50,6 +66,7 @@ def chat(
     asked = asked_plan(plan, provider)
     with (
         tracing.configure("toolgate-chat"),
+        metrics_told(metrics_port, metrics_address),
         on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
     ):
         good = in_session(laid, view, _converse)

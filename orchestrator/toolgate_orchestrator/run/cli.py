@@ -11,11 +11,18 @@ from typing import Annotated
 
 import typer
 from toolgate_bus import tracing
-from toolgate_bus.cli_options import KeysOption, NamespaceOption, RedisOption, err_console
+from toolgate_bus.cli_options import (
+    KeysOption,
+    MetricsAddressOption,
+    MetricsPortOption,
+    NamespaceOption,
+    RedisOption,
+    err_console,
+)
 
 from toolgate_orchestrator.run.json_lines import JsonLines
 from toolgate_orchestrator.run.live_view import LiveView
-from toolgate_orchestrator.run.opening import asked_plan, in_session, named_namespace, on_bus
+from toolgate_orchestrator.run.opening import asked_plan, in_session, metrics_told, named_namespace, on_bus
 from toolgate_orchestrator.run.screen import Output, Screen
 from toolgate_orchestrator.run.view import JsonView, View
 
@@ -41,6 +48,8 @@ def run(
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_address: MetricsAddressOption = "127.0.0.1",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; with --stream, one for each event.")
     ] = False,
@@ -58,6 +67,7 @@ def run(
     asked = asked_plan(plan, provider)
     with (
         tracing.configure("toolgate-run"),
+        metrics_told(metrics_port, metrics_address),
         on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
     ):
         ended = in_session(laid, view, lambda opened: opened.one_turn(prompt))
