@@ -222,5 +222,6 @@ async def test_waiting_for_what_comes_ends(desk):
     assert await outcome(desk, approval(), never, 0.01) == Outcome(None)
     await desk.close(approval().id, "given")
     assert (await outcome(desk, approval(), never, 0.2)).became == "given"
-    await desk.close(approval().id, "gone")
-    assert (await outcome(desk, approval(), never, 10)).became == "gone"
+    other = approval().model_copy(update={"id": "b" * 32})
+    await desk.close(other.id, "gone")
+    assert (await outcome(desk, other, never, 10)).became == "gone"
