@@ -33,6 +33,7 @@ STORE = {
     "budget-shadow",
     "buckets",
     "buckets-shadow",
+    "exporter",
     "hold",
     "notices",
     "tally",

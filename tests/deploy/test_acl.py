@@ -1,13 +1,17 @@
 """Each role does its work under its access rules, and nothing else: on two kinds of server."""
 
 import json
+import signal
 import subprocess
 import sys
+import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import redis
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 
@@ -123,6 +127,14 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
         running.append(process("toolgate", "scheduler", "run", *spec, "--json", env=url, cwd=tmp_path))
     await wait_until(lambda: all('"ready"' in one.stdout for one in running), timeout=60)
 
+    for role, *words in (
+        ("exporter", "exporter", "--port", 0, "--json"),
+        ("console", "console", "--port", 0, "--json"),
+        ("reader", "decisions", "--follow", "--json"),
+    ):
+        running.append(process("toolgate", *words, env={"TOOLGATE_REDIS_URL": under_rules.url(role)}))
+    exporter, console, _ = running[-3:]
+    await wait_until(lambda: '"ready"' in exporter.stdout and '"ready"' in console.stdout, timeout=60)
     listed = {row["name"] for row in rows(toolgate(under_rules, "operator", "scheduler", "list", "--json"))}
     assert listed == set(SCHEDULERS)
     agent = process(
@@ -151,6 +163,9 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     assert (tmp_path / "work" / "reports" / "public.txt").read_text() == "for all"
 
     await wait_until(lambda: spent(under_rules) == 3_000_000, timeout=20)
+    page = json.loads(exporter.stdout)["url"]
+    await wait_until(lambda: counted(page) == {"continue": 1.0, "deny": 1.0, "modify": 2.0}, timeout=20)
+    assert "toolgate_budget_spent{" in fetched(page)
     toolgate(under_rules, "operator", "budget", "show", "daily")
     toolgate(under_rules, "operator", "budget", "set", "daily", "30")
     toolgate(under_rules, "operator", "budget", "reset", "daily", "--yes")
@@ -160,8 +175,25 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
         assert len(rows(toolgate(under_rules, reader, "decisions", "--json"))) == len(CALLS)
     for one in running:
         one.end()
-        assert one.popen.returncode == 0, one.stderr
+        assert one.popen.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM), one.stderr
     assert under_rules.denied() == []
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as page:
+        text: str = page.read().decode()
+        return text
+
+
+def counted(url: str) -> dict[str, float]:
+    """Decisions by outcome, as the exporter has them."""
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(fetched(url)):
+        if family.name == "toolgate_decisions":
+            for sample in family.samples:
+                if sample.name.endswith("_total"):
+                    found[sample.labels["outcome"]] += sample.value
+    return dict(found)
 
 
 def spent(server: GuardedServer) -> object:
