@@ -2,7 +2,7 @@
 
     python tests/mutants.py            all of them: `make mutants`
     python tests/mutants.py reader     those in whose name or truth the word occurs
-    python tests/mutants.py ignored    each option of each shipped scheduler, as if nobody had written it
+    python tests/mutants.py options    each option of each shipped scheduler, as if nobody had written it
 
 Each mutation is a textual change to a copy of the checkout in a temporary directory, and names the
 tests that must go red under it; the copy is found green first. Ends with 1 if a mutation stays green,
@@ -394,6 +394,107 @@ MUTANTS = (
         "if r.state and ((r.state ~= 'reserved' and r.state ~= 'denied') or phase < number(r.phase)) then",
         "if r.state and phase < number(r.phase) then",
         "../bus/test_ledger.py",
+    ),
+    Mutant(
+        "money",
+        "nobody's account pays",
+        f"{SCHEDULERS}/cost_aware.py",
+        "            accounts_of(self.config, Payer.of(call), self.overrides),\n",
+        "            [],\n",
+        "test_published_schedulers.py::test_of_three_calls_of_40_at_once_a_budget_of_50_lets_one_run",
+    ),
+    Mutant(
+        "money",
+        "the affordable tool is given the dear one's arguments",
+        f"{SCHEDULERS}/cost_aware.py",
+        "arguments=chosen.arguments,",
+        "arguments=None,",
+        "test_cost_aware_options.py::"
+        "test_over_budget_the_cheaper_equivalent_runs_and_then_the_llm_is_told_why_nothing_does",
+    ),
+    Mutant(
+        "money",
+        "what was learned is never stored",
+        f"{SCHEDULERS}/cost_aware.py",
+        "await self._shared.store.put(self._learned_key, self.learned.packed())",
+        "pass",
+        "test_cost_aware_replay.py::"
+        "test_costs_converge_on_the_recorded_runs_are_charged_and_survive_a_restart",
+    ),
+    Mutant(
+        "money",
+        "it is not known who asks",
+        f"{SCHEDULERS}/worker.py",
+        "asking.set(job.asked.orchestrator)",
+        'asking.set("nobody")',
+        "test_cost_aware_options.py::"
+        "test_a_call_of_an_orchestrator_that_died_is_an_orphan_and_those_of_the_living_are_not",
+    ),
+    Mutant(
+        "money",
+        "the cost weight is never read",
+        f"{SCHEDULERS}/cost_aware_scoring.py",
+        "cost_weight * _part(one.estimate.cost, dearest)",
+        "0.0",
+        "test_published_schedulers.py::test_the_weights_are_read",
+    ),
+    Mutant(
+        "money",
+        "a budget begins anew with each turn",
+        f"{SCHEDULERS}/hook_cost_aware.py",
+        "pending, self._pending = self._pending, {}\n",
+        "pending, self._pending = self._pending, {}\n"
+        '        self._scheduler.use(__import__("toolgate_bus.shared", fromlist=["x"]).shared_in_memory())\n',
+        "test_published_schedulers.py::test_a_budget_does_not_begin_anew_with_each_turn",
+    ),
+    Mutant(
+        "money",
+        "recorded results do not tell what they cost",
+        f"{ORCHESTRATOR}/replay/tool_replay.py",
+        "if priced is not None:",
+        "if False:",
+        "test_cost_aware_replay.py::"
+        "test_costs_converge_on_the_recorded_runs_are_charged_and_survive_a_restart",
+    ),
+    Mutant(
+        "shadows",
+        "both sides of a comparison are the first",
+        f"{ORCHESTRATOR}/replay/against.py",
+        "effect_of(after),",
+        "effect_of(before),",
+        "test_replay_against.py::test_what_against_says_is_what_happens_when_the_set_is_switched_on",
+    ),
+    Mutant(
+        "shadows",
+        "sessions are drawn anew for each comparison",
+        f"{ORCHESTRATOR}/replay/jobs.py",
+        "if asked.in_own_namespace or not await _anybody_lives(bus):",
+        "if False:",
+        "test_replay_against.py::test_so_it_is_for_every_shipped_scheduler",
+    ),
+    Mutant(
+        "authors",
+        "a reload is not announced",
+        f"{SCHEDULERS}/worker.py",
+        "return await self._bus.announce(self._member(scheduler))",
+        "return self._member(scheduler)",
+        "test_reloading.py::test_all_replicas_are_reloaded_and_the_roster_says_so",
+    ),
+    Mutant(
+        "authors",
+        "what is allowed is kept to ourselves",
+        f"{SCHEDULERS}/config_file.py",
+        'may = allowed(model, fault["loc"])',
+        'may = ""',
+        "../schedulers/test_wrong_configs.py",
+    ),
+    Mutant(
+        "rules",
+        "a heuristic that is switched off replaces",
+        f"{SCHEDULERS}/heuristic.py",
+        "not config.override_enabled or ",
+        "",
+        "test_cost_aware_options.py::test_the_heuristic_chooses_by_its_strategy",
     ),
     Mutant(
         "limits",

@@ -1,7 +1,7 @@
 """Which acceptance test shows what each option of each shipped scheduler does.
 
 `test_every_option.py` checks that no option is missing here and that the tests exist.
-`python tests/mutants.py ignored` then drops each option from every file that is read, as if it had never
+`python tests/mutants.py options` then drops each option from every file that is read, as if it had never
 been written there, and sees its test go red: it is the option that the test shows, and not only its name.
 
 An option is a dot path; `*` is any place of a list, or any key of a mapping.

@@ -63,6 +63,7 @@ CONFIGS = {
         "learn": True,
         "charge_llm": True,
     },
+    "orphans": {"tools": {"dear": {"cost": 40}}, "budgets": [{"name": "b", "limit": 100}]},
     "unlearning": {
         "tools": {"slow": {"latency_s": 1}},
         "default": {"latency_s": 2},
@@ -267,6 +268,38 @@ async def test_what_tools_and_llms_cost_is_learned_charged_and_survives_a_restar
     assert held
     balances = await ledger_of(again).balances()
     assert balances[0].reserved == 2_000_000 * len(held)
+
+
+KILLED_WHILE_IT_RUNS = """
+import asyncio, os, signal, sys
+from toolgate_orchestrator import Gate
+
+async def main(url, namespace):
+    async with Gate.open(redis=url, namespace=namespace, required=["cost-aware"], patience_ms=20_000) as gate:
+        decision = await gate.decide("dear", {}, ["dear"])
+        gate.note("tool:selected", {"decision_id": decision.id, "tool": "dear"})
+        print(decision.outcome, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_call_of_an_orchestrator_that_died_is_an_orphan_and_those_of_the_living_are_not(
+    running, process, ledger_of, server_url, wait_until
+):
+    gate = await running("orphans")
+    assert (await gate.decide("dear", {}, ["dear"])).allowed
+    dead = process("python", "-c", KILLED_WHILE_IT_RUNS, server_url, gate.config.namespace)
+    assert await asyncio.to_thread(dead.wait) == -9, dead.stderr
+    assert dead.stdout == "continue\n"
+
+    async def orphaned():
+        (account,) = await ledger_of(gate).balances()
+        return account if account.orphans else None
+
+    account = await wait_until(orphaned, timeout=30)
+    assert (account.orphans, account.spent, account.reserved) == (1, 40_000_000, 40_000_000)
 
 
 async def test_what_is_not_to_be_learned_changes_no_choice(running, learned_by, wait_until):

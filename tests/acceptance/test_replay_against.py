@@ -71,7 +71,7 @@ def _others(tmp_path: Path, file: Path) -> dict[str, Path]:
         {"tools": "*", "per": "session", "rate": "2/day"},
         {"tools": first, "per": "fleet", "rate": "4/day"},
     ]
-    canary = [{"from": first, "targets": [{"to": first}, {"to": second, "weight": 3}], "sticky": "session"}]
+    canary = [{"from": "*", "targets": [{"to": first}, {"to": second}], "sticky": "session"}]
     held = [{"tools": last}, {"tools": second, "via": "ask_user"}]
     written = {
         "heuristic": {"strategy": "round-robin", "groups": groups},
