@@ -34,12 +34,14 @@ COST_AWARE = {
 Process = subprocess.Popen[bytes]
 
 
-def until(true: Callable[[], Any], what: str, timeout: float = 40.0) -> Any:
-    """The first true value; fails, saying what did not come, when there is none in time."""
+def until(
+    true: Callable[[], Any], what: str, timeout: float = 40.0, otherwise: Callable[[], Any] = str
+) -> Any:
+    """The first true value; fails when there is none in time, saying what did not come."""
     deadline = time.monotonic() + timeout
     while not (found := true()):
         if time.monotonic() > deadline:
-            pytest.fail(f"not in {timeout} s: {what}: {found!r}")
+            pytest.fail(f"not in {timeout} s: {what} {otherwise()}")
         time.sleep(0.1)
     return found
 
@@ -133,9 +135,14 @@ class Fleet:
         """Cut every connection to the server."""
         self.server.client_kill_filter(_type="normal", skipme=True)
 
+    def kept_facts(self) -> list[bytes]:
+        """The streams of facts in which anything stands."""
+        streams = self.server.scan_iter(self.keys.facts("*"))
+        return [key for key in streams if self.server.xlen(key)]
+
     def lose_facts(self) -> None:
         """Delete all facts that are kept, as a server does that is told to evict."""
-        for key in self.server.scan_iter(self.keys.facts("*").replace("{", "[{]").replace("}", "[}]")):
+        for key in self.kept_facts():
             self.server.xtrim(key, maxlen=0, approximate=False)
 
     # ------------------------------------------------------------------

@@ -84,10 +84,11 @@ class Prometheus:
         """Every rule, with its health."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
-    def fired(self) -> dict[str, list[Labels]]:
-        """Alerts that ever fired, by name, with the labels that they fired with."""
+    def fired(self, since: float = 0.0) -> dict[str, list[Labels]]:
+        """Alerts that fired since a moment of `time.time`, by name, with the labels that they fired with."""
         found: dict[str, list[Labels]] = {}
-        for labels, _ in self.query('last_over_time(ALERTS{alertstate="firing"}[30m])'):
+        window = min(1800, max(1, int(time.time() - since)))
+        for labels, _ in self.query(f'last_over_time(ALERTS{{alertstate="firing"}}[{window}s])'):
             found.setdefault(labels["alertname"], []).append(labels)
         return found
 
