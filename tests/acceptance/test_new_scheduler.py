@@ -76,6 +76,17 @@ def test_its_own_test_passes(made, process):
     assert "2 passed" in running.stdout
 
 
+def test_its_own_test_passes_where_pytest_is_all_that_was_added(made, process, tmp_path):
+    """The kernel brings a plugin for pytest that raises where pytest-asyncio is not installed."""
+    absent = tmp_path / "absent"
+    absent.mkdir()
+    (absent / "pytest_asyncio.py").write_text("raise ModuleNotFoundError('pytest_asyncio')\n")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio")
+    running = process("python", "-m", "pytest", *options, cwd=made, env={"PYTHONPATH": str(absent)})
+    assert running.wait(60) == 0, running.stdout + running.stderr
+    assert "2 passed" in running.stdout
+
+
 def test_its_test_fails_when_its_scheduler_does_not_deny(made, process):
     module = made / "src" / "my_guard" / "__init__.py"
     module.write_text(module.read_text().replace("return Deny(", "return Continue("))
