@@ -21,6 +21,7 @@ MOST_ROWS: Final = 200
 """Decisions that wait for one page; of more, the oldest are skipped."""
 PAUSE_S: Final = 0.25
 HEARTBEAT_S: Final = 10.0
+AGAIN: Final = "again"
 
 
 def message(event: str, data: str, id_: str | None = None) -> str:
@@ -107,9 +108,9 @@ class Hub:
             client.note(event, data)
 
     def again(self) -> None:
-        """Have all pages begin anew: what they show is no longer what there is."""
+        """Send all pages anew what there is."""
         for client in self._clients:
-            client.note("again", {})
+            client.note(AGAIN, None)
 
     def close(self) -> None:
         """End every stream."""
@@ -152,6 +153,8 @@ class Hub:
 
     def _next(self, client: Client, counts: dict[str, Any]) -> list[str]:
         rows, skipped, notes = client.take()
+        if AGAIN in notes:
+            return self._first(client, None, counts)
         events = [message(event, _json(data)) for event, data in notes.items()]
         if rows:
             events.append(self._batch(rows, {"fresh": False, "skipped": skipped, **counts}))

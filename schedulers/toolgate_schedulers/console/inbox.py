@@ -6,6 +6,7 @@ and wherever.
 
 import asyncio
 import json
+import math
 import time
 import unicodedata
 from collections import deque
@@ -26,6 +27,11 @@ from toolgate_schedulers.console.shape import unlike
 __all__ = ["Asked", "Inbox", "NotSent", "as_page", "visible"]
 
 LOOK_S: Final = 2.0
+"""So often it looks without being told: what expires says nothing."""
+WAIT_S: Final = 0.25
+"""So long one reading waits; it holds up the end of the command."""
+PAUSE_S: Final = 0.1
+"""Looking costs the server a walk through its keys: not at every notice of many."""
 AWAY_S: Final = 0.5
 OUTCOME_S: Final = 3.0
 REMEMBERED: Final = 20
@@ -66,6 +72,7 @@ class Inbox:
     def __init__(self, desk: Desk, decided: Decided, known: Known) -> None:
         self._desk, self._decided, self._known = desk, decided, known
         self._waiting: dict[str, Waiting] = {}
+        self._looked = -math.inf
         self._over: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     async def run(self, tell: Callable[[str, Any], Any]) -> None:
@@ -73,15 +80,22 @@ class Inbox:
         after = "0-0"
         while True:
             try:
-                await self._look(tell)
-                for notice in await self._desk.news(after, LOOK_S):
-                    after = notice.id
+                came = await self._desk.news(after, WAIT_S)
+                if came or time.monotonic() - self._looked >= LOOK_S:
+                    await self._look(tell)
+                    await asyncio.sleep(PAUSE_S)
+                after = came[-1].id if came else after
             except TransportError:
                 await asyncio.sleep(AWAY_S)
 
     async def listed(self) -> dict[str, Any]:
         """The calls that wait, the soonest to expire first, and what became of the last ones."""
-        waiting = await self._desk.waiting()
+        old = time.monotonic() - self._looked
+        if old > 2 * LOOK_S:  # the bus was away: ask it, or say that it still is
+            found, old = await self._desk.waiting(), 0.0
+        else:
+            found = list(self._waiting.values())
+        waiting = [one._replace(seconds_left=max(0.0, one.seconds_left - old)) for one in found]
         return {"waiting": [as_page(*one) for one in waiting], "over": list(self._over)[::-1]}
 
     async def answer(self, id_: str, asked: Asked, who: Person) -> dict[str, Any]:
@@ -109,7 +123,7 @@ class Inbox:
         now = {one.approval.id: one for one in await self._desk.waiting()}
         for id_ in self._waiting.keys() - now.keys():
             await self._remember(self._waiting[id_].approval)
-        self._waiting = now
+        self._waiting, self._looked = now, time.monotonic()
         tell("approvals", {"count": len(now), "ids": sorted(now)})
 
     async def _remember(self, approval: Approval) -> None:

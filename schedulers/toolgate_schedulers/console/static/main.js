@@ -41,7 +41,6 @@ function connect() {
   source.addEventListener("decisions", (event) => { const batch = JSON.parse(event.data); take(batch); counts(batch); });
   source.addEventListener("approvals", (event) => heldNow(JSON.parse(event.data)));
   source.addEventListener("bus", (event) => { bus = { ...JSON.parse(event.data), at: Date.now() }; banner(); });
-  source.addEventListener("again", connect);
   source.addEventListener("error", lost);
 }
 
