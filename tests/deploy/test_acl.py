@@ -8,6 +8,7 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 import redis
 import yaml
@@ -143,11 +144,13 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     )  # fmt: skip
 
     def waiting():
+        assert agent.alive, (agent.stdout, agent.stderr, under_rules.denied())
+        assert under_rules.denied() == [], agent.stderr
         return rows(toolgate(under_rules, "operator", "approvals", "list", "--json"))
 
     asked = await wait_until(waiting, timeout=60)
     toolgate(under_rules, "operator", "approvals", "show", asked[0]["id"])
-    toolgate(under_rules, "operator", "approvals", "approve", asked[0]["id"], "--always")
+    toolgate(under_rules, "console", "approvals", "approve", asked[0]["id"], "--always")
     await wait_until(lambda: not agent.alive or under_rules.denied(), timeout=60)
     assert not under_rules.denied()
     assert agent.wait(60) == 0, agent.stderr
@@ -163,6 +166,13 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     assert (tmp_path / "work" / "reports" / "public.txt").read_text() == "for all"
 
     await wait_until(lambda: spent(under_rules) == 3_000_000, timeout=20)
+    with under_rules.client("admin") as admin:  # an account whose time is over is taken off the list
+        admin.sadd("tg:{default:ledger}:budget:accounts", "daily:0")
+    with httpx.Client(follow_redirects=True) as browser:
+        address = httpx.URL(json.loads(console.stdout)["url"])
+        assert browser.get(address).status_code == 200
+        for what in ("roster", "budgets", "approvals", "rates", "me"):
+            assert browser.get(address.join(f"/api/{what}")).status_code == 200, what
     page = json.loads(exporter.stdout)["url"]
     await wait_until(lambda: counted(page) == {"continue": 1.0, "deny": 1.0, "modify": 2.0}, timeout=20)
     assert "toolgate_budget_spent{" in fetched(page)
@@ -263,6 +273,8 @@ FORBIDDEN = [
     (("agent",), "SET", f"{ROSTER}:s:policy:r1", "x"),
     (("agent",), "DEL", f"{ROSTER}:s:policy:r1"),
     (("agent",), "DEL", ROSTER),
+    (("agent", "console", "reader"), "XADD", "tg:{default:0}:ctl:o1", *ADD),
+    (("agent",), "GET", "tg:{default}:agents:o2"),
     (("agent",), "EVAL", "return 1", "0"),
     (("agent",), "SCAN", "0"),
     # a scheduler speaks for itself
