@@ -43,11 +43,11 @@ def collected() -> Iterator[Collected]:
 @pytest.fixture
 async def traced(collected: Collected, schedulers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """alpha and beta as processes that export to the collector."""
-    for name, value in collected.env.items():
+    for name, value in collected.soon.items():
         monkeypatch.setenv(name, value)
     for child in [schedulers.run("obedient:alpha"), schedulers.run("obedient:beta")]:
         await schedulers.ready(child)
-    for name in collected.env:
+    for name in collected.soon:
         monkeypatch.delenv(name)
     return schedulers
 
