@@ -188,7 +188,9 @@ def command(words: list[str]) -> Any:
         holder.command()(loaded)
         return typer.main.get_command(holder)
     group: Any = typer.main.get_command(loaded)
-    return group.commands[words[2]]
+    alone = loaded.registered_callback is not None and loaded.info.invoke_without_command is True
+    named = next((word for word in words[2:3] if word in group.commands), None)
+    return group if alone and named is None else group.commands[words[2]]
 
 
 @pure

@@ -18,6 +18,7 @@ from toolgate_bus.what_if import Change, Proposed, Ruled, actual, change, with_s
 __all__ = [
     "Disagreement",
     "ShadowTotals",
+    "add_to_totals",
     "comparable",
     "disagreements",
     "is_redacted",
@@ -129,16 +130,21 @@ def shadow_totals(decisions: Iterable[Fact]) -> dict[str, ShadowTotals]:
     """Each shadow's figures over these decisions, by name."""
     totals: dict[str, ShadowTotals] = {}
     for fact in decisions:
-        names = shadows_of(fact)
-        if not names:
-            continue
-        try:
-            changed = {one.scheduler: one for one in disagreements(fact)}
-        except CodecError:
-            changed = None
-        for name in names:
-            _add(totals.setdefault(name, ShadowTotals()), fact, changed, name)
+        add_to_totals(totals, fact)
     return dict(sorted(totals.items()))
+
+
+def add_to_totals(totals: dict[str, ShadowTotals], fact: Fact) -> None:
+    """Count one more decision."""
+    names = shadows_of(fact)
+    if not names:
+        return
+    try:
+        changed = {one.scheduler: one for one in disagreements(fact)}
+    except CodecError:
+        changed = None
+    for name in names:
+        _add(totals.setdefault(name, ShadowTotals()), fact, changed, name)
 
 
 def comparable(heard: Heard) -> Heard:

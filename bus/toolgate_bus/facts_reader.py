@@ -161,11 +161,17 @@ class FactsReader:
     @contextlib.asynccontextmanager
     async def joined(self) -> AsyncIterator[None]:
         """Stand on the roster for the length of a block; a server that is away is waited for."""
-        async with contextlib.AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(tasks.cancel_scope.cancel)
-            tasks.start_soon(self._beat)
-            yield
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._beat)
+                try:
+                    yield
+                finally:
+                    tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) > 1:
+                raise
+            raise group.exceptions[0] from None  # what went wrong in the block is nobody else's
 
     async def next(self) -> list[Fact]:
         """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s."""

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -254,10 +255,11 @@ def test_files_that_are_not_ours_are_left_alone():
 
 
 def test_a_directory_has_one_archiver(tmp_path):
-    held = locked(tmp_path)
-    assert held > 0
-    with pytest.raises(ConfigError, match="another archiver"):
-        locked(tmp_path)
+    refused = pytest.raises(ConfigError, match=rf"another archiver \(process {os.getpid()}\)")
+    with locked(tmp_path), refused, locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
 
 
 def test_a_line_is_json_whatever_the_fact_holds():

@@ -4,8 +4,10 @@ Nothing is decided here. `Disk` is what `archive_store` needs; `FilesOnDisk` doe
 a third kind, which forgets what was not synced.
 """
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -103,22 +105,24 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def locked(directory: Path) -> int:
-    """Take the directory for this process, until it ends; raises ConfigError where another has it.
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Take the directory for the length of a block; raises ConfigError where another has it.
 
-    Gives the lock's file descriptor. The kernel drops the lock however the process ends.
+    The kernel drops the lock however the process ends.
     """
-    path = directory / "lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            raise ConfigError(
+                f"{directory}: another archiver (process {holder}) writes there; "
+                "end it, or give another directory"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
         os.close(descriptor)
-        raise ConfigError(
-            f"{directory}: another archiver (process {holder}) writes there; "
-            "end it, or give another directory"
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor

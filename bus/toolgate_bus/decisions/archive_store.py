@@ -20,7 +20,7 @@ from toolgate_bus.decisions.archive_disk import Disk
 from toolgate_bus.decisions.archive_standing import Standing
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["COMMITTED", "ArchiveStore", "data_files", "line_of", "read_committed"]
+__all__ = ["COMMITTED", "ArchiveStore", "Committed", "data_files", "hour_of", "line_of", "read_committed"]
 
 Fact = dict[str, Any]
 
@@ -162,6 +162,11 @@ def read_committed(disk: Disk) -> Committed | None:
 def data_files(names: Sequence[str]) -> list[str]:
     """The files that hold facts, the oldest first."""
     return sorted((name for name in names if _DATA.fullmatch(name)), key=_place)
+
+
+def hour_of(name: str) -> float:
+    """When the hour of a file began, in seconds since the epoch."""
+    return datetime.strptime(_place(name)[0], "%Y-%m-%dT%HZ").replace(tzinfo=UTC).timestamp()
 
 
 def line_of(fact: Fact) -> bytes:
