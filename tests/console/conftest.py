@@ -114,7 +114,11 @@ class Console:
         talk = await self.talk()
         told = {name.replace("_", "-").lower(): value for name, value in headers.items()}
         await talk.send(method, path, told, body)
-        return await asyncio.wait_for(talk.answer(), 20)
+        try:
+            return await asyncio.wait_for(talk.answer(), 20)
+        finally:
+            talk.close()
+            self.talking.remove(talk)
 
     async def get(self, path: str, **headers: str) -> Answer:
         """A request of somebody who is signed in."""

@@ -1,4 +1,4 @@
-"""The page in a real browser: decisions as they come, held calls answered, a flood, keyboard, phone, themes."""
+"""The page in a real browser: decisions, held calls, a flood, keyboard, phone, themes."""
 
 import asyncio
 import json
@@ -41,7 +41,9 @@ def rows(page, more=""):
 
 
 async def has_rows(page, count):
-    await page.page.wait_for_function(f"document.querySelectorAll('#rows .row').length === {count}")
+    from playwright.async_api import expect
+
+    await expect(rows(page)).to_have_count(count, timeout=20_000)
 
 
 async def test_decisions_appear_without_a_reload(page, teller):
@@ -138,7 +140,7 @@ async def test_a_wrong_token_sees_nothing(chromium, console, teller, namespace):
         for told in ("launch_rockets", namespace, "Approvals", "anna"):
             assert told not in content
         seen = await stranger.page.evaluate(
-            "Promise.all(['/api/live', '/api/approvals', '/static/main.js'].map(p => fetch(p).then(r => r.status)))"
+            "Promise.all(['/api/live', '/api/me', '/static/main.js'].map(p => fetch(p).then(r => r.status)))"
         )
         assert seen == [401, 401, 401]
         await stranger.page.get_by_label("Token").fill("a-token-of-enough-letters")
@@ -288,7 +290,7 @@ async def test_a_console_that_ends_is_said_to_be_away_and_a_new_one_asks_to_sign
 
 RULES = """\
 rules:
-- {name: writing, tools: write_file, prompt: Is this the right file?}
+- {name: writing, tools: write_file, prompt: "Is this the right file?"}
 """
 
 
