@@ -33,6 +33,10 @@ class Keys:
         """Makes an orchestrator's blocked read return, so that it looks at the roster again."""
         return f"{self._shard}:wake:{orchestrator}"
 
+    def control(self, orchestrator: str) -> str:
+        """Orders of operators to one orchestrator process."""
+        return f"{self._shard}:ctl:{orchestrator}"
+
     def facts(self, orchestrator: str) -> str:
         """What happened in one orchestrator process."""
         return f"{self._shard}:facts:{orchestrator}"
@@ -45,6 +49,10 @@ class Keys:
     def member(self, member: str) -> str:
         """Heartbeat of one roster member; expires."""
         return f"{self._ns}:roster:{member}"
+
+    def agents(self, orchestrator: str) -> str:
+        """The live sessions of one orchestrator process; expires."""
+        return f"{self._ns}:agents:{orchestrator}"
 
     @property
     def starts(self) -> str:

@@ -24,6 +24,7 @@ from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
+from toolgate_bus.live_agents import decode_stop, encode_agents
 from toolgate_bus.ports import OrchestratorListener
 from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
 from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView, encode_reading
@@ -41,6 +42,7 @@ FACTS_WAITING: Final = 10_000
 UNSENT_BYTES: Final = 8 * 1024 * 1024
 FACTS_RETENTION_MS: Final = 3_600_000
 IDLE_INBOX_MS: Final = 60_000
+AGENTS_EXPIRY_MS: Final = 3_000
 REWIND_EVERY: Final = 10
 """Heartbeats between two looks for verdict streams that were made anew behind our back."""
 _log = structlog.get_logger("toolgate.bus")
@@ -77,6 +79,7 @@ class RedisOrchestratorBus:
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._asked: set[str] = set()
         self._beats = 0
+        self._told_agents = False
         self._was_up = False
         self._failure: ConfigError | None = None
         self._host: asyncio.Task[None] | None = None
@@ -101,7 +104,7 @@ class RedisOrchestratorBus:
     def listen(self, listener: OrchestratorListener) -> None:
         """Say who is called; once, before `start`."""
         self._listener = listener
-        self._reader.listen(listener.heard, self._woken)
+        self._reader.listen(listener.heard, self._woken, self._order)
 
     async def start(self) -> None:
         """Connect and begin; returns when the roster was read, or when connecting failed once."""
@@ -130,7 +133,8 @@ class RedisOrchestratorBus:
                     await self._keep_facts(int(now[0]) * 1000)
                 await self._commands.pipeline(
                     [
-                        ("DEL", self._keys.wake(self.orchestrator)),
+                        ("DEL", self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator)),
+                        ("DEL", self._keys.agents(self.orchestrator)),
                         *(
                             ("DEL", self._keys.verdicts(self.orchestrator, name))
                             for name in sorted(self.reading)
@@ -336,6 +340,8 @@ class RedisOrchestratorBus:
                 ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
                 ("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS),
                 ("TIME",),
+                ("PEXPIRE", self._keys.control(self.orchestrator), IDLE_INBOX_MS),
+                *self._present(),
                 *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in sorted(idle)),
             ]
         )
@@ -385,6 +391,24 @@ class RedisOrchestratorBus:
 
     def _woken(self) -> None:
         self._poll.set()
+
+    def _order(self, raw: bytes) -> None:
+        order = decode_stop(raw)
+        if order is None:
+            metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
+            return
+        self._listener.ordered(order)
+
+    def _present(self) -> list[tuple[Arg, ...]]:
+        """The command that tells which sessions are alive here, where there are any or were."""
+        agents = self._listener.agents()
+        if not agents and not self._told_agents:
+            return []
+        self._told_agents = bool(agents)
+        key = self._keys.agents(self.orchestrator)
+        if not agents:
+            return [("DEL", key)]
+        return [("SET", key, encode_agents(agents), "PX", AGENTS_EXPIRY_MS)]
 
 
 def _made(make: Callable[[], bytes]) -> bytes | None:

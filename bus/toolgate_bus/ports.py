@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from toolgate_bus.live_agents import LiveAgent, Stop
+
 __all__ = [
     "Commands",
     "Delivery",
@@ -72,6 +74,12 @@ class OrchestratorListener(Protocol):
 
     def connection(self, up: bool) -> None:
         """The bus came or went."""
+
+    def agents(self) -> Sequence[LiveAgent]:
+        """The sessions that are alive here; asked at every heartbeat."""
+
+    def ordered(self, order: Stop) -> None:
+        """An operator wants turns to end."""
 
 
 class OrchestratorBus(Protocol):

@@ -36,19 +36,27 @@ class VerdictReader:
     def __init__(self, url: str, keys: Keys, orchestrator: str, commands: Commands) -> None:
         self._url, self._keys, self._orchestrator, self._commands = url, keys, orchestrator, commands
         self._wake = keys.wake(orchestrator).encode()
+        self._control = keys.control(orchestrator).encode()
         self._link: Link | None = None
         self._wanted: frozenset[str] = frozenset()
         self._broken: frozenset[str] = frozenset()
         self.reading: frozenset[str] = frozenset()
-        self._streams: tuple[bytes, ...] = (self._wake,)
+        self._streams: tuple[bytes, ...] = self._own
         self._names: dict[bytes, str] = {}
-        self._last: dict[bytes, bytes] = {self._wake: FIRST_ID}
+        self._last: dict[bytes, bytes] = dict.fromkeys(self._own, FIRST_ID)
         self._complained = False
         self._search: asyncio.Future[None] | None = None
 
-    def listen(self, heard: Callable[[Frames], None], woken: Callable[[], None]) -> None:
-        """Say who takes verdict frames, and who is told of a wake-up."""
-        self._heard, self._woken = heard, woken
+    def listen(
+        self, heard: Callable[[Frames], None], woken: Callable[[], None], ordered: Callable[[bytes], None]
+    ) -> None:
+        """Say who takes verdict frames, who is told of a wake-up, and who takes orders."""
+        self._heard, self._woken, self._ordered = heard, woken, ordered
+
+    @property
+    def _own(self) -> tuple[bytes, ...]:
+        """The streams that are read whoever is alive."""
+        return self._wake, self._control
 
     @property
     def up(self) -> bool:
@@ -111,7 +119,7 @@ class VerdictReader:
             self._names = {
                 self._keys.verdicts(self._orchestrator, name).encode(): name for name in sorted(wanted)
             }
-            self._streams = (*self._names, self._wake)
+            self._streams = (*self._names, *self._own)
             self._last = {stream: self._last.get(stream, FIRST_ID) for stream in self._streams}
             self.reading = wanted
         if self._link is not None:
@@ -150,6 +158,9 @@ class VerdictReader:
             self._heard(frames)
         if any(stream == self._wake for stream, _ in batch):
             self._woken()
+        for entries in (entries for stream, entries in batch if stream == self._control):
+            for _, fields in entries:
+                self._ordered(_frame(fields))
 
     def _refused(self, error: ServerError) -> None:
         # One bad stream (WRONGTYPE, NOPERM) fails the whole read: find it, leave it out, go on.
@@ -163,11 +174,12 @@ class VerdictReader:
         await asyncio.sleep(0.05 if code == "WRONGTYPE" else 1.0)
         names = sorted(self._wanted)
         keys: list[str | bytes] = [self._keys.verdicts(self._orchestrator, name) for name in names]
-        keys.append(self._wake)
+        keys += self._own
         asks: list[tuple[str | bytes, ...]] = [("TYPE", key) for key in keys]
         kinds = await self._commands.pipeline(asks)
-        if kinds[-1] not in _READABLE:
-            await self._commands.execute("DEL", self._wake)  # nobody but us may want anything of it
+        for own, kind in zip(self._own, kinds[-2:], strict=True):
+            if kind not in _READABLE:
+                await self._commands.execute("DEL", own)  # nobody but us may want anything of it
         broken = frozenset(name for name, kind in zip(names, kinds, strict=False) if kind not in _READABLE)
         for name in broken - self._broken:
             metrics.count(metrics.BAD_MESSAGES, name, "malformed")

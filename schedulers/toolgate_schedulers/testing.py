@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from toolgate_bus import codec
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.events import Failed, Hold, ToolSelecting, Verdict
+from toolgate_bus.live_agents import LiveAgent, Stop
 from toolgate_bus.memory import MemoryHub
 from toolgate_bus.ports import Member
 from toolgate_bus.shared import MemoryFacts, Shared, shared_in_memory
@@ -235,6 +236,13 @@ class _Ears:
 
     def connection(self, up: bool) -> None:
         """The twin in memory is always there."""
+
+    def agents(self) -> Sequence[LiveAgent]:
+        """No session is behind these questions."""
+        return ()
+
+    def ordered(self, order: Stop) -> None:
+        """There is nothing to stop."""
 
 
 def _key(asked: Question) -> tuple[bytes, int]:

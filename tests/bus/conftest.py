@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from toolgate_bus import codec
+from toolgate_bus.live_agents import LiveAgent, Stop
 from toolgate_bus.memory import MemoryHub
 from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
 from toolgate_bus.ports import Delivery, Member, OrchestratorBus, SchedulerBus
@@ -26,6 +27,8 @@ class Ears:
     refusals: list[tuple[str, tuple[bytes, ...], str]] = field(default_factory=list)
     members: tuple[Member, ...] = ()
     connections: list[bool] = field(default_factory=list)
+    living: list[LiveAgent] = field(default_factory=list)
+    orders: list[Stop] = field(default_factory=list)
 
     def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
         self.frames += frames
@@ -38,6 +41,12 @@ class Ears:
 
     def connection(self, up: bool) -> None:
         self.connections.append(up)
+
+    def agents(self) -> Sequence[LiveAgent]:
+        return self.living
+
+    def ordered(self, order: Stop) -> None:
+        self.orders.append(order)
 
     def verdicts(self) -> list[tuple[str, str, str | None]]:
         """Every readable verdict, in the order heard: scheduler, decision id, reason."""

@@ -7,15 +7,17 @@ question is and how it ends is `question`'s affair; what is decided, `gate`'s.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.breaker import Breaker
 from toolgate_bus.errors import CodecError
+from toolgate_bus.live_agents import LiveAgent, Stop
 from toolgate_bus.ports import Member, OrchestratorBus
 
 from toolgate_orchestrator.gate.announced import Announced
+from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.gate.question import Question
 from toolgate_orchestrator.gate.table import Table
 
@@ -45,6 +47,8 @@ class Client:
         self.facts = 0
         """Number of the last fact of this orchestrator: the record shows gaps by it."""
         self.users = 0
+        self.present: dict[str, Presence] = {}
+        """The live sessions that are ruled on through this bus, by id."""
         self.starting: asyncio.Future[None] | None = None
         bus.listen(self)
 
@@ -115,6 +119,28 @@ class Client:
             self.outages += 1
             self._down_since = time.monotonic()
             self._back.clear()
+
+    def agents(self) -> list[LiveAgent]:
+        """The live sessions, oldest first."""
+        return [one.tell() for one in self.present.values()]
+
+    def ordered(self, order: Stop) -> None:
+        """An operator wants turns to end."""
+        meant = [one for one in self.present.values() if order.means(one.session, one.root, self._above(one))]
+        if any(one.busy and not one.stopping for one in meant):
+            _log.warning("an operator stops agents", by=order.by, sessions=len(meant), now=order.now)
+        for one in meant:
+            one.stop(now=order.now)
+
+    def _above(self, presence: Presence) -> Iterator[str]:
+        """The sessions for which one works, as far as they are here."""
+        seen = {presence.session}
+        parent = presence.parent
+        while parent is not None and parent not in seen:
+            seen.add(parent)
+            yield parent
+            above = self.present.get(parent)
+            parent = above.parent if above is not None else None
 
     # ------------------------------------------------------------------ what gates use
 

@@ -32,6 +32,7 @@ from toolgate_orchestrator.gate.conclusion import Conclusion
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.modifies import Tools
+from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import UNASKED, Call, Ruling, final_call, question_fields
 from toolgate_orchestrator.gate.spans import span_of_decision, tell
@@ -111,6 +112,19 @@ class Gate:
         client, self._client = self._client, None
         if client is not None:
             await release(client)
+
+    def enter(self, presence: Presence) -> Callable[[], None]:
+        """Let operators see a session and stop its turns; gives the function that ends that."""
+        client = self._client
+        if client is None or not presence.session:
+            return lambda: None
+        client.present[presence.session] = presence
+
+        def leave() -> None:
+            if client.present.get(presence.session) is presence:
+                del client.present[presence.session]
+
+        return leave
 
     def subscribe(self, callback: Callable[[Decision], None]) -> None:
         """Be told of every decision, right after it."""

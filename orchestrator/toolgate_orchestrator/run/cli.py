@@ -60,7 +60,7 @@ def run(
     Calls that need a person's approval are asked about on the terminal;
     where there is none, they are denied.
 
-    Exit codes: 0 answered, 1 the turn failed, 2 the plan or an option is wrong,
+    Exit codes: 0 answered, 1 the turn failed or was stopped, 2 the plan or an option is wrong,
     130 Ctrl-C.
     """
     view = _view(stream=stream, as_json=as_json)
@@ -71,7 +71,9 @@ def run(
         on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
     ):
         ended = in_session(laid, view, lambda opened: opened.one_turn(prompt))
-    if ended.problem is not None:
+    if ended.status == "cancelled":
+        view.notice("the turn was stopped before it was done", "yellow")
+    if ended.problem is not None or ended.status == "cancelled":
         raise typer.Exit(1)
 
 

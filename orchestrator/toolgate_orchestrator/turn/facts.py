@@ -38,19 +38,26 @@ def took(started: float) -> dict[str, float]:
 class Facts:
     """Whose facts they are, and where they go; `gate` comes with the turn's start."""
 
-    def __init__(self, coordinator: Any, agent: str, tools: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        coordinator: Any,
+        agent: str,
+        tools: Mapping[str, Any],
+        paid: Callable[[Mapping[str, Any]], None],
+    ) -> None:
         place = place_of(coordinator)
         self.session, self.agent = place.session, agent
         self.gate: Gate | None = None
         self._who = {"session": place.session, "root_session": place.root, "agent": agent}
         self._place = place
-        self._tools = tools
+        self._tools, self._paid = tools, paid
 
     def note(self, event: str, data: dict[str, Any]) -> None:
         """One fact; a tool that is not mounted is named `other`: an LLM may name anything."""
         fact = {**data, **self._who}
         if "tool" in data and data["tool"] not in self._tools:
             fact["tool"] = OTHER
+        self._paid(data)
         gate = self.gate
         if gate is None:
             metrics.told({**fact, "event": event})

@@ -10,8 +10,11 @@ from contextlib import aclosing
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from amplifier_core import HookResult
+from toolgate_bus.live_agents import LiveAgent
 
 from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.gate.presence import Presence
+from toolgate_orchestrator.turn.delegation import agents_of
 from toolgate_orchestrator.turn.lineage import Standing, enter_lineage
 from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
 from toolgate_orchestrator.turn.messages import Call
@@ -48,6 +51,8 @@ class LoopBase(Generic[Config]):
     def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
         self.settings: Config = self._read(config)
         self._gate = gate
+        self.presence: Presence | None = None
+        """How operators see the session; None for a loop made by hand."""
         self._turns: set[asyncio.Task[Any] | None] = set()
 
     def _read(self, config: Any) -> Any:
@@ -163,8 +168,11 @@ async def _mount(
         leave()
         raise
     loop = loop_class(settings, gate)
+    loop.presence = _presence(coordinator, standing)
+    vanish = gate.enter(loop.presence) if gate is not None else _nothing
 
     async def cleanup() -> None:
+        vanish()
         await loop.aclose()
         leave()
 
@@ -178,6 +186,24 @@ async def _mount(
     if own := _own_events(loop):
         coordinator.register_contributor("observability.events", loop.name, lambda: list(own))
     return cleanup
+
+
+def _presence(coordinator: Any, standing: Standing) -> Presence:
+    place = standing.place
+    who = LiveAgent(place.session, place.root, place.parent, standing.agents[-1], place.lineage)
+
+    def stop(now: bool) -> None:
+        token = coordinator.cancellation
+        if now:
+            token.request_immediate()
+        else:
+            token.request_graceful()
+
+    return Presence(who, stop, agents_of(getattr(coordinator, "config", None)))
+
+
+def _nothing() -> None:
+    """There is no gate to leave."""
 
 
 def _noting(

@@ -28,8 +28,10 @@ from amplifier_core.events import (
     PROMPT_SUBMIT,
 )
 from toolgate_bus import tracing
+from toolgate_bus.live_agents import LiveAgent
 
 from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.content_blocks import OnText
 from toolgate_orchestrator.turn.facts import Facts
@@ -80,6 +82,10 @@ class Loop(Protocol):
         """The part of the config that all loops share."""
 
     @property
+    def presence(self) -> Presence | None:
+        """How operators see the session; None where they do not."""
+
+    @property
     def streams(self) -> bool:
         """Whether answers are read as the provider produces them, where it can."""
 
@@ -107,6 +113,11 @@ _CANCELLED = _Ended("", "cancelled", "cancelled")
 _BROKEN = _Ended("", "error", "incomplete")
 
 
+def _unseen() -> Presence:
+    """Of a loop that nobody mounted: operators do not see it."""
+    return Presence(LiveAgent(""), lambda now: None)
+
+
 class Turn:
     """One call of `execute`, from execution:start to execution:end; run it once."""
 
@@ -130,7 +141,8 @@ class Turn:
         self.injections = Injections()
         self.hooks = Hooks(hooks, coordinator, self.injections)
         asking = loop.settings.toolgate
-        self._facts = Facts(coordinator, asking.agent if asking is not None else "", tools)
+        self._seen = loop.presence or _unseen()
+        self._facts = Facts(coordinator, asking.agent if asking is not None else "", tools, self._seen.paid)
         self.tools = ToolCalls(tools, self.hooks, self._facts.note)
         self._open_gate = open_gate
         self._started, self._span = time.monotonic(), tracing.NO_SPAN
@@ -172,11 +184,19 @@ class Turn:
 
     async def select(self, call: Call) -> Call | Refusal:
         """Ask who is to be asked about a call: the one to run, or why none may."""
-        return await self._way.select(call)
+        self._seen.deciding(call.id, call.name)
+        selected = await self._way.select(call)
+        if isinstance(selected, Refusal):
+            self._seen.denied(call.id)
+        return selected
 
     async def run(self, selected: Call | Refusal) -> Ran:
         """Run what was selected; raises nothing but a cancellation."""
-        return await self._way.run(selected)
+        if isinstance(selected, Call):
+            self._seen.running(selected.id, selected.name, selected.arguments)
+        ran = await self._way.run(selected)
+        self._seen.done(ran.call.id)
+        return ran
 
     async def request(self, run_calls: "RunCalls") -> str | None:
         """One request and its calls, in the usual way: the response is stored, then its calls are run."""
@@ -233,7 +253,7 @@ class Turn:
 
     async def execute(self) -> str:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
-        with span_of_turn(self._facts.agent, self._facts.session, self.loop.name) as span:
+        with span_of_turn(self._facts.agent, self._facts.session, self.loop.name) as span, self._seen.turn():
             return await self._execute(span)
 
     async def _execute(self, span: tracing.Span) -> str:

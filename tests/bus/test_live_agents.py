@@ -1,0 +1,92 @@
+"""Who is alive travels as it is told; what others write is looked at before it is believed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.codec import pack
+from toolgate_bus.live_agents import (
+    MOST_AGENTS,
+    LiveAgent,
+    Stop,
+    decode_agents,
+    decode_stop,
+    encode_agents,
+    encode_stop,
+    forest,
+)
+
+pytestmark = pytest.mark.pure
+
+names = st.text(max_size=20)
+agents = st.builds(
+    LiveAgent,
+    session=names,
+    root=names,
+    parent=st.none() | names,
+    agent=names,
+    lineage=st.lists(names, max_size=4).map(tuple),
+    doing=names,
+    turns=st.integers(0, 2**40),
+    cost=st.integers(0, 2**60),
+    age=st.floats(0, 1e9),
+    orchestrator=st.just("o"),
+)
+
+
+@given(st.lists(agents, max_size=5))
+def test_agents_are_read_as_they_were_told(told):
+    assert decode_agents("o", encode_agents(told)) == told
+
+
+@given(st.builds(Stop, st.lists(names).map(tuple), st.lists(names).map(tuple), st.booleans(), st.booleans()))
+def test_an_order_is_read_as_it_was_given(order):
+    assert decode_stop(encode_stop(order)) == order
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(
+    st.binary()
+    | anything.map(pack)
+    | anything.map(lambda one: pack({"pages": [one, pack([one, {"session": one}])]}))
+)
+def test_nothing_that_is_written_there_raises(raw):
+    for one in decode_agents("o", raw):
+        assert isinstance(one.session, str)
+    decode_stop(raw)
+
+
+def test_no_more_are_told_than_a_reader_takes():
+    many = [LiveAgent(str(number), orchestrator="o") for number in range(MOST_AGENTS + 5)]
+    assert len(decode_agents("o", encode_agents(many))) == MOST_AGENTS
+
+
+def test_an_order_means_a_session_those_below_it_and_trees():
+    assert Stop(sessions=("a",)).means("a", "r")
+    assert Stop(sessions=("a",)).means("b", "r", above=("x", "a"))
+    assert not Stop(sessions=("a",)).means("b", "r", above=("x",))
+    assert Stop(roots=("r",)).means("b", "r")
+    assert Stop(everyone=True).means("b", "r")
+    assert not Stop().means("b", "r")
+
+
+def test_each_agent_stands_behind_the_one_it_works_for():
+    told = [
+        LiveAgent("c2", "r", "r", age=1),
+        LiveAgent("g", "r", "c1", age=1),
+        LiveAgent("r", "r", age=9),
+        LiveAgent("c1", "r", "r", age=3),
+        LiveAgent("other", "other", age=5),
+        LiveAgent("far", "elsewhere", "elsewhere", age=0),
+    ]
+    order = [(0, "r"), (1, "c1"), (2, "g"), (1, "c2"), (0, "other"), (0, "far")]
+    assert [(depth, one.session) for depth, one in forest(told)] == order
+
+
+def test_agents_who_call_each_other_their_parents_are_told_all_the_same():
+    told = [LiveAgent("a", "r", "b"), LiveAgent("b", "r", "a")]
+    assert {one.session for _, one in forest(told)} == {"a", "b"}
