@@ -85,7 +85,9 @@ class Fleet:
     def agents(self, *kinds: str) -> None:
         """Start these, and wait until all have done their work."""
         for name in [self.agent(kind) for kind in kinds]:
-            assert self.processes[name].wait(60) == 0, self.said()
+            agent = self.processes[name]
+            until(lambda agent=agent: agent.poll() is not None, f"{name} ends", 60, otherwise=self.said)
+            assert agent.returncode == 0, self.said()
 
     def ready(self) -> None:
         """Wait until every scheduler is on the roster."""

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -17,6 +19,7 @@ from urllib.parse import quote
 
 import pytest
 import redis
+from prometheus_client.parser import text_string_to_metric_families
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 START_S = 20.0
@@ -185,3 +188,20 @@ def guarded(*words: Any, check_start: bool = True) -> Iterator[GuardedServer]:
         yield server
     finally:
         server.kill()
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as page:
+        text: str = page.read().decode()
+        return text
+
+
+def counted(url: str) -> dict[str, float]:
+    """Decisions by outcome, as the exporter has them."""
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(fetched(url)):
+        if family.name == "toolgate_decisions":
+            for sample in family.samples:
+                if sample.name.endswith("_total"):
+                    found[sample.labels["outcome"]] += sample.value
+    return dict(found)

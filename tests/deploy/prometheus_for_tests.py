@@ -92,6 +92,10 @@ class Prometheus:
             found.setdefault(labels["alertname"], []).append(labels)
         return found
 
+    def has_fired(self, alert: str, **labels: str) -> bool:
+        """Whether an alert fired with these labels, and perhaps others."""
+        return any(labels.items() <= one.items() for one in self.fired().get(alert, ()))
+
     def end(self) -> None:
         """End it."""
         self._process.kill()

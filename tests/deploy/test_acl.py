@@ -4,19 +4,16 @@ import json
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections import Counter
 from pathlib import Path
 
 import httpx
 import pytest
 import redis
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 
-from guarded_server import DEPLOY, GuardedServer, guarded, make_acl
+from guarded_server import DEPLOY, GuardedServer, counted, fetched, guarded, make_acl
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -187,23 +184,6 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
         one.end()
         assert one.popen.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM), one.stderr
     assert under_rules.denied() == []
-
-
-def fetched(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as page:
-        text: str = page.read().decode()
-        return text
-
-
-def counted(url: str) -> dict[str, float]:
-    """Decisions by outcome, as the exporter has them."""
-    found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(fetched(url)):
-        if family.name == "toolgate_decisions":
-            for sample in family.samples:
-                if sample.name.endswith("_total"):
-                    found[sample.labels["outcome"]] += sample.value
-    return dict(found)
 
 
 def spent(server: GuardedServer) -> object:

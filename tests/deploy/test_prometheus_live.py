@@ -86,7 +86,7 @@ def worked(world: World) -> list[dict]:
     fleet.kill("exporter")
     fleet.agents("steady", "steady")
     fleet.kill(doomed)
-    until(lambda: "ToolgateExporterDown" in world.quick.fired(), "the exporter is missed")
+    until(lambda: world.quick.has_fired("ToolgateExporterDown"), "the exporter is missed")
     fleet.exporter()
     fleet.agents("steady")
     return world.counted()
@@ -152,7 +152,7 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     fleet.kill("guard")
     fleet.kill("alpha-2")
     fleet.stop_for_now("second")
-    until(lambda: "ToolgateInboxBehind" in world.quick.fired(), "the inbox of the stopped one is behind")
+    until(lambda: world.quick.has_fired("ToolgateInboxBehind", scheduler="second"), "its inbox is behind")
     fleet.go_on("second")
     fleet.reconnect()
     yield world
@@ -175,10 +175,8 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     ],
 )
 def test_an_alert_fires_where_its_condition_was_caused(alert, labels, in_trouble):
-    def fired():
-        return any(labels.items() <= one.items() for one in in_trouble.quick.fired().get(alert, ()))
-
-    until(fired, f"{alert} {labels} among {in_trouble.quick.fired()}")
+    quick = in_trouble.quick
+    until(lambda: quick.has_fired(alert, **labels), f"{alert} {labels} fires", otherwise=quick.fired)
 
 
 def test_a_budget_is_told_as_it_stands(in_trouble):
@@ -215,10 +213,10 @@ def numbers(prometheus: Prometheus, expr: str) -> list[float]:
 
 def test_an_alert_fires_where_facts_were_lost(in_trouble):
     fleet, quick = in_trouble.fleet, in_trouble.quick
-    assert "ToolgateFactsMissing" not in quick.fired()
+    assert not quick.has_fired("ToolgateFactsMissing")
     fleet.kill("exporter")
     fleet.lose_facts()
     until(fleet.kept_facts, "facts are written while no exporter is there")
     fleet.lose_facts()
     fleet.exporter()
-    until(lambda: "ToolgateFactsMissing" in quick.fired(), "the gap is told")
+    until(lambda: quick.has_fired("ToolgateFactsMissing"), "the gap is told")
