@@ -57,6 +57,10 @@ def bench(
     loops: Annotated[
         bool, typer.Option("--loops", help="Measure a turn on loop-reactive beside loop-basic instead.")
     ] = False,
+    observed: Annotated[
+        bool,
+        typer.Option("--observed", help="Measure what metrics and facts cost of a decision's CPU instead."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure decisions beside the bare floor: raw Redis ping-pong on the same server and socket.
@@ -66,6 +70,7 @@ def bench(
     Takes about half a minute.
 
     --loops: the same turn, with an LLM that takes its time over each call, on two loops in turns.
+    --observed: decisions with metrics and facts beside decisions without either, in turns.
     """
     from toolgate_orchestrator.host.kernel_threads import let_kernel_threads_go
 
@@ -74,6 +79,15 @@ def bench(
         let_kernel_threads_go()
         if as_json:
             typer.echo(json.dumps({"turns": turns}))
+        return
+    if observed:
+        with private_server() as server:
+            costs = run_async(lambda: _observed(server, in_flight or (1, 64), decisions))
+        let_kernel_threads_go()
+        if as_json:
+            typer.echo(
+                json.dumps({"python": sys.version.split()[0], "cpus": os.cpu_count(), "observed": costs})
+            )
         return
     with private_server() as server:
         rows = run_async(
@@ -102,6 +116,26 @@ async def _turns() -> list[dict[str, Any]]:
                 "reactive_s": round(found.reactive_s, 3),
                 "ratio": round(found.ratio, 2),
             }
+        )
+    return rows
+
+
+async def _observed(server: Server, in_flight: Sequence[int], decisions: int) -> list[dict[str, Any]]:
+    """CPU of a decision with metrics and facts, and without."""
+    from toolgate_orchestrator.bench.observed import observe
+
+    rows = []
+    async for found in observe(server, in_flight, decisions):
+        row = found.row()
+        rows.append(row)
+        full, bare = row["observed"]["cpu_us"], row["unobserved"]["cpu_us"]
+        if row["part"] is None:
+            err_console.print("This system does not tell the CPU of a process.")
+            continue
+        err_console.print(
+            f"{row['in_flight']} in flight  with metrics and facts {full:.0f} µs  without {bare:.0f} µs"
+            f"  part {row['part']:.1%} of a decision's CPU (less than {row['aim']:.0%}:"
+            f" {'met' if row['met'] else 'not met'})"
         )
     return rows
 
