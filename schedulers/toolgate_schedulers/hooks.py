@@ -74,6 +74,7 @@ def hook_data(call: ToolSelecting) -> dict[str, Any]:
         "session_id": call.session,
         "root_session_id": call.root_session,
         "parent_id": call.parent,
+        "lineage": list(call.lineage),
         "agent": call.agent,
         "labels": dict(call.labels),
         "iteration": call.iteration,
