@@ -189,8 +189,9 @@ def command(words: list[str]) -> Any:
         return typer.main.get_command(holder)
     group: Any = typer.main.get_command(loaded)
     alone = loaded.registered_callback is not None and loaded.info.invoke_without_command is True
-    named = next((word for word in words[2:3] if word in group.commands), None)
-    return group if alone and named is None else group.commands[words[2]]
+    if len(words) == 2 or (alone and words[2] not in group.commands):
+        return group
+    return group.commands[words[2]]
 
 
 @pure

@@ -21,7 +21,7 @@ from toolgate_bus.cli_options import (
 from toolgate_bus.decisions.archive_reading import Checked, check
 from toolgate_bus.decisions.archiver import archive
 from toolgate_bus.decisions.exporting import export
-from toolgate_bus.decisions.filters import Filters, checked
+from toolgate_bus.decisions.filters import Filters, beginning, checked
 from toolgate_bus.decisions.listing import Listing, follow, show_kept
 from toolgate_bus.decisions.showing import show
 from toolgate_bus.decisions.source import ArchiveSource, ServerSource, Source, opened
@@ -228,7 +228,7 @@ def show_(
     --json one object: the `decision`, the facts `after` it, and the words
     (`explained`).
     """
-    prefix = str(checked(now=0.0, id_=id_).id)
+    prefix = beginning("ID", id_)
     _Where(redis, namespace, from_).run(lambda source: show(source, prefix, as_json=as_json))
 
 
@@ -333,8 +333,8 @@ def _tell(directory: Path, found: Checked, as_json: bool) -> None:
         return
     for line in found.words():
         console.print(line, soft_wrap=True, markup=False)
-    verdict = "Nothing is missing." if found.whole else f"{len(found.words())} things are wrong."
-    told = f"{found.facts} facts ({found.decisions} decisions) in {found.files} files."
+    verdict = "Nothing is missing." if found.whole else f"Wrong or missing: {len(found.words())}."
+    told = f"{found.facts} facts ({found.decisions} of them decisions); files: {found.files}."
     console.print(f"{directory}: {told} {verdict}", soft_wrap=True, markup=False)
 
 

@@ -15,7 +15,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import Outcome, Why
 from toolgate_bus.server_clock import entry_order
 
-__all__ = ["LONGEST_HOLD_S", "Filters", "checked", "moment", "written"]
+__all__ = ["LONGEST_HOLD_S", "Filters", "beginning", "checked", "moment", "written"]
 
 Fact = Mapping[str, Any]
 
@@ -104,8 +104,6 @@ def checked(
     ends = moment("--until", until, now)
     if begins is not None and ends is not None and begins > ends:
         raise ConfigError("--since: must be before --until")
-    if id_ is not None and not re.fullmatch(r"[0-9a-f]{1,32}", id_.lower()):
-        raise ConfigError(f"--id: {id_!r} is no beginning of a decision id: up to 32 of 0-9 and a-f")
     return Filters(
         tuple(tool),
         scheduler,
@@ -116,8 +114,15 @@ def checked(
         tuple(_label(one) for one in label),
         begins,
         ends,
-        id_ and id_.lower(),
+        None if id_ is None else beginning("--id", id_),
     )
+
+
+def beginning(option: str, text: str) -> str:
+    """The beginning of a decision's id; raises ConfigError for what is none."""
+    if not re.fullmatch(r"[0-9a-f]{1,32}", text.lower()):
+        raise ConfigError(f"{option}: {text!r} is no beginning of a decision id: up to 32 of 0-9 and a-f")
+    return text.lower()
 
 
 def moment(option: str, text: str | None, now: float) -> float | None:
