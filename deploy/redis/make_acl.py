@@ -24,6 +24,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ROLES = Path(__file__).resolve().parent / "roles"
+DEFAULT = "user default reset off ~* &* +@all"
+"""Off, and without a password: nobody is it. But the server reads its append-only file as this user, and
+drops every step of a script, and every transaction, that it may not write."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 STORE = {
     "answering",
@@ -144,7 +147,7 @@ def main(arguments):
     sections = read(ROLES)
     urls = given.to / "urls"
     urls.mkdir(mode=0o700, parents=True, exist_ok=True)
-    users, env = ["user default reset off -@all"], []
+    users, env = [DEFAULT], []
     every = " ".join(sections["every user"] + ([] if given.redis_7_0 else ["+client|setinfo"]))
     for role, lines in roles_of(sections, schedulers_of(sections, given.scheduler), given.agent_hooks):
         password = password_of(urls / role)

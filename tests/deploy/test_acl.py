@@ -1,5 +1,6 @@
 """Each role does its work under its access rules, and nothing else: on two kinds of server."""
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -326,6 +327,21 @@ def test_whatever_is_not_a_roles_work_is_refused(kind, tmp_path):
         assert let_through == []
         for client in clients.values():
             client.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+def test_what_was_written_in_one_step_is_there_again_after_a_crash(kind, tmp_path):
+    # The append-only file is read as the user `default`: what that one may not write would be lost.
+    script = "redis.call('SET', KEYS[1] .. ':a', 1) redis.call('SET', KEYS[1] .. ':b', 2)"
+    with guarded(tmp_path, kind, SCHEDULERS) as server:
+        with server.client("scheduler-cost-aware") as client:
+            client.script_load(script)
+            client.evalsha(hashlib.sha1(script.encode()).hexdigest(), 1, f"{STORE}budget")
+        server.kill()
+        server.start()
+        with server.client("admin") as client:
+            assert [client.get(f"{STORE}budget:{one}") for one in "ab"] == [b"1", b"2"]
+        assert server.denied() == []
 
 
 def test_not_even_the_administrator_debugs_the_server_or_loads_code_into_it(tmp_path):
