@@ -58,7 +58,7 @@ function draw({ waiting, over, now }) {
   $("approvals-empty").hidden = cards.size > 0;
   show($("approvals-empty"), "empty", () => [h("h2", {}, "No call waits"),
     h("p", {}, "Calls that need a person appear here with their arguments, as soon as a scheduler holds them. To have some held:"),
-    h("pre", {}, "# approval.yaml\nrules:\n- {tools: delete_file, prompt: Delete this?}\n\ntoolgate scheduler run approval --config approval.yaml")]);
+    h("pre", {}, "# approval.yaml\nrules:\n- {tools: delete_file, prompt: \"Delete this?\"}\n\ntoolgate scheduler run approval --config approval.yaml")]);
   show($("over"), over, () => over.length > 0 && h("section", { class: "panel" }, h("h2", {}, "Lately"),
     h("ul", { class: "lately" }, over.map((one) => h("li", {}, h("span", { class: "time" }, clock(one.at)),
       h("span", {}, h("code", {}, one.call), " ", h("b", {}, visible(one.words))))))));

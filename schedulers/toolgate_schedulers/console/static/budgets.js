@@ -11,7 +11,7 @@ const empty = () => h("div", { class: "empty" }, h("h2", {}, "Nothing was spent 
   h("pre", {}, "toolgate scheduler run cost-aware --config costs.yaml"));
 
 function book({ words, accounts, more }) {
-  const columns = [["budget", ""], ["used", "meter"], ["spent", "num"], ["held", "num"], ["left", "num"], ["limit", "num"], ["", ""]];
+  const columns = [["budget", ""], ["used", "meter"], ["left", "num"], ["spent", "num"], ["held", "num"], ["limit", "num"], ["", ""]];
   return h("section", { class: "panel" }, h("h2", {}, words),
     table(`Budgets, ${words}`, columns, accounts.map(account)),
     more ? h("p", { class: "note" }, `and ${more} more that are less full: toolgate budget list`) : "");
@@ -22,8 +22,8 @@ function account(one) {
   return h("tr", {},
     h("th", { scope: "row" }, visible(one.budget), h("span", { class: "muted" }, ` ${visible(one.whose)} ${one.window}`)),
     h("td", { class: "meter" }, meter(one)),
-    h("td", { class: "num" }, one.spent), h("td", { class: "num" }, one.reserved),
-    h("td", { class: "num strong" }, one.left ?? "–"), h("td", { class: "num" }, one.limit ?? "none"),
+    h("td", { class: "num strong" }, one.left ?? "–"),
+    h("td", { class: "num" }, one.spent), h("td", { class: "num" }, one.reserved), h("td", { class: "num" }, one.limit ?? "none"),
     h("td", { class: "muted" }, notes.filter(Boolean).join(", ")));
 }
 

@@ -42,5 +42,5 @@ function others({ orchestrators, readers }) {
         : h("p", { class: "muted" }, "No agent runs now."),
       orchestrators.length > 100 ? h("p", { class: "note" }, `and ${orchestrators.length - 100} more`) : ""),
     h("section", { class: "panel" }, h("h2", {}, "Readers of facts"),
-      h("dl", { class: "about" }, reads.map(([role, count]) => h("div", {}, h("dt", {}, visible(role)), h("dd", { class: "num" }, number(count)))))));
+      h("dl", { class: "about" }, reads.map(([role, count]) => h("div", {}, h("dt", {}, visible(role)), h("dd", {}, number(count)))))));
 }
