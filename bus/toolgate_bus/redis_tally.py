@@ -1,6 +1,6 @@
 """Counts of calls on a Redis or Valkey server, and their twin in memory.
 
-Counting is one script run by the server (`tally_script`), and may be repeated.
+Counting is a script run by the server (`tally_script`), and may be repeated.
 """
 
 import time
@@ -8,8 +8,8 @@ import time
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.server_script import run_script
-from toolgate_bus.tally import KEPT_MS, MEMO_MS, Counting, Counts, Made, checked_window
-from toolgate_bus.tally_script import COUNT
+from toolgate_bus.tally import KEPT_MS, MEMO_MS, Counting, Counts, Delegated, Made, checked_window
+from toolgate_bus.tally_script import COUNT, DELEGATE
 
 __all__ = ["MemoryTally", "RedisTally"]
 
@@ -29,6 +29,16 @@ class RedisTally:
         session, tree, turn, row, recent, ms = map(int, said.split())
         return Counts(session, tree, turn, row, recent, ms / 1000)
 
+    async def delegate(
+        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
+    ) -> Delegated:
+        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
+        of_session, of_tree = (-1 if limit is None else limit for limit in (session, tree))
+        words = (decision, made.session, made.tree, of_session, of_tree, MEMO_MS, KEPT_MS)
+        said = await run_script(self._commands, DELEGATE, f"{self._prefix}:{scope}", *words)
+        counted, width, agents = map(int, said.split())
+        return Delegated(bool(counted), width, agents)
+
 
 class MemoryTally:
     """`Tally` in this process; for tests of schedulers."""
@@ -39,3 +49,9 @@ class MemoryTally:
     async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
         """Count a call, once for each decision; `scope` keeps those apart who count different calls."""
         return self.counting.count(scope, decision, made, window, time.time_ns() // 1_000_000)
+
+    async def delegate(
+        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
+    ) -> Delegated:
+        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
+        return self.counting.delegate(scope, decision, made, session, tree)

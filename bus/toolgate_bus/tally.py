@@ -8,7 +8,10 @@ A turn is not named by a call, but seen: within a turn iterations only grow, and
 iteration are of one group. So a lower iteration than the last, or the same one in another group,
 begins a new turn. Where an orchestrator tells neither, a session is one turn.
 
-`Counting` is all of that without a server; `redis_tally` runs the same as one script.
+Delegations are counted apart, in the session that delegates and in its tree, and only where both still
+have room: one that is refused makes no agent.
+
+`Counting` is all of that without a server; `redis_tally` runs the same as scripts.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +19,17 @@ from typing import Final, NamedTuple, Protocol
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["KEPT_MS", "MAX_WINDOW", "MEMO_MS", "Counting", "Counts", "Made", "Tally", "checked_window"]
+__all__ = [
+    "KEPT_MS",
+    "MAX_WINDOW",
+    "MEMO_MS",
+    "Counting",
+    "Counts",
+    "Delegated",
+    "Made",
+    "Tally",
+    "checked_window",
+]
 
 MEMO_MS: Final = 600_000
 """How long an answer is remembered: longer than a question may wait anywhere."""
@@ -52,6 +65,14 @@ class Counts(NamedTuple):
     """Since the session's first call, by the server's clock."""
 
 
+class Delegated(NamedTuple):
+    """Whether there was room for a delegation, and how many there were before it."""
+
+    counted: bool
+    session: int
+    tree: int
+
+
 class Tally(Protocol):
     """Where calls are counted; atomic, and may be repeated."""
 
@@ -60,6 +81,11 @@ class Tally(Protocol):
 
         Raises ConfigError for a window above `MAX_WINDOW`.
         """
+
+    async def delegate(
+        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
+    ) -> Delegated:
+        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
 
 
 def checked_window(window: int) -> int:
@@ -94,6 +120,8 @@ class Counting:
     sessions: dict[tuple[str, str], _Session] = field(default_factory=dict)
     trees: dict[tuple[str, str], int] = field(default_factory=dict)
     answers: dict[tuple[str, str], Counts] = field(default_factory=dict)
+    delegations: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    delegated: dict[tuple[str, str], Delegated] = field(default_factory=dict)
 
     def count(self, scope: str, decision: str, made: Made, window: int, now_ms: int) -> Counts:
         """As `Tally.count`."""
@@ -113,4 +141,18 @@ class Counting:
         seconds = max(0, now_ms - one.first) / 1000
         answer = Counts(one.calls, self.trees[tree], one.turn, one.row, one.recent.count(made.call), seconds)
         self.answers[scope, decision] = answer
+        return answer
+
+    def delegate(
+        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
+    ) -> Delegated:
+        """As `Tally.delegate`."""
+        if (scope, decision) in self.delegated:
+            return self.delegated[scope, decision]
+        by, of = (scope, "session", made.session), (scope, "tree", made.tree)
+        width, agents = self.delegations.get(by, 0), self.delegations.get(of, 0)
+        room = (session is None or width < session) and (tree is None or agents < tree)
+        if room:
+            self.delegations |= {by: width + 1, of: agents + 1}
+        answer = self.delegated[scope, decision] = Delegated(room, width, agents)
         return answer

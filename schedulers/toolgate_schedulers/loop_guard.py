@@ -5,6 +5,9 @@ of a turn, of a session, of a tree of sessions, and the time since the session's
 is what may run: with `calls_per_turn: 25` the 26th is denied. What is counted, and what a turn is:
 `toolgate_bus.tally`. A call is counted once: a replacement (phase `verify`) only where the LLM's own
 call was exempt. A call that names no session cannot be counted, and may run.
+
+Of a tree of agents it limits the depth, the delegations of a session and all agents. Of delegations only
+those count that it lets pass: a refused one makes no agent.
 """
 
 import hashlib
@@ -15,17 +18,19 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
-from toolgate_bus.tally import MAX_WINDOW, Counts, Made, Tally
+from toolgate_bus.tally import MAX_WINDOW, Counts, Delegated, Made, Tally
 
 from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.conditions import Glob, any_glob
 from toolgate_schedulers.config_file import StrictModel
 
-__all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "made", "rule_on"]
+__all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "made", "rule_on", "too_deep", "too_many"]
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
 _REDACTED: Final = re.compile(r"(?<=⟦toolgate:redacted:)[0-9a-f]+(?=⟧)")
 """What differs from one placeholder of a secret to the next (bus/README.md)."""
+_SHOWN: Final = 6
+"""So many agents of a chain are told."""
 
 
 class SameCall(StrictModel):
@@ -52,6 +57,12 @@ class LoopGuardConfig(StrictModel):
     """Of a session and of those of its agents together."""
     seconds_per_session: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
     """From the session's first call on, by the server's clock."""
+    max_depth: Calls | None = None
+    """Agents above each other, the root among them."""
+    max_width: Calls | None = None
+    """Delegations that one session makes."""
+    max_agents: Calls | None = None
+    """Of a whole tree, the root among them; each delegation is one."""
     exempt: Annotated[tuple[Glob, ...], Field(max_length=1024)] = ()
     """Tools that are neither counted nor denied."""
 
@@ -71,6 +82,11 @@ class LoopGuardConfig(StrictModel):
     def window(self) -> int:
         """How many of a turn's last calls must be remembered."""
         return (self.same_call.within or 0) if self.same_call is not None else 0
+
+    @property
+    def limits_agents(self) -> bool:
+        """Whether delegations must be counted."""
+        return self.max_width is not None or self.max_agents is not None
 
     def scope(self, name: str) -> str:
         """What a scheduler of this name counts in; a change of limits alone keeps the counts."""
@@ -104,6 +120,35 @@ def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: Counts) -> Ver
             "have, or do something else. (same_call)"
         )
     return Continue()
+
+
+def too_deep(config: LoopGuardConfig, call: ToolSelecting) -> Deny | None:
+    """The denial of a delegation whose agent would be too far below the root; None for all other calls."""
+    depth = max(1, len(call.lineage))
+    if call.agent_target is None or config.max_depth is None or depth < config.max_depth:
+        return None
+    chain = f" ({' > '.join(call.lineage[-_SHOWN:])})" if call.lineage else ""
+    return _no_agent(
+        f"Agents may work for each other {config.max_depth} deep, the first among them, and this one is "
+        f"number {depth}{chain} (max_depth)."
+    )
+
+
+def too_many(config: LoopGuardConfig, found: Delegated) -> Deny | None:
+    """The denial of a delegation for which there was no room."""
+    if found.counted:
+        return None
+    if config.max_width is not None and found.session >= config.max_width:
+        return _no_agent(
+            f"This session has delegated {found.session} times; {config.max_width} are allowed (max_width)."
+        )
+    return _no_agent(
+        f"The agents of this task are {found.tree + 1} already; {config.max_agents} are allowed (max_agents)."
+    )
+
+
+def _no_agent(why: str) -> Deny:
+    return Deny(reason=f"{why} Stop delegating: do it yourself, or answer with what you have.")
 
 
 def _over_time(config: LoopGuardConfig, counts: Counts) -> str | None:
@@ -168,6 +213,18 @@ class LoopGuard:
         if any_glob(self.config.exempt, call.tool_name):
             return Continue(reason="exempt")
         if not call.session:
-            return Continue(reason="the call names no session")
-        counts = await self._tally.count(self._scope, call.id, made(call), self.config.window)
-        return rule_on(self.config, call, counts)
+            return too_deep(self.config, call) or Continue(reason="the call names no session")
+        one = made(call)
+        counts = await self._tally.count(self._scope, call.id, one, self.config.window)
+        verdict = rule_on(self.config, call, counts)
+        if isinstance(verdict, Deny) or call.agent_target is None:
+            return verdict
+        return too_deep(self.config, call) or await self._delegation(call.id, one) or verdict
+
+    async def _delegation(self, decision: str, one: Made) -> Deny | None:
+        if not self.config.limits_agents:
+            return None
+        agents = self.config.max_agents
+        below = None if agents is None else agents - 1
+        found = await self._tally.delegate(self._scope, decision, one, self.config.max_width, below)
+        return too_many(self.config, found)

@@ -73,6 +73,10 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_limits.py::test_calls_that_take_turns_and_sessions_that_last_too_long_are_denied": (
             "same_call.within seconds_per_session"
         ),
+        "test_runaway_trees.py::"
+        "test_a_tree_of_agents_that_delegate_for_ever_ends_and_the_roots_llm_is_told_why": (
+            "max_depth max_width max_agents"
+        ),
     },
     "policy": {
         "test_policy_options.py::test_every_option_of_a_rule_holds": (

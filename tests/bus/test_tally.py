@@ -11,7 +11,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.keys import Keys
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.redis_tally import MemoryTally, RedisTally
-from toolgate_bus.tally import KEPT_MS, MAX_WINDOW, Counting, Counts, Made
+from toolgate_bus.tally import KEPT_MS, MAX_WINDOW, Counting, Counts, Delegated, Made
 from toolgate_bus.tally_script import COUNT
 
 CALL = Made("s", "t", "c", 1, "g1")
@@ -118,6 +118,36 @@ async def test_a_window_that_is_not_kept_is_refused(tally, window):
         await tally.count("x", "a", CALL, window)
 
 
+# ---------------------------------------------------------------- delegations
+
+
+async def test_delegations_are_counted_in_their_session_and_in_their_tree_where_there_is_room(tally):
+    child = CALL._replace(session="s2")
+    first = [await tally.delegate("x", f"a{n}", CALL, 2, 4) for n in range(3)]
+    assert first == [Delegated(True, 0, 0), Delegated(True, 1, 1), Delegated(False, 2, 2)]
+    # What was refused is no agent of the tree.
+    below = [await tally.delegate("x", f"b{n}", child, None, 4) for n in range(3)]
+    assert below == [Delegated(True, 0, 2), Delegated(True, 1, 3), Delegated(False, 2, 4)]
+    assert await tally.delegate("x", "c", CALL._replace(tree="t2"), None, 4) == Delegated(True, 2, 0)
+    assert await tally.delegate("y", "c", CALL, 1, 1) == Delegated(True, 0, 0)
+
+
+async def test_a_delegation_asked_about_again_is_answered_as_the_first_time(tally):
+    first = await tally.delegate("x", "a", CALL, 1, None)
+    assert await tally.delegate("x", "b", CALL, 1, None) == Delegated(False, 1, 1)
+    assert await tally.delegate("x", "a", CALL, 1, None) == first == Delegated(True, 0, 0)
+    assert await tally.delegate("x", "b", CALL, 9, None) == Delegated(False, 1, 1)
+    assert (await tally.count("x", "a", CALL)).session == 1
+
+
+async def test_of_many_delegations_at_once_exactly_as_many_pass(tally):
+    sessions = [CALL._replace(session=f"s{n % 7}") for n in range(100)]
+    asked = (tally.delegate("x", f"d{n % 50}", one, None, 20) for n, one in enumerate(sessions))
+    found = await asyncio.gather(*asked)
+    assert sum(one.counted for one in found[:50]) == 20
+    assert found[:50] == found[50:]
+
+
 # ---------------------------------------------------------------- on the server
 
 steps = st.lists(
@@ -176,12 +206,13 @@ async def test_counts_lie_in_the_ledgers_slot_and_all_keys_expire(server_url, na
     commands = RedisCommands(server_url, "test")
     tally = RedisTally(commands, namespace)
     await counted(tally, *called("abcdef"), field="session", window=3)
+    await tally.delegate("x", "d", CALL, 1, 1)
     keys = await commands.execute("KEYS", f"*{namespace}*")
     left = [await commands.execute("PTTL", key) for key in keys]
     (list_,) = [key for key in keys if b":r:" in key]
     length = await commands.execute("LLEN", list_)
     await commands.aclose()
-    assert len(keys) == 3 + 6
+    assert len(keys) == 3 + 6 + 3
     assert length == 3
     assert all(key.decode().startswith(Keys(namespace).stored("tally:")) for key in keys)
     assert all(0 < ms <= KEPT_MS for ms in left)

@@ -217,7 +217,69 @@ def test_the_scheduler_looks_at_every_tool():
     assert (scheduler.name, scheduler.priority, scheduler.tools) == ("loop-guard", 0, ("*",))
 
 
-LIMITS = "same_call, calls_per_turn, calls_per_session, calls_per_tree, seconds_per_session"
+# ---------------------------------------------------------------------- trees of agents
+
+
+def delegation(session="s", root="s", agent="helper", **fields):
+    return call("delegate", session=session, root_session=root, agent_target=agent, **fields)
+
+
+async def test_agents_may_stand_above_each_other_as_deep_as_it_says():
+    scheduler = await guard("max_depth: 3")
+    lineages = [(), ("boss", "clerk"), ("boss", "clerk", "clerk"), ("boss", "a", "b", "c")]
+    calls = [delegation(lineage=each) for each in lineages]
+    assert await actions(scheduler, calls) == "ccdd"
+    assert (await scheduler.decide(calls[2])).reason == (
+        "Agents may work for each other 3 deep, the first among them, and this one is number 3 "
+        "(boss > clerk > clerk) (max_depth). Stop delegating: do it yourself, or answer with what you have."
+    )
+    assert await actions(scheduler, [call("search", lineage=lineages[3])]) == "c"
+    assert await actions(scheduler, [delegation(session="", lineage=each) for each in lineages]) == "ccdd"
+
+
+async def test_a_session_may_delegate_as_often_as_it_says():
+    scheduler = await guard("max_width: 2")
+    calls = [delegation(iteration=n) for n in range(1, 4)]
+    assert await actions(scheduler, [*calls, calls[2], call("search", 4)]) == "ccddc"
+    assert (await scheduler.decide(calls[2])).reason == (
+        "This session has delegated 2 times; 2 are allowed (max_width). "
+        "Stop delegating: do it yourself, or answer with what you have."
+    )
+    assert await actions(scheduler, [delegation("child", "s", iteration=5)]) == "c"
+
+
+async def test_a_tree_may_have_as_many_agents_as_it_says_and_refused_ones_are_none():
+    scheduler = await guard("{max_agents: 4, max_width: 2, max_depth: 9}")
+    calls = [delegation("root", "root") for _ in range(9)]
+    assert await actions(scheduler, calls) == "ccddddddd"
+    assert await actions(scheduler, [delegation("child", "root", lineage=["a"] * 9)]) == "d"
+    assert await actions(scheduler, [delegation("child", "root"), delegation("child", "root")]) == "cd"
+    told = (await scheduler.decide(delegation("other", "root"))).reason
+    assert told.startswith(
+        "The agents of this task are 4 already; 4 are allowed (max_agents). Stop delegating"
+    )
+    assert await actions(scheduler, [delegation("elsewhere", "elsewhere")]) == "c"
+
+
+async def test_an_agent_that_another_limit_ends_has_not_delegated():
+    scheduler, shared = await guard("{calls_per_session: 1, max_agents: 9}"), shared_in_memory()
+    scheduler._tally = shared.tally
+    assert await actions(scheduler, [delegation(), delegation()]) == "cd"
+    assert list(shared.tally.counting.delegations.values()) == [1, 1]
+
+
+async def test_a_call_that_becomes_a_delegation_is_counted_as_one_and_a_redirected_one_once():
+    scheduler = await guard("max_width: 1")
+    own = call("search", root_session="s")
+    made_one = own.model_copy(update={"tool_name": "delegate", "agent_target": "a", "phase": "verify"})
+    again = made_one.model_copy(update={"agent_target": "b"})
+    assert await actions(scheduler, [own, made_one, again, delegation()]) == "cccd"
+
+
+LIMITS = (
+    "same_call, calls_per_turn, calls_per_session, calls_per_tree, seconds_per_session, "
+    "max_depth, max_width, max_agents"
+)
 
 
 @pytest.mark.parametrize(
@@ -229,12 +291,16 @@ LIMITS = "same_call, calls_per_turn, calls_per_session, calls_per_tree, seconds_
             "calls_per_turns: 1",
             (
                 "calls_per_turns: unknown key; allowed: calls_per_session, calls_per_tree, calls_per_turn, "
-                "exempt, same_call, seconds_per_session; did you mean calls_per_turn?"
+                "exempt, max_agents, max_depth, max_width, same_call, seconds_per_session; "
+                "did you mean calls_per_turn?"
             ),
         ),
         ("calls_per_turn: 0", "calls_per_turn: Input should be greater than or equal to 1"),
         ("calls_per_session: many", "calls_per_session: Input should be a valid integer"),
         ("calls_per_tree: 1.5", "calls_per_tree: Input should be a valid integer"),
+        ("max_depth: 0", "max_depth: Input should be greater than or equal to 1"),
+        ("max_width: wide", "max_width: Input should be a valid integer"),
+        ("max_agents: 0", "max_agents: Input should be greater than or equal to 1"),
         ("seconds_per_session: 0", "seconds_per_session: Input should be greater than 0"),
         ("seconds_per_session: 86401", "seconds_per_session: Input should be less than or equal to 86400"),
         ("same_call: 3", "same_call: Input should be a valid dictionary"),
