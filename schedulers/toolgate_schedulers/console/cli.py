@@ -6,11 +6,11 @@ import json
 import os
 import secrets
 import socket
+import threading
 import webbrowser
 from pathlib import Path
 from typing import Annotated, Final
 
-import anyio.to_thread
 import typer
 from rich.markup import escape
 from toolgate_bus import cli_options
@@ -21,7 +21,7 @@ from toolgate_bus.settings import BusSettings
 from toolgate_schedulers.console.access import Access, checked_name, checked_token, is_loopback
 from toolgate_schedulers.console.app import make_app
 from toolgate_schedulers.console.knowledge import opened
-from toolgate_schedulers.console.server import Tls, listening, serve
+from toolgate_schedulers.console.server import Tls, checked_tls, listening, serve
 
 __all__ = ["console"]
 
@@ -69,7 +69,7 @@ def console(
     """
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert, --tls-key: give both or neither")
-    tls = (tls_cert, tls_key) if tls_cert and tls_key else None
+    tls = checked_tls(tls_cert, tls_key) if tls_cert and tls_key else None
     secret = checked_token(token) if token else secrets.token_urlsafe(24)
     who = checked_name(user or getpass.getuser())
     bound = listening(address, port)
@@ -109,31 +109,22 @@ class _Place:
 
     def ready(self) -> None:
         """Say where the page is."""
+        if not is_loopback(self._address) and self.tls is None:
+            err_console.print(
+                f"[yellow]Traffic with {escape(self._address)} is not encrypted: who can listen on the way "
+                "can read the token. Give --tls-cert and --tls-key, or put a proxy with TLS before it.[/]"
+            )
         if self._as_json:
             line = {"event": "ready", "url": self.url, "address": self._root, "pid": os.getpid()}
             typer.echo(json.dumps(line))
         else:
             cli_options.console.print(f"The console is at {escape(self.url)}", soft_wrap=True)
             err_console.print("[dim]Who opens this address may approve calls. Ctrl-C ends it.[/]")
-        if not is_loopback(self._address) and self.tls is None:
-            err_console.print(
-                f"[yellow]Traffic with {escape(self._address)} is not encrypted: who can listen on the way "
-                "can read the token. Give --tls-cert and --tls-key, or put a proxy with TLS before it.[/]"
-            )
-
-    async def opened(self) -> None:
-        """Open the page in a browser, if that was asked for."""
-        if self._opens:
-            await anyio.to_thread.run_sync(webbrowser.open, self.url, abandon_on_cancel=True)
+        if self._opens:  # some browsers of a terminal stay until they are left
+            threading.Thread(target=webbrowser.open, args=(self.url,), daemon=True).start()
 
 
 async def _serve(settings: BusSettings, place: _Place) -> None:
-    async with opened(settings) as known, anyio.create_task_group() as tasks:
+    async with opened(settings) as known:
         app = make_app(place.access, known, place.host[:64], tls=place.tls is not None)
-
-        def up() -> None:
-            place.ready()
-            tasks.start_soon(place.opened)
-
-        await serve(app, place.bound, place.tls, up, known.hub.close)
-        tasks.cancel_scope.cancel()
+        await serve(app, place.bound, place.tls, place.ready, known.hub.close)

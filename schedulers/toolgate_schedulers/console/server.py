@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["Tls", "listening", "serve"]
+__all__ = ["Tls", "checked_tls", "listening", "serve"]
 
 GRACE_S: Final = 3
 MOST_CONNECTIONS: Final = 256
@@ -37,6 +37,15 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """The command has its own."""
         yield
+
+
+def checked_tls(cert: Path, key: Path) -> Tls:
+    """Certificate and key, if they can be used together; raises ConfigError."""
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--tls-cert, --tls-key: cannot be used: {error}") from None
+    return cert, key
 
 
 def listening(address: str, port: int) -> socket.socket:
@@ -81,7 +90,7 @@ async def _first_of(*tasks: "asyncio.Task[object]") -> None:
 
 
 def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
         http="h11",
         ws="none",
@@ -96,8 +105,3 @@ def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
         ssl_certfile=tls[0] if tls else None,
         ssl_keyfile=tls[1] if tls else None,
     )
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"--tls-cert, --tls-key: cannot be used: {error}") from None
-    return config
