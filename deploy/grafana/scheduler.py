@@ -103,9 +103,9 @@ def _rulings() -> Panels:
             [
                 Query(
                     "topk(10, sum by (tool) (rate(toolgate_verdicts_total"
-                    f'{{{FLEET}, {ONE}, action="deny"}}[$__rate_interval])) / '
+                    f'{{{FLEET}, {ONE}, action="deny"}}[$__rate_interval])) / ('
                     + _each("toolgate_asked_decisions_total", "tool")
-                    + ")",
+                    + " > 0))",
                     "{{tool}}",
                 )
             ],
