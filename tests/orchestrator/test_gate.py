@@ -285,7 +285,7 @@ async def test_a_hold_moves_the_wait_until_the_final_answer(world):
 @pytest.mark.parametrize("cap", [{}, {"max_hold_s": 0.15}])
 async def test_a_hold_that_runs_out_denies(world, cap):
     await world.scheduler("slow", holds(60 if cap else 0.15, None), streams=True)
-    decision = await (await world.gate(patience_ms=50, **cap)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(patience_ms=5000, **cap)).decide("search", {}, TOOLS)
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "expired", "slow")
     assert 0.14 < decision.seconds < 2
 
