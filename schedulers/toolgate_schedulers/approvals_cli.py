@@ -55,7 +55,20 @@ from toolgate_schedulers.approvals_view import (
 __all__ = ["app"]
 
 FOLLOW_S = 2.0
-app = typer.Typer(name="approvals", help="Answer the calls that wait for a person.", no_args_is_help=True)
+OVERVIEW = """
+Answer the calls that wait for a person.
+
+They wait where a scheduler `approval` holds them; whoever answers may be anywhere
+on the same bus.
+
+\b
+  toolgate approvals list --follow               what waits
+  toolgate approvals show 1f2e                   the whole call
+  toolgate approvals approve 1f2e                exactly this call runs
+  toolgate approvals deny 1f2e --reason "unknown payee"
+  toolgate approvals edit 1f2e --arguments '{"to": "bob", "amount": 9}'
+"""
+app = typer.Typer(name="approvals", help=OVERVIEW, no_args_is_help=True)
 
 IdArgument = Annotated[
     str,
@@ -84,7 +97,12 @@ def list_(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the calls that wait, the soonest to expire first."""
+    """Show the calls that wait, the soonest to expire first.
+
+    \b
+      toolgate approvals list --follow
+      toolgate approvals list --always      what passes without asking
+    """
     if follow and always:
         raise ConfigError("--follow: goes with the calls that wait, not with --always")
     if always:
@@ -102,7 +120,11 @@ def show(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Show one call in full: what would run, for whom, how long it still waits."""
+    """Show one call in full: what would run, for whom, how long it still waits.
+
+    \b
+      toolgate approvals show 1f2e
+    """
     _with(redis, namespace, lambda opened: _show(opened.desk, id_, as_json))
 
 
@@ -123,7 +145,12 @@ def approve(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Let exactly this call run."""
+    """Let exactly this call run.
+
+    \b
+      toolgate approvals approve 1f2e
+      toolgate approvals approve 1f2e --always --reason 'only files'
+    """
     if exactly and not always:
         raise ConfigError("--exactly: goes with --always")
 
@@ -153,7 +180,11 @@ def deny(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Refuse this call; the agent is told the reason."""
+    """Refuse this call; the agent is told the reason.
+
+    \b
+      toolgate approvals deny 1f2e --reason 'we do not know the payee'
+    """
 
     async def do(opened: Opened) -> None:
         one, who = await find(opened.desk, id_), _person(as_)
@@ -181,7 +212,13 @@ def edit(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Correct this call, and let exactly the corrected one run. Without options, in $EDITOR."""
+    """Correct this call, and let exactly the corrected one run. Without options, in $EDITOR.
+
+    \b
+      toolgate approvals edit 1f2e
+      toolgate approvals edit 1f2e --arguments '{"amount": 9}'
+      toolgate approvals edit 1f2e --arguments @call.json --tool pay_small
+    """
     given = None if arguments is None else edits.read(arguments)
 
     async def do(opened: Opened) -> None:
@@ -207,7 +244,11 @@ def revoke(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """End an `approve --always`, by its id in `list --always`: people are asked again."""
+    """End an `approve --always`, by its id in `list --always`: people are asked again.
+
+    \b
+      toolgate approvals revoke 77ab
+    """
     _with(redis, namespace, lambda opened: _revoke(opened.desk, id_, as_json))
 
 
