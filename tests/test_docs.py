@@ -126,7 +126,7 @@ def test_the_architecture_fits_two_pages() -> None:
 @pure
 @each_document
 def test_every_python_file_that_is_named_exists(document: Path) -> None:
-    files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[bost]*/**/*.py")}
+    files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[bdost]*/**/*.py")}
     for span in spans(text_of(document)):
         if not re.fullmatch(r"[\w/]+\.py", span) or span in named_by_samples():
             continue
