@@ -250,3 +250,14 @@ async def test_an_archive_is_read_in_place_of_the_server(
     nothing = process("toolgate", "decisions", "show", "0" * 32, "--from", archive.directory)
     assert nothing.wait() == 1
     assert process("toolgate", "decisions", "--from", tmp_path / "nowhere").wait() == 2
+
+
+async def test_who_follows_with_filters_is_shown_what_fits_as_it_comes(
+    server_url: str, namespace: str, process: Callable[..., Any], wait_until: Callable[..., Awaitable[Any]]
+) -> None:
+    bus = ("--redis", server_url, "--namespace", namespace)
+    following = process("toolgate", "decisions", "--follow", "--json", "--tool", "f*", "--since", "1h", *bus)
+    async with an_agent(server_url, namespace, wait_until) as agent:
+        await agent.works(4)
+        await wait_until(lambda: following.stdout.count("\n") == 2, timeout=30)
+        assert [json.loads(line)["id"] for line in following.stdout.splitlines()] == agent.ids[1::2]
