@@ -12,8 +12,8 @@ Facts that are noted with `Gate.note` are counted there. A loop without a gate c
 """
 
 import time
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from prometheus_client import PLATFORM_COLLECTOR, PROCESS_COLLECTOR, REGISTRY, Gauge
@@ -63,6 +63,7 @@ __all__ = [
     "Counts",
     "Durations",
     "Gauges",
+    "agreed",
     "count",
     "exposition",
     "observe",
@@ -73,6 +74,8 @@ __all__ = [
 ]
 
 Labels = tuple[str, ...]
+NOTED: Final = 2048
+"""Observations that are sorted into buckets at once."""
 
 
 class Collector(Protocol):
@@ -85,10 +88,11 @@ class Collector(Protocol):
 class Counts:
     """The series of one counter."""
 
-    __slots__ = ("metric", "series")
+    __slots__ = ("besides", "metric", "series")
 
-    def __init__(self, metric: Metric) -> None:
-        self.metric = metric
+    def __init__(self, metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> None:
+        """`besides` gives what is counted elsewhere, and belongs to it."""
+        self.metric, self.besides = metric, besides
         self.series: dict[Labels, float] = {}
 
     def add(self, labels: Labels, amount: float = 1) -> None:
@@ -102,34 +106,68 @@ class Counts:
     def collect(self) -> Iterable[Family]:
         """The metric as Prometheus reads it; one without labels is 0 before it was counted."""
         family = CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
-        for labels, number in list(self.series.items()) or ([] if self.metric.labels else [((), 0)]):
+        series = dict(self.series)
+        for labels, number in self.besides():
+            series[labels] = series.get(labels, 0) + number
+        if not self.metric.labels:
+            series.setdefault((), 0)
+        for labels, number in series.items():
             family.add_metric(labels, number)
         return [family]
 
 
 class Durations:
-    """The series of one histogram of seconds, with the newest example of each bucket."""
+    """The series of one histogram of seconds, with the newest example of each bucket.
 
-    __slots__ = ("_bounds", "_names", "examples", "metric", "series")
+    Observations are noted as they come and sorted into buckets many at a time.
+    """
+
+    __slots__ = ("_bounds", "_names", "_series", "examples", "metric")
 
     def __init__(self, metric: Metric) -> None:
         self.metric, self._bounds = metric, metric.buckets
         self._names = (*map(str, metric.buckets), "+Inf")
-        self.series: dict[Labels, list[float]] = {}
-        """Observations of each bucket, and behind them the sum of all seconds."""
+        self._series: dict[Labels, tuple[list[float], list[float]]] = {}
+        """Observations of each bucket with the sum of all seconds behind them, and those noted since."""
         self.examples: dict[tuple[Labels, int], tuple[str, float, float]] = {}
         """By labels and bucket: trace id, seconds, when (seconds since the epoch)."""
 
     def observe(self, seconds: float, labels: Labels, trace: str | None = None, at: float = 0.0) -> None:
         """Add to one bucket, and to the sum; `trace` becomes the bucket's example, as of `at` or now."""
-        series = self.series.get(labels)
+        series = self._series.get(labels)
         if series is None:
-            series = self.series[labels] = [0] * len(self._names) + [0.0]
-        bucket = bisect_left(self._bounds, seconds)
-        series[bucket] += 1
-        series[-1] += seconds
+            series = self._series[labels] = ([0] * len(self._names) + [0.0], [])
+        noted = series[1]
+        noted.append(seconds)
+        if len(noted) >= NOTED:
+            # One assignment: a scrape in another thread sees all of it or nothing.
+            self._series[labels] = (self._sorted(*series), [])
         if trace is not None:
-            self.examples[labels, bucket] = (trace, seconds, at or time.time())
+            self.examples[labels, bisect_left(self._bounds, seconds)] = (trace, seconds, at or time.time())
+
+    def rows(self) -> dict[Labels, list[float]]:
+        """By labels: observations of each bucket, and behind them the sum of all seconds."""
+        return {labels: self._sorted(*series) for labels, series in list(self._series.items())}
+
+    def load(self, labels: Labels, row: list[float]) -> None:
+        """Go on from a row that `rows` gave."""
+        self._series[labels] = (row, [])
+
+    def __contains__(self, labels: Labels) -> bool:
+        return labels in self._series
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def _sorted(self, row: list[float], noted: list[float]) -> list[float]:
+        ordered, made, before = sorted(noted), list(row), 0
+        for bucket, bound in enumerate(self._bounds):
+            upto = bisect_right(ordered, bound)
+            made[bucket] += upto - before
+            before = upto
+        made[-2] += len(ordered) - before
+        made[-1] += sum(ordered)
+        return made
 
     def describe(self) -> Iterable[Family]:
         """The metric without samples, so that registering it reads nothing."""
@@ -138,9 +176,9 @@ class Durations:
     def collect(self) -> Iterable[Family]:
         """The metric as Prometheus reads it; examples show in the OpenMetrics format."""
         family = HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
-        for labels, series in list(self.series.items()):
+        for labels, series in self.rows().items():
             total, buckets = 0.0, []
-            for number, (bound, seen) in enumerate(zip(self._names, list(series), strict=False)):
+            for number, (bound, seen) in enumerate(zip(self._names, series, strict=False)):
                 total += seen
                 found = self.examples.get((labels, number))
                 example = None if found is None else Exemplar({"trace_id": found[0]}, found[1], found[2])
@@ -170,8 +208,24 @@ _counters: Final[dict[Metric, Counts]] = {}
 _histograms: Final[dict[Metric, Durations]] = {}
 
 
-def _counts(metric: Metric) -> Counts:
-    made: Any = Counts(metric)
+_agreed: Final[dict[tuple[Labels, Labels], int]] = {}
+"""Decisions to which everyone asked said continue, by who was asked, and tool and agent: the usual case."""
+
+
+def _agreed_decisions() -> Iterable[tuple[Labels, float]]:
+    return [(("continue", *labels), number) for (_, labels), number in list(_agreed.items())]
+
+
+def _agreed_asked() -> Iterable[tuple[Labels, float]]:
+    return [((name, *on), number) for (names, on), number in list(_agreed.items()) for name in names]
+
+
+def _agreed_verdicts() -> Iterable[tuple[Labels, float]]:
+    return [((one[0], "continue", *one[1:]), number) for one, number in _agreed_asked()]
+
+
+def _counts(metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> Counts:
+    made: Any = Counts(metric, besides)
     REGISTRY.register(made)
     return _counters.setdefault(metric, made)
 
@@ -183,10 +237,10 @@ def _durations(metric: Metric) -> Durations:
 
 
 # Decisions and what came of them: as `catalogue.FLEET`.
-DECISIONS: Final = _counts(catalogue.DECISIONS)
+DECISIONS: Final = _counts(catalogue.DECISIONS, _agreed_decisions)
 DECISION_SECONDS: Final = _durations(catalogue.DECISION_SECONDS)
-ASKED: Final = _counts(catalogue.ASKED)
-VERDICTS: Final = _counts(catalogue.VERDICTS)
+ASKED: Final = _counts(catalogue.ASKED, _agreed_asked)
+VERDICTS: Final = _counts(catalogue.VERDICTS, _agreed_verdicts)
 VERDICT_SECONDS: Final = _durations(catalogue.VERDICT_SECONDS)
 DECIDED: Final = _counts(catalogue.DECIDED)
 SILENT: Final = _counts(catalogue.SILENT)
@@ -227,6 +281,12 @@ def count(counts: Counts, *labels: str) -> None:
     """Add one to a counter; the labels in the order of `catalogue`."""
     series = counts.series
     series[labels] = series.get(labels, 0) + 1
+
+
+def agreed(asked: Labels, on: Labels) -> None:
+    """Count a decision, with its verdicts, to which everyone asked said continue; `on` is tool and agent."""
+    key = (asked, on)
+    _agreed[key] = _agreed.get(key, 0) + 1
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:

@@ -44,7 +44,7 @@ class FleetCounts:
         for metric, labels, amount, trace in counted(fact):
             if metric.kind == "histogram":
                 series = self._histograms[metric]
-                series.observe(amount, _bounded(metric, labels, series.series), trace, when)
+                series.observe(amount, _bounded(metric, labels, series), trace, when)
             else:
                 counts = self._counters[metric]
                 counts.add(_bounded(metric, labels, counts.series), amount)
@@ -91,7 +91,7 @@ class FleetCounts:
                     one.name: _rows(counts.series.items()) for one, counts in self._counters.items()
                 },
                 "histograms": {
-                    one.name: _rows(series.series.items()) for one, series in self._histograms.items()
+                    one.name: _rows(series.rows().items()) for one, series in self._histograms.items()
                 },
                 "examples": {
                     one.name: [[list(labels), bucket, *found] for (labels, bucket), found in kept.items()]
@@ -128,7 +128,7 @@ class FleetCounts:
         for metric, series in self._histograms.items():
             for labels, row in kept["histograms"].get(metric.name, ()):
                 if len(row) == len(metric.buckets) + 2 and len(labels) == len(metric.labels):
-                    series.series[tuple(map(str, labels))] = [number + 0 for number in row]
+                    series.load(tuple(map(str, labels)), [number + 0 for number in row])
             for labels, bucket, trace, seconds, at in kept["examples"].get(metric.name, ()):
                 series.examples[tuple(labels), int(bucket)] = (str(trace), float(seconds), float(at))
         self.savings.total = int(kept["saved"])
@@ -145,7 +145,7 @@ def _rows(series: Iterable[tuple[tuple[str, ...], Any]]) -> list[list[Any]]:
 
 
 def _bounded(
-    metric: Metric, labels: tuple[str, ...], series: Mapping[tuple[str, ...], Any]
+    metric: Metric, labels: tuple[str, ...], series: Mapping[tuple[str, ...], float] | Durations
 ) -> tuple[str, ...]:
     if labels in series or len(series) < MOST_SERIES:
         return labels

@@ -11,6 +11,7 @@ import json
 import os
 import statistics
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
@@ -82,22 +83,22 @@ class _Unobserved(Conclusion):
 
     def conclude(self, call: Call, ruling: Ruling) -> Decision:
         """The decision of a ruling, and that is all."""
-        return ruling.decision(call, call.started)
+        return ruling.decision(call, time.monotonic())
 
 
 @contextmanager
 def _uncounted() -> Iterator[None]:
     """Nothing is counted in this process meanwhile."""
-    kept = metrics.count, metrics.observe
+    kept = metrics.agreed, metrics.count, metrics.observe
 
     def nothing(*_: object, **__: object) -> None:
         pass
 
-    metrics.count = metrics.observe = nothing
+    metrics.agreed = metrics.count = metrics.observe = nothing
     try:
         yield
     finally:
-        metrics.count, metrics.observe = kept
+        metrics.agreed, metrics.count, metrics.observe = kept
 
 
 async def observe(server: Server, in_flight: Sequence[int], decisions: int) -> AsyncIterator[Observed]:

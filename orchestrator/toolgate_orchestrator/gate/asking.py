@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from toolgate_bus import codec
 from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Verdict
+from toolgate_bus.merge import NOTHING
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
 
@@ -97,6 +98,14 @@ class Asking:
             if asked and client is not None:
                 self._settle(client, question, closed)
             call.heard += closed.heard
+            if (
+                closed.merged is NOTHING
+                and asked is audience.names
+                and len(closed.heard) == len(asked)
+                and not (closed.silent or audience.shadows)
+                and local is None
+            ):
+                call.agreed = audience.names
             if closed.silent:
                 call.silent.extend(name for name in closed.silent if name not in call.silent)
         return closed

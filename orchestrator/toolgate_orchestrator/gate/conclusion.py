@@ -10,14 +10,16 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from toolgate_bus import metrics, record
+from toolgate_bus import codec, metrics, record
 from toolgate_bus.counted import decides, trace_id
 from toolgate_bus.events import Decision, Heard
+from toolgate_bus.plain_fact import MOST_QUESTION, MOST_VERDICTS, plain_fact
 
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.question import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import Call, Ruling, question_fields
+from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fields
 
 __all__ = ["Conclusion"]
 
@@ -43,6 +45,10 @@ class Conclusion:
     def conclude(self, call: Call, ruling: Ruling) -> Decision:
         """The decision of a ruling: counted, recorded, told."""
         decision = ruling.decision(call, time.monotonic())
+        if ruling is AGREED and call.agreed is not None and self._agreed(call, decision, call.agreed):
+            for tell in self.subscribers:
+                tell(decision)
+            return decision
         asked = _asked(call)
         _count(call, decision, asked)
         call.shadows.decided(decision, call.agent_target, call.outgoing)
@@ -53,14 +59,36 @@ class Conclusion:
             tell(decision)
         return decision
 
+    def _agreed(self, call: Call, decision: Decision, asked: tuple[str, ...]) -> bool:
+        """The usual case, in short: everyone said continue. False where there is more to tell after all."""
+        verdicts, body = decision.verdicts, call.body
+        if len(verdicts) > MOST_VERDICTS or len(body) > MOST_QUESTION:
+            return False
+        for heard in verdicts:
+            if heard.verdict is not codec.PLAIN_CONTINUE:
+                return False
+        trace = trace_id(call.trace) if call.trace else None
+        metrics.agreed(asked, call.labels)
+        metrics.observe(metrics.DECISION_SECONDS, decision.seconds, trace=trace)
+        for heard in verdicts:
+            metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
+        client = self._client
+        if client is not None:
+            client.facts += 1
+            told = (decision.id, body, verdicts, decision.seconds, client.facts, time.time())
+            client.bus.fact(partial(plain_fact, *told))
+        return True
+
     def late(self, call: Call, heard: Heard) -> None:
         """A verdict that came after its decision: kept beside it."""
         told = heard._replace(late=not heard.shadow)
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
+            count_remarks(heard)
             call.shadows.heard(heard)
         else:
             metrics.count(metrics.LATE, heard.scheduler)
+            count_remarks(heard)
         fields = {"event": "verdict", "id": call.id.hex(), **self._verdict(call, told)}
         if heard.shadow:
             fields["tool_label"], fields["agent"] = call.labels
@@ -141,6 +169,9 @@ def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
     metrics.observe(metrics.DECISION_SECONDS, decision.seconds, trace=trace)
     for name in asked:
         metrics.count(metrics.ASKED, name, tool, agent)
+    for heard in decision.verdicts:
+        if heard.verdict is codec.PLAIN_CONTINUE:  # the others were counted as they came
+            count_verdict(call, heard)
     if decision.why == "agreed" and not call.failed_open:
         return
     if decision.scheduler is not None and decides(decision.why):

@@ -19,7 +19,7 @@ from toolgate_bus.signing import Keyring, digest
 from toolgate_orchestrator.gate.audience import Audience
 from toolgate_orchestrator.gate.ruling import Call
 
-__all__ = ["Judge", "Question"]
+__all__ = ["Judge", "Question", "count_remarks", "count_verdict"]
 
 MAX_REASON: Final = 1024
 
@@ -113,16 +113,10 @@ class Question:
 
     def receive(self, heard: Heard, now: float) -> bool:
         """One verdict, checked; False when it came too late to count."""
-        counted = self._round.receive(heard, now)
-        if counted:
-            call, action = self.call, heard.verdict.action
-            metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
-            if action != "hold":  # an answer is still to come
-                trace = trace_id(call.trace) if call.trace else None
-                metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
-            if heard.capped or heard.problem:
-                _remark(heard)
-        return counted
+        in_time = self._round.receive(heard, now)
+        if in_time and heard.verdict is not codec.PLAIN_CONTINUE:
+            count_verdict(self.call, heard)
+        return in_time
 
     def judged(self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float) -> Heard:
         """A verdict with the priority it counts with, and what is wrong with it."""
@@ -158,8 +152,6 @@ class Question:
         return self.judged(scheduler, verdict, item.body, now)
 
     def _late(self, heard: Heard) -> None:
-        if heard.capped or heard.problem:
-            _remark(heard)
         self._judge.late(self.call, heard)
 
     # ------------------------------------------------------------------ time and the end
@@ -197,7 +189,17 @@ class Question:
         return self.closed
 
 
-def _remark(heard: Heard) -> None:
+def count_verdict(call: Call, heard: Heard) -> None:
+    """Count a verdict that came in time. Plain continues, which are nearly all, wait for their decision."""
+    action = heard.verdict.action
+    metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
+    if action != "hold":  # an answer is still to come
+        trace = trace_id(call.trace) if call.trace else None
+        metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
+    count_remarks(heard)
+
+
+def count_remarks(heard: Heard) -> None:
     """Count what was wrong with a verdict."""
     if heard.capped:
         metrics.count(metrics.PRIORITY_CAPPED, heard.scheduler)

@@ -14,7 +14,7 @@ from toolgate_orchestrator.gate.modifies import Tools, final_arguments
 from toolgate_orchestrator.gate.redact import Outgoing
 from toolgate_orchestrator.gate.shadows import ShadowLog
 
-__all__ = ["UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
+__all__ = ["AGREED", "UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class Call:
     passed_over: list[str] = field(default_factory=list)
     asked: list[Sequence[str]] = field(default_factory=list)
     """Who was asked, round by round; `in-process` among them."""
+    agreed: tuple[str, ...] | None = None
+    """Everyone who was asked, where all of them said continue and there is nothing to remark on."""
     failed_open: dict[str, str] = field(default_factory=dict)
     """Optional schedulers that the decision was made without, and why."""
     shadows: ShadowLog = field(default_factory=ShadowLog)
