@@ -36,11 +36,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("session")
 
 
+KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS")
+"""What tests themselves are told."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_world() -> Iterator[None]:
     """Keep the user's server and settings out of the tests, and the tests' server out of the user's."""
     with pytest.MonkeyPatch.context() as patch, short_directory() as runtime:
-        for name in [name for name in os.environ if name.startswith("TOOLGATE_") and name != "TOOLGATE_RUNS"]:
+        for name in [name for name in os.environ if name.startswith("TOOLGATE_") and name not in KEPT]:
             patch.delenv(name)
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
         yield

@@ -80,6 +80,8 @@ class RedisOrchestratorBus:
         self._asked: set[str] = set()
         self._beats = 0
         self._told_agents = False
+        self._known_writer = False
+        """Whether readers can find our facts also when we are gone."""
         self._was_up = False
         self._failure: ConfigError | None = None
         self._host: asyncio.Task[None] | None = None
@@ -234,6 +236,8 @@ class RedisOrchestratorBus:
             self._unconfirmed.popleft()
             if isinstance(reply, ServerError):
                 metrics.count(metrics.FACTS_DROPPED)
+            elif not self._known_writer:
+                self._poll.set()  # told with the next heartbeat, which is now
         elif waiting is DRAIN:
             self._drained.set()
         elif waiting is not None and isinstance(reply, ServerError):
@@ -348,6 +352,7 @@ class RedisOrchestratorBus:
         if isinstance(replies[0], Exception):
             raise TransportError(str(replies[0]))
         if replies[3] == 1:
+            self._known_writer = True
             await self._keep_facts(int(replies[5][0]) * 1000)
         self._adopt(await self._roster.resolve([raw for raw in replies[0] if raw != mine.encode()]))
         if self.connected and self._reader.settled:

@@ -12,7 +12,7 @@ import signal
 from contextlib import AsyncExitStack
 
 import pytest
-from toolgate_bus import codec, record
+from toolgate_bus import codec, orchestrator_bus, record
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.keys import Keys
 from toolgate_bus.redis_link import RedisCommands
@@ -372,3 +372,17 @@ async def test_a_reader_that_goes_back_reads_again_what_it_had_read(redis_buses,
     for positions, again in (({}, [1, 2]), (noted, [])):
         reader.resume(positions)
         assert [fact["n"] for fact in await reader.next()] == again
+
+
+async def test_the_first_fact_of_one_who_dies_at_once_is_found(
+    redis_buses, commands, wait_until, monkeypatch
+):
+    monkeypatch.setattr(orchestrator_bus, "BEAT_SECONDS", 60.0)  # none is due by itself
+    asker = await redis_buses.orchestrator()
+    keys = Keys(redis_buses.namespace)
+    asker.bus.fact(numbered(1))
+
+    async def entered():
+        return await commands.execute("ZCARD", keys.writers) == 1
+
+    await wait_until(entered)
