@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -22,7 +21,6 @@ from toolgate_schedulers.console.knowledge import Knowledge, opened
 from toolgate_schedulers.console.server import listening, serve
 
 TOKEN = "a-token-of-enough-letters"
-TOOLS_REQUIRED = os.environ.get("TOOLGATE_TOOLS") == "required"  # read before the tests' own world begins
 
 
 class Answer(NamedTuple):
