@@ -1,11 +1,13 @@
-"""The shipped scheduler `cost-aware`: budgets that hold, and the better of equivalent tools.
+"""The shipped scheduler `cost-aware`: budgets that hold, and the better of equivalent tools and agents.
 
     select ─▶ candidates: the call, its equivalents ─▶ in order of preference ─▶ reserve the first that
               every budget can hold ─▶ continue | modify | deny, with words that the LLM can use
     verify ─▶ the call that would run: reserve for it instead ─▶ continue | deny
 
-Without budgets nothing is reserved and nothing is denied; what costs nothing is not reserved either. A
-ledger that does not answer is a failure of the scheduler: required, it denies.
+Without budgets nothing is reserved and nothing is denied; what costs nothing is not reserved either. For
+a delegation there must be left what its agent will cost, and only the tool's own price stays reserved:
+the agent's calls pay for themselves. A ledger that does not answer is a failure of the scheduler:
+required, it denies.
 
 Each replica runs a keeper (`toolgate_bus.ledger_keeper`), of which one at a time works: it settles from
 the facts what was reserved, learns from them, and charges what LLMs cost. What it learned lies in the
@@ -22,7 +24,7 @@ from toolgate_bus.budget_limits import Described, Limits, Overrides, describe
 from toolgate_bus.errors import TransportError
 from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.keepers import keep
-from toolgate_bus.ledger import Offer, Reservation
+from toolgate_bus.ledger import Account, Offer, Reservation
 from toolgate_bus.ledger_keeper import LedgerKeeper
 from toolgate_bus.money import micro
 from toolgate_bus.shared import Shared
@@ -30,7 +32,8 @@ from toolgate_bus.shared import Shared
 from toolgate_schedulers.api import SchedulerContext, asking
 from toolgate_schedulers.cost_aware_accounts import Payer, accounts_of, payer_of
 from toolgate_schedulers.cost_aware_config import CostAwareConfig
-from toolgate_schedulers.cost_aware_estimates import Learned, estimate
+from toolgate_schedulers.cost_aware_delegations import Delegations
+from toolgate_schedulers.cost_aware_estimates import Estimate, Learned, estimate, estimate_of_agent
 from toolgate_schedulers.cost_aware_scoring import Candidate, preferred
 from toolgate_schedulers.cost_aware_texts import refusal, replacement
 from toolgate_schedulers.interchangeable import alternatives
@@ -43,11 +46,18 @@ LOOK_S: Final = 0.5
 
 def candidates_of(config: CostAwareConfig, learned: Learned, call: ToolSelecting) -> list[Candidate]:
     """What could run for a call, best first; in phase `verify` that is the call alone."""
-    found = [Candidate(call.tool_name, None, estimate(config, learned, call.tool_name), own=True)]
+
+    def expected(tool: str, agent: str | None) -> Estimate:
+        if agent is None:
+            return estimate(config, learned, tool)
+        return estimate_of_agent(config, learned, tool, agent, given=micro(call.tool_input.get("budget")))
+
+    own = expected(call.tool_name, call.agent_target)
+    found = [Candidate(call.tool_name, None, own, own=True, agent=call.agent_target)]
     if call.phase == "select":
         found += [
-            Candidate(tool, arguments, estimate(config, learned, tool), own=False)
-            for tool, arguments in alternatives(config.alternatives, call)
+            Candidate(tool, arguments, expected(tool, agent), own=False, agent=agent)
+            for tool, arguments, agent in alternatives(config.alternatives, call)
         ]
     return preferred(found, config.cost_weight, config.latency_weight)
 
@@ -64,6 +74,8 @@ class CostAware:
     def __init__(self, config: CostAwareConfig) -> None:
         self.config = config
         self.learned = Learned()
+        self._delegations = Delegations()
+        self._looking = asyncio.Lock()
         self.overrides: Overrides = {}
         self._news = False
         """Whether something was learned that the store does not have yet."""
@@ -75,31 +87,41 @@ class CostAware:
         """Rule on one call; raises TransportError where the ledger does not answer."""
         candidates = candidates_of(self.config, self.learned, call)
         best = candidates[0]
+        accounts = accounts_of(self.config, Payer.of(call), self.overrides)
         # In verify something may be held already, for the call that this one replaces.
-        if not self.config.budgets or (best.estimate.reserve == 0 and call.phase == "select"):
+        if not accounts or (best.estimate.most == 0 and call.phase == "select"):
             return self._let(candidates, best)
-        answer = await self._reserve(call, candidates)
+        answer = await self._reserve(call, candidates, accounts)
         if answer.status == "denied":
             return Deny(reason=refusal(self.config, self.learned, call, candidates, answer))
-        chosen = next((one for one in candidates if one.tool == answer.name), None)
+        chosen = next((one for one in candidates if one.name == answer.name), None)
         if answer.status == "closed" or chosen is None:
             return Deny(reason="This decision is over: the call must be decided anew.")
         return self._let(candidates, chosen)
 
-    async def _reserve(self, call: ToolSelecting, candidates: Sequence[Candidate]) -> Reservation:
-        return await self._shared.ledger.reserve(
-            call.id,
-            0 if call.phase == "select" else 1,
-            [Offer(one.tool, one.estimate.reserve) for one in candidates],
-            accounts_of(self.config, Payer.of(call), self.overrides),
-            asking.get(),
-        )
+    async def _reserve(
+        self, call: ToolSelecting, candidates: Sequence[Candidate], accounts: Sequence[Account]
+    ) -> Reservation:
+        offers = [Offer(one.name, one.estimate.most) for one in candidates]
+        phase, owner = 0 if call.phase == "select" else 2, asking.get()
+        if call.agent_target is None:
+            return await self._shared.ledger.reserve(call.id, phase, offers, accounts, owner)
+        # What an agent will spend is looked for, and not held: all is reserved, then the tool's own price
+        # in its place. Whoever is asked again finds the first closed, and gets the answer of the second.
+        # One at a time, as delegations side by side would find what the others are about to give back gone.
+        async with self._looking:
+            answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, owner)
+            if answer.status == "denied":
+                return answer
+            found = [one for one in candidates if answer.status == "closed" or one.name == answer.name]
+            held = [Offer(one.name, one.estimate.reserve) for one in found]
+            return await self._shared.ledger.reserve(call.id, phase + 1, held, accounts, owner)
 
     def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
         if chosen.own:
             return Continue()
         reason = replacement(self.config, candidates, chosen)
-        return Modify(tool=chosen.tool, arguments=chosen.arguments, reason=reason)
+        return Modify(tool=chosen.tool, arguments=chosen.arguments, agent_target=chosen.agent, reason=reason)
 
     # ------------------------------------------------------------------ life
 
@@ -165,13 +187,19 @@ class CostAware:
 
     async def hear(self, fact: Mapping[str, Any]) -> None:
         """Learn from a fact, and charge what an LLM cost; called by the keeper that works."""
-        if self.learned.hear(fact):
+        worked = self._delegations.hear(fact, self._price_of)
+        if worked is not None:
+            self.learned.worked(*worked)
+        if self.learned.hear(fact) or worked is not None:
             self._news = True
-        if self.config.charge_llm and self.config.budgets and fact.get("event") == "usage":
+        if self.config.charge_llm and fact.get("event") == "usage":
             await self._charge(fact)
+
+    def _price_of(self, tool: str) -> int:
+        return estimate(self.config, self.learned, tool).reserve
 
     async def _charge(self, fact: Mapping[str, Any]) -> None:
         amount, orchestrator, number = micro(fact.get("cost_usd")), fact.get("orchestrator"), fact.get("seq")
-        if amount and isinstance(orchestrator, str) and type(number) is int:
-            accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+        accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+        if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
             await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)

@@ -3,17 +3,21 @@
 An account is named `BUDGET/LEVEL/WHOSE`, such as `daily/session/s-1`, or `daily/fleet`. Calls that do
 not tell a session, an agent or a label share one account, `-`: leaving a label out is no way round a
 budget.
+
+A delegation may give its agent, and all below it, a slice: a label `slice:ID` with an amount. For each
+there is one more account, `slice/ID`. What is not spent of it was never taken from anybody.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.budget_limits import Overrides, limit_of
 from toolgate_bus.events import ToolSelecting
-from toolgate_bus.ledger import Account
+from toolgate_bus.ledger import MAX_AMOUNT, Account
 
-from toolgate_schedulers.cost_aware_config import DAY, Budget, CostAwareConfig
+from toolgate_schedulers.cost_aware_config import DAY, SLICE, Budget, CostAwareConfig
 
 __all__ = ["Payer", "accounts_of", "payer_of"]
 
@@ -21,6 +25,8 @@ NOBODY: Final = "-"
 _LONGEST: Final = 128
 _SPARE: Final = 2 * DAY
 _IDLE: Final = 30 * DAY
+_MOST_SLICES: Final = 64
+_AMOUNT: Final = re.compile(r"[0-9]{1,16}")
 
 
 class Payer(NamedTuple):
@@ -50,8 +56,20 @@ def payer_of(fact: Mapping[str, Any]) -> Payer:
 
 
 def accounts_of(config: CostAwareConfig, payer: Payer, overrides: Overrides) -> list[Account]:
-    """The accounts of a call, in the order of the budgets, with the limits that hold now."""
-    return [_account(budget, payer, overrides) for budget in config.budgets]
+    """The accounts of a call, in the order of the budgets, then its slices, with the limits that hold now."""
+    budgets = [_account(budget, payer, overrides) for budget in config.budgets]
+    return [*budgets, *_slices(payer.labels, overrides)]
+
+
+def _slices(labels: Mapping[str, str], overrides: Overrides) -> list[Account]:
+    """One account for each slice of which an agent is to live."""
+    found = sorted(
+        name for name in labels if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(labels[name])
+    )
+    amounts = {f"{SLICE}/{_safe(name.partition(':')[2])}": int(labels[name]) for name in found[:_MOST_SLICES]}
+    return [
+        Account(key, overrides.get(key, min(amount, MAX_AMOUNT)), 0, _IDLE) for key, amount in amounts.items()
+    ]
 
 
 def _account(budget: Budget, payer: Payer, overrides: Overrides) -> Account:

@@ -19,6 +19,8 @@ __all__ = ["Budget", "CostAwareConfig", "Price"]
 HOUR: Final = 3600
 DAY: Final = 86_400
 _LONGEST: Final = 366 * DAY
+SLICE: Final = "slice"
+"""The budget that a delegation gives to the agents below it."""
 _LEVELS: Final = ("session", "tree", "agent", "fleet")
 _WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0}
 _LABEL: Final = re.compile(r"label:.{1,128}")
@@ -46,7 +48,7 @@ Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 
 
 class Price(StrictModel):
-    """What a tool is expected to cost, and how long it takes; what is left out is the `default`'s."""
+    """What a tool or agent is expected to cost, and how long it takes; a tool's default is `default`."""
 
     cost: Money | None = None
     """At most, for one call: what is reserved for it."""
@@ -76,6 +78,8 @@ class CostAwareConfig(StrictModel):
     """The file of a cost-aware scheduler."""
 
     tools: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
+    agents: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
+    """What a delegation to an agent costs, by all calls that come of it."""
     default: Price = Price()
     """For tools that are not listed and not known yet."""
     alternatives: Groups = ()
@@ -91,7 +95,7 @@ class CostAwareConfig(StrictModel):
 
     @field_validator("alternatives")
     @classmethod
-    def _one_group_a_tool(cls, groups: Groups) -> Groups:
+    def _one_group_each(cls, groups: Groups) -> Groups:
         named_once(groups)
         return groups
 
@@ -102,6 +106,8 @@ class CostAwareConfig(StrictModel):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"{twice[0]} is the name of two budgets: names are to differ")
+        if SLICE in names:
+            raise ValueError(f"{SLICE} is what agents get of their parents' budgets: choose another name")
         return budgets
 
     @model_validator(mode="after")

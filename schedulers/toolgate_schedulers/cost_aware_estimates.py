@@ -1,9 +1,11 @@
-"""What tools cost and how long they take: from the configuration, and learned from what they tell. Pure.
+"""What tools and agents cost and how long they take: configured, and learned from what they tell. Pure.
 
 Of each tool the last 31 costs and latencies are kept. What is *expected* of a call is their median;
 what is *reserved* for it is the greater of the declared cost and the ninth decile of the costs told.
 So a few outliers move neither, and a tool that has become dearer is soon reserved for at its new price.
-A tool is known once it has told five values; until then the configuration holds.
+A tool is known once it has told five values; until then the configuration holds. Of an agent it is the
+same, but that what its work cost (`cost_aware_delegations`) is paid by the calls that it makes: nothing
+is reserved for it; as much has to be left.
 """
 
 import math
@@ -19,7 +21,7 @@ from toolgate_bus.store import MAX_VALUE
 
 from toolgate_schedulers.cost_aware_config import CostAwareConfig, Price
 
-__all__ = ["Estimate", "Learned", "estimate", "quantile"]
+__all__ = ["Estimate", "Learned", "estimate", "estimate_of_agent", "quantile"]
 
 WINDOW: Final = 31
 ENOUGH: Final = 5
@@ -42,6 +44,13 @@ class Estimate(NamedTuple):
     """Micro-units, at most: what is held for it."""
     latency_s: float
     """Seconds, as a rule."""
+    beyond: int = 0
+    """Micro-units, at most, that the agent asked will spend by calls of its own; not held, but to be left."""
+
+    @property
+    def most(self) -> int:
+        """What must be left for it to run, in micro-units."""
+        return min(self.reserve + self.beyond, MAX_AMOUNT)
 
 
 def quantile(values: Values, share: float) -> int:
@@ -55,6 +64,8 @@ class Learned:
 
     costs: dict[str, Values] = field(default_factory=dict)
     latencies: dict[str, Values] = field(default_factory=dict)
+    agent_costs: dict[str, Values] = field(default_factory=dict)
+    agent_latencies: dict[str, Values] = field(default_factory=dict)
 
     def hear(self, fact: Mapping[str, Any]) -> bool:
         """Learn from a fact `tool:post`; False for what teaches nothing. Anything may be in a fact."""
@@ -72,9 +83,17 @@ class Learned:
             _keep(self.latencies, tool, us)
         return heard
 
+    def worked(self, agent: str, cost: int, seconds: float) -> None:
+        """Learn what a delegation to an agent has cost, in micro-units, and how long it took."""
+        us = _microseconds(seconds)
+        if 0 < len(agent) <= _MAX_NAME and 0 <= cost <= MAX_AMOUNT and us is not None:
+            _keep(self.agent_costs, agent, cost)
+            _keep(self.agent_latencies, agent, us)
+
     def packed(self) -> bytes:
         """As bytes for the store."""
         kinds = {"costs": self.costs, "latencies": self.latencies}
+        kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
         return pack(
             {kind: {tool: _joined(values) for tool, values in of.items()} for kind, of in kinds.items()}
         )
@@ -88,7 +107,30 @@ class Learned:
             found = {}
         if not isinstance(found, dict):
             return cls()
-        return cls(_values(found.get("costs"), MAX_AMOUNT), _values(found.get("latencies"), _LONGEST_US))
+        return cls(
+            _values(found.get("costs"), MAX_AMOUNT),
+            _values(found.get("latencies"), _LONGEST_US),
+            _values(found.get("agent_costs"), MAX_AMOUNT),
+            _values(found.get("agent_latencies"), _LONGEST_US),
+        )
+
+
+def estimate_of_agent(
+    config: CostAwareConfig, learned: Learned, tool: str, agent: str, given: int | None = None
+) -> Estimate:
+    """What to expect of a tool that delegates to an agent; `given` is what the work may cost at most."""
+    own, price = estimate(config, learned, tool), config.agents.get(agent, Price())
+    cost = beyond = price.cost or 0
+    latency = own.latency_s if price.latency_s is None else price.latency_s
+    if config.learn:
+        costs, latencies = learned.agent_costs.get(agent, ()), learned.agent_latencies.get(agent, ())
+        if len(costs) >= ENOUGH:
+            cost, beyond = quantile(costs, 0.5), max(quantile(costs, 0.9), beyond)
+        if len(latencies) >= ENOUGH:
+            latency = quantile(latencies, 0.5) / _US
+    if given is not None:
+        cost, beyond = min(cost, given), min(beyond, given)
+    return Estimate(own.cost + cost, own.reserve, latency, beyond)
 
 
 def estimate(config: CostAwareConfig, learned: Learned, tool: str) -> Estimate:

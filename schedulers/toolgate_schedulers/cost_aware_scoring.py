@@ -28,6 +28,13 @@ class Candidate(NamedTuple):
     estimate: Estimate
     own: bool
     """Whether it is the call itself."""
+    agent: str | None = None
+    """Whom a delegation asks."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, unlike all other candidates of its call."""
+        return self.tool if self.agent is None else f"{self.tool} to {self.agent}"
 
 
 def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[float]:
@@ -44,7 +51,7 @@ def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: 
 def preferred(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[Candidate]:
     """The candidates, best first."""
     if not (cost_weight or latency_weight):
-        return sorted(candidates, key=lambda one: (not one.own, one.estimate.reserve))
+        return sorted(candidates, key=lambda one: (not one.own, one.estimate.most))
     rated = zip(scores(candidates, cost_weight, latency_weight), candidates, strict=True)
     return [one for _, one in sorted(rated, key=lambda pair: (pair[0], not pair[1].own))]
 

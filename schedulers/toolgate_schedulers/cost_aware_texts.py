@@ -7,7 +7,7 @@ from toolgate_bus.events import ToolSelecting
 from toolgate_bus.ledger import Reservation
 from toolgate_bus.money import shown
 
-from toolgate_schedulers.cost_aware_config import DAY, HOUR, CostAwareConfig
+from toolgate_schedulers.cost_aware_config import DAY, HOUR, SLICE, CostAwareConfig
 from toolgate_schedulers.cost_aware_estimates import Learned, estimate
 from toolgate_schedulers.cost_aware_scoring import Candidate
 
@@ -26,9 +26,10 @@ def refusal(
 ) -> str:
     """Why nothing may run: what is left, what it would cost, what is affordable, what to do."""
     own, *others = sorted(candidates, key=lambda one: not one.own)
-    price, left = _money(config, own.estimate.reserve), _money(config, answer.left)
+    price, left = _money(config, own.estimate.most), _money(config, answer.left)
     budget = answer.short.partition("/")[0]
-    parts = [f"Over budget: {own.tool} would cost up to {price}, and {left} is left of the budget {budget}."]
+    of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
+    parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
     if others:
         parts.append(f"Its equivalents cost too much as well: {_priced(config, others)}.")
     parts.append(_affordable(config, learned, call, candidates, answer.left))
@@ -41,12 +42,12 @@ def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen
     own = next(one for one in candidates if one.own)
     if candidates.index(own) < candidates.index(chosen):
         return (
-            f"Over budget: {own.tool} would cost up to {_money(config, own.estimate.reserve)}; "
-            f"{chosen.tool} runs instead, for up to {_money(config, chosen.estimate.reserve)}."
+            f"Over budget: {own.name} would cost up to {_money(config, own.estimate.most)}; "
+            f"{chosen.name} runs instead, for up to {_money(config, chosen.estimate.most)}."
         )
     return (
-        f"{chosen.tool} ({_terms(config, chosen)}) is preferred to its equivalent "
-        f"{own.tool} ({_terms(config, own)})."
+        f"{chosen.name} ({_terms(config, chosen)}) is preferred to its equivalent "
+        f"{own.name} ({_terms(config, own)})."
     )
 
 
@@ -77,7 +78,7 @@ def _until(config: CostAwareConfig, account: str) -> str:
 
 
 def _priced(config: CostAwareConfig, candidates: Sequence[Candidate]) -> str:
-    return ", ".join(f"{one.tool} ({_money(config, one.estimate.reserve)})" for one in candidates)
+    return ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in candidates)
 
 
 def _terms(config: CostAwareConfig, one: Candidate) -> str:

@@ -1,12 +1,13 @@
-"""The shipped scheduler `heuristic`: which of interchangeable tools runs, by a simple rule.
+"""The shipped scheduler `heuristic`: which of interchangeable tools or agents runs, by a simple rule.
 
     first         the first of the group that is available
     round-robin   one after another, counted over all replicas
     random        any, drawn from the seed and the decision's id: asked twice, it says the same
 
 A tool that is in no group runs as the LLM chose it. A tool that is not available is denied, unless
-another of its group can run. With `override_enabled: false` nothing is replaced; denials stay. In
-phase `verify` it judges a replacement by its availability alone.
+another of its group can run. A delegation goes to one of its agent's group in the same way. With
+`override_enabled: false` nothing is replaced; denials stay. In phase `verify` it judges a replacement
+by its availability alone.
 """
 
 import hashlib
@@ -18,7 +19,14 @@ from toolgate_bus.turns import MemoryTurns, Turns
 
 from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.config_file import StrictModel
-from toolgate_schedulers.interchangeable import Alternative, Groups, alternatives, group_of, named_once
+from toolgate_schedulers.interchangeable import (
+    Alternative,
+    Groups,
+    alternatives,
+    group_of,
+    named_once,
+    team_of,
+)
 
 __all__ = ["Heuristic", "HeuristicConfig", "choices", "choose", "drawn"]
 
@@ -37,20 +45,30 @@ class HeuristicConfig(StrictModel):
 
     @field_validator("groups")
     @classmethod
-    def _one_group_a_tool(cls, groups: Groups) -> Groups:
+    def _one_group_each(cls, groups: Groups) -> Groups:
         named_once(groups)
         return groups
 
 
 def choices(config: HeuristicConfig, call: ToolSelecting) -> list[Alternative]:
-    """The available tools of the call's group, in the group's order; the call itself among them."""
-    group = group_of(config.groups, call.tool_name)
-    if group is None or not config.override_enabled or call.phase == "verify":
+    """What may run, in the group's order, the call itself among it: agents of a delegation, else tools."""
+    order = _order(config, call)
+    if not order or not config.override_enabled or call.phase == "verify":
         return []
-    others = {one.tool: one for one in alternatives(config.groups, call)}
+    delegates = team_of(config.groups, call.agent_target) is not None
+    found = alternatives(config.groups, call)
+    others = {one.agent or one.tool: one for one in found if (one.agent is not None) == delegates}
     if is_available(call):
-        others[call.tool_name] = Alternative(call.tool_name, None)
-    return [others[tool] for tool in group.tools if tool in others]
+        own = call.agent_target if delegates else None
+        others[own or call.tool_name] = Alternative(call.tool_name, None, own)
+    return [others[name] for name in order if name in others]
+
+
+def _order(config: HeuristicConfig, call: ToolSelecting) -> tuple[str, ...]:
+    team, group = team_of(config.groups, call.agent_target), group_of(config.groups, call.tool_name)
+    if team is not None and team.agents:
+        return team.agents
+    return tuple(group.tools) if group is not None and group.tools else ()
 
 
 def drawn(seed: int, decision: str) -> int:
@@ -64,18 +82,31 @@ def choose(config: HeuristicConfig, call: ToolSelecting, number: int) -> Verdict
     if not found:
         return Continue() if is_available(call) else _unavailable(call)
     chosen = found[number % len(found)]
-    if chosen.tool == call.tool_name:
+    if (chosen.tool, chosen.agent or call.agent_target) == (call.tool_name, call.agent_target):
         return Continue()
-    reason = f"{config.strategy}: {chosen.tool} in place of {call.tool_name}"
-    return Modify(tool=chosen.tool, arguments=chosen.arguments, reason=reason)
+    instead, own = (chosen.agent, call.agent_target) if chosen.agent else (chosen.tool, call.tool_name)
+    reason = f"{config.strategy}: {instead} in place of {own}"
+    return Modify(tool=chosen.tool, arguments=chosen.arguments, agent_target=chosen.agent, reason=reason)
 
 
 def is_available(call: ToolSelecting) -> bool:
-    """Whether the call's tool can run, as far as the orchestrator told (it tells at most 1024 names)."""
+    """Whether tool and agent are there, as far as the orchestrator told (it tells at most 1024 tools)."""
+    return _has_tool(call) and _has_agent(call)
+
+
+def _has_tool(call: ToolSelecting) -> bool:
     return not call.available_tools or call.tool_name in call.available_tools or call.truncated
 
 
+def _has_agent(call: ToolSelecting) -> bool:
+    there = call.available_agents
+    return call.agent_target is None or there is None or call.agent_target in there
+
+
 def _unavailable(call: ToolSelecting) -> Deny:
+    if _has_tool(call):
+        shown = ", ".join((call.available_agents or ())[:_SHOWN])
+        return Deny(reason=f"There is no agent {call.agent_target}. Available: {shown}.")
     shown = ", ".join(call.available_tools[:_SHOWN])
     return Deny(reason=f"There is no tool {call.tool_name}. Available: {shown}.")
 
@@ -106,5 +137,5 @@ class Heuristic:
             return drawn(self.config.seed, call.id)
         if self.config.strategy == "first" or len(choices(self.config, call)) < 2:
             return 0
-        group = group_of(self.config.groups, call.tool_name)
-        return await self.turns.turn(f"heuristic:{next(iter(group.tools))}", call.id) if group else 0
+        kind = "agent:" if team_of(self.config.groups, call.agent_target) else ""
+        return await self.turns.turn(f"heuristic:{kind}{_order(self.config, call)[0]}", call.id)

@@ -77,6 +77,8 @@ class HookCostAware:
         self._scheduler, self._shared, self._owner, self._session = scheduler, shared, owner, session
         self._pending: dict[str, _Pending] = {}
         self._requests = 0
+        self._counts = bool(scheduler.config.budgets)
+        """Whether the ledger is to hear of calls: there are budgets, or an agent lives of a slice."""
         self.owed: list[tuple[str, int | None, bool]] = []
         """What the ledger has not been told yet: decision, cost, whether it ran."""
 
@@ -86,6 +88,7 @@ class HookCostAware:
         if call is None:
             return None
         verdict: Verdict
+        self._counts = self._counts or bool(accounts_of(self._scheduler.config, Payer.of(call), {}))
         asking.set(self._owner)
         try:
             verdict = await self._scheduler.decide(call)
@@ -153,7 +156,7 @@ class HookCostAware:
             _log.error("an LLM's cost was not charged", amount=amount, error=str(error))
 
     async def _tell(self, decision: str, cost: int | None, *, ran: bool) -> None:
-        if self._scheduler.config.budgets:
+        if self._counts:
             self.owed.append((decision, cost, ran))
             await self.pay()
 

@@ -20,6 +20,7 @@ SELECTING: Final = "tool:selecting"
 Cleanup = Callable[[], Awaitable[None]]
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
 _MAX_NAMES: Final = 1024
+_MAX_LINEAGE: Final = 64
 
 
 def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
@@ -37,12 +38,16 @@ def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
         "phase": "verify" if data.get("phase") == "verify" else "select",
         "session": _text(data, "session", "session_id"),
         "root_session": _text(data, "root_session", "root_session_id"),
+        "parent": _text(data, "parent", "parent_id") or None,
+        "lineage": _names(data.get("lineage"), _MAX_LINEAGE) or (),
         "agent": _text(data, "agent"),
         "labels": data.get("labels") or {},
         "tool_call_id": _text(data, "tool_call_id"),
         "tool_name": tool,
         "tool_input": dict(arguments) if isinstance(arguments, Mapping) else {},
         "available_tools": tuple(available[:_MAX_NAMES]),
+        "available_agents": _names(data.get("available_agents"), _MAX_NAMES),
+        "agent_target": _text(data, "agent_target") or None,
         "truncated": len(available) > _MAX_NAMES,
     }
     try:
@@ -61,6 +66,7 @@ def answer_of(verdict: Verdict, call: ToolSelecting, data: Mapping[str, Any], pr
             changed: dict[str, Any] = {"tool": verdict.tool, "tool_name": verdict.tool}
             changed |= {"arguments": arguments, "tool_input": arguments}
             changed |= {"reason": verdict.reason, "priority": priority}
+            changed |= {"agent_target": verdict.agent_target} if verdict.agent_target is not None else {}
             return HookResult(action="modify", data={**data, **changed}, reason=verdict.reason)
         case AskUser():
             return HookResult(action="ask_user", approval_prompt=verdict.prompt)
@@ -81,6 +87,10 @@ def register(coordinator: Any, name: str, handlers: Sequence[tuple[str, Handler,
                 unregister()
 
     return take_off
+
+
+def _names(told: Any, most: int) -> tuple[Any, ...] | None:
+    return tuple(told[:most]) if isinstance(told, list | tuple) else None
 
 
 def _text(data: Mapping[str, Any], *names: str) -> str:

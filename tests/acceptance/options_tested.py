@@ -50,6 +50,10 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_cost_aware_options.py::test_the_weights_choose_between_cheap_and_fast_and_deny_nothing": (
             "tools.*.latency_s cost_weight latency_weight"
         ),
+        "test_cost_aware_options.py::"
+        "test_over_budget_a_cheaper_agent_is_asked_and_never_one_that_is_not_there": (
+            "agents agents.*.cost agents.*.latency_s alternatives.*.agents"
+        ),
         "test_cost_aware_options.py::test_what_is_not_to_be_learned_changes_no_choice": (
             "default.latency_s learn"
         ),
@@ -60,6 +64,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_cost_aware_options.py::test_the_heuristic_chooses_by_its_strategy": (
             "strategy seed override_enabled"
         ),
+        "test_cost_aware_options.py::test_the_heuristic_chooses_agents": "groups.*.agents",
         "test_cost_aware_options.py::test_the_heuristics_groups_map_arguments": (
             "groups groups.*.tools groups.*.tools.*.arguments groups.*.tools.*.arguments.*.value "
             "groups.*.tools.*.arguments.*.*.value"

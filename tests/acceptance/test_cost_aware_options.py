@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import yaml
+from toolgate_bus.ledger import Account
 from toolgate_bus.redis_ledger import RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.store import RedisStore
@@ -63,6 +64,16 @@ CONFIGS = {
         "learn": True,
         "charge_llm": True,
     },
+    "team": {
+        "agents": {"senior": {"cost": 30, "latency_s": 5}, "junior": {"cost": 10, "latency_s": 90}},
+        "alternatives": [{"agents": ["senior", "junior"]}],
+        "budgets": [{"name": "b", "limit": 50}],
+    },
+    "hasty-team": {
+        "agents": {"senior": {"cost": 30, "latency_s": 5}, "junior": {"cost": 10, "latency_s": 90}},
+        "alternatives": [{"agents": ["senior", "junior"]}],
+        "latency_weight": 1,
+    },
     "orphans": {"tools": {"dear": {"cost": 40}}, "budgets": [{"name": "b", "limit": 100}]},
     "unlearning": {
         "tools": {"slow": {"latency_s": 1}},
@@ -79,6 +90,7 @@ MAPPED = {
 }
 HEURISTICS = {
     "mapped": {"groups": [{"tools": MAPPED}]},
+    "agents": {"groups": [{"agents": ["junior", "senior"]}]},
     "first": {"strategy": "first", "groups": [{"tools": ["a", "b", "c"]}]},
     "round-robin": {"strategy": "round-robin", "groups": [{"tools": ["a", "b", "c"]}]},
     "random": {"strategy": "random", "seed": 7, "groups": [{"tools": ["a", "b", "c"]}]},
@@ -312,6 +324,41 @@ async def test_what_is_not_to_be_learned_changes_no_choice(running, learned_by, 
             gate.note("tool:post", told)
     await wait_until(lambda: _equals(learned_by(gate), {"slow": 6, "fast": 6}), timeout=10)
     assert await ran(gate, "fast", tools) == "slow"
+
+
+async def delegated(gate, agent, agents=("senior", "junior", "clerk")):
+    """Whom a delegation goes to, by its target and by its arguments, which agree; else why not."""
+    arguments = {"agent": agent, "instruction": "Do it"}
+    decision = await gate.decide(
+        "delegate", arguments, ["delegate"], available_agents=agents, agent_target=agent, session="s"
+    )
+    if not decision.allowed:
+        return decision.reason
+    assert decision.agent_target == decision.tool_input["agent"]
+    return decision.agent_target
+
+
+async def test_over_budget_a_cheaper_agent_is_asked_and_never_one_that_is_not_there(running, ledger_of):
+    gate, hasty = await running("team", "hasty-team")
+    assert await delegated(gate, "senior") == "senior"
+    for event, spent in (("one", 25), ("two", 20)):
+        await ledger_of(gate).charge(event, spent * 1_000_000, [Account("b/fleet", 50_000_000)])
+        if spent == 25:
+            assert await delegated(gate, "senior") == "junior"
+            told = await delegated(gate, "senior", ("senior", "clerk"))
+            assert "delegate to senior would cost up to 30.00 USD, and 25.00 USD is left" in told
+    told = await delegated(gate, "senior")
+    assert "Its equivalents cost too much as well: delegate to junior (10.00 USD)." in told
+    assert await delegated(gate, "clerk") == "clerk"
+    assert await delegated(hasty, "junior") == "senior"
+    assert await delegated(hasty, "junior", ("junior",)) == "junior"
+
+
+async def test_the_heuristic_chooses_agents(running):
+    gate = await running("agents")
+    assert await delegated(gate, "senior") == "junior"
+    assert await delegated(gate, "senior", ("senior",)) == "senior"
+    assert await delegated(gate, "clerk") == "clerk"
 
 
 async def test_the_heuristics_groups_map_arguments(running):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budget_limits import Limits, described
 from toolgate_bus.errors import BusDown
+from toolgate_bus.ledger import Account
 from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.api import as_scheduler, asking
@@ -184,6 +185,104 @@ async def test_the_orchestrator_that_asks_owns_the_reservation():
     asking.set("orch-7")
     await world.one.decide(call(0))
     assert [one.owner for one in await world.shared.ledger.open()] == ["orch-7"]
+
+
+# ---------------------------------------------------------------------- agents
+
+TEAM = {
+    "tools": {"delegate": {"cost": 1}, "dear": {"cost": 40}},
+    "agents": {"senior": {"cost": 30}, "junior": {"cost": 10}},
+    "alternatives": [{"agents": ["senior", "junior"]}],
+}
+
+
+def delegation(number=0, agent="senior", **fields):
+    given = {"agent_target": agent, "available_agents": ("senior", "junior"), **fields}
+    return call(number, "delegate", ("delegate",), **given)
+
+
+async def test_for_an_agents_work_enough_must_be_left_and_only_the_tools_own_price_is_held():
+    world = World(**TEAM, budgets=[{"name": "b", "limit": 35}])
+    assert await world.one.decide(delegation(0)) == Continue()
+    assert world.money == {"b/fleet": (0, 1)}
+    # Side by side too: what one looks for is not gone for the other.
+    verdicts = await asyncio.gather(*(world.one.decide(delegation(number)) for number in (1, 2, 3)))
+    assert verdicts == [Continue()] * 3
+    assert world.money == {"b/fleet": (0, 4)}
+    await world.shared.ledger.charge("usage-1", 15 * UNIT, [Account("b/fleet", 35 * UNIT)])
+    verdict = await world.one.decide(delegation(4))
+    assert (verdict.tool, verdict.agent_target, verdict.arguments) == ("delegate", "junior", None)
+    assert "delegate to senior would cost up to 31.00 USD; delegate to junior runs instead" in verdict.reason
+    await world.shared.ledger.charge("usage-2", 10 * UNIT, [Account("b/fleet", 35 * UNIT)])
+    refused = await world.one.decide(delegation(5))
+    assert isinstance(refused, Deny)
+    assert "delegate to senior would cost up to 31.00 USD, and 5.00 USD is left" in refused.reason
+
+
+async def test_a_delegation_asked_about_twice_is_answered_alike_and_held_for_once():
+    world = World(**TEAM, budgets=[{"name": "b", "limit": 35}])
+    await world.shared.ledger.charge("usage-1", 15 * UNIT, [Account("b/fleet", 35 * UNIT)])
+    first = await world.one.decide(delegation())
+    assert await world.other.decide(delegation()) == first
+    assert world.money == {"b/fleet": (15, 1)}
+    await world.shared.ledger.settle(delegation().id, None)
+    assert world.money == {"b/fleet": (16, 0)}
+    assert isinstance(await world.one.decide(delegation()), Deny)
+
+
+async def test_another_schedulers_choice_of_an_agent_is_looked_at_anew():
+    world = World(**TEAM, budgets=[{"name": "b", "limit": 12}])
+    assert (await world.one.decide(delegation())).agent_target == "junior"
+    assert await world.one.decide(delegation(agent="junior", phase="verify")) == Continue()
+    assert world.money == {"b/fleet": (0, 1)}
+    await world.one.decide(delegation(1, "junior"))
+    assert (await world.one.decide(delegation(1, "senior", phase="verify"))).action == "deny"
+
+
+async def test_what_delegations_cost_is_learned_from_the_facts():
+    world = World(**TEAM | {"agents": {}}, cost_weight=1, budgets=[{"name": "b", "limit": 100}])
+    for agent, cost in (("senior", 30), ("junior", 10)) * 5:
+        told = {"session": "r", "tool_call_id": "c", "sub_session_id": "s", "agent_target": agent}
+        await world.one.hear({"event": "delegate:agent_spawned", **told})
+        await world.one.hear({"event": "tool:post", "session": "s", "tool": "dear", "cost": cost * UNIT})
+        done = {"tool": "delegate", "seconds": 0.5, "success": True}
+        await world.one.hear({"event": "tool:post", "session": "r", "tool_call_id": "c", **done})
+    await world.one.look()
+    await world.other.look()
+    assert world.other.learned.agent_costs["senior"] == (30 * UNIT,) * 5
+    assert (await world.other.decide(delegation())).agent_target == "junior"
+    # Of a tool that tells no cost the price counts.
+    await world.one.hear({"event": "delegate:agent_spawned", **told})
+    await world.one.hear({"event": "tool:post", "session": "s", "tool": "dear"})
+    await world.one.hear({"event": "tool:post", "session": "r", "tool_call_id": "c", **done})
+    assert world.one.learned.agent_costs["junior"][-1] == 40 * UNIT
+
+
+# ---------------------------------------------------------------------- slices
+
+
+async def test_of_a_slice_an_agent_and_all_below_it_live_and_the_budgets_hold_as_well():
+    world = World(**FORTY, budgets=[{"name": "b", "limit": 60}])
+    of = {"slice:ab": str(45 * UNIT)}
+    assert await world.one.decide(call(0, labels=of)) == Continue()
+    refused = await world.one.decide(call(1, labels=of | {"slice:cd": str(90 * UNIT)}))
+    assert "5.00 USD is left of what this work may cost" in refused.reason
+    assert await world.one.decide(call(2, "cheap", labels=of)) == Continue()
+    assert world.money["slice/ab"] == (0, 45)
+    await world.shared.ledger.settle(call(0).id, 0)
+    assert world.money["slice/ab"] == (0, 5)
+    assert await world.one.decide(call(3)) == Continue()
+    refused = await world.one.decide(call(4, labels=of))
+    assert "15.00 USD is left of the budget b" in refused.reason
+
+
+async def test_a_slice_holds_without_any_budget_and_llms_are_charged_to_it():
+    world = World(**FORTY, charge_llm=True)
+    of = {"slice:ab": str(41 * UNIT)}
+    await world.one.hear(USAGE | {"labels": of, "cost_usd": 1.5})
+    assert world.money == {"slice/ab": (1.5, 0)}
+    assert (await world.one.decide(call(0, labels=of))).action == "deny"
+    assert await world.one.decide(call(1)) == Continue()
 
 
 # ---------------------------------------------------------------------- limits set by hand

@@ -11,6 +11,7 @@ from toolgate_schedulers.config_file import check
 from toolgate_schedulers.cost_aware import candidates_of
 from toolgate_schedulers.cost_aware_accounts import Payer, accounts_of, payer_of
 from toolgate_schedulers.cost_aware_config import CostAwareConfig
+from toolgate_schedulers.cost_aware_delegations import MOST, Delegations, Worked
 from toolgate_schedulers.cost_aware_estimates import ENOUGH, WINDOW, Estimate, Learned, estimate, quantile
 from toolgate_schedulers.cost_aware_scoring import Candidate, preferred, scores
 from toolgate_schedulers.cost_aware_texts import refusal, replacement
@@ -65,6 +66,8 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
         ),
         ({"budgets": [{"name": "d", "limit": 1, "window": 0}]}, "budgets.0.window: must be hour"),
         ({"budgets": [{"name": "d", "limit": 1}] * 2}, "budgets: d is the name of two budgets"),
+        ({"budgets": [{"name": "slice", "limit": 1}]}, "budgets: slice is what agents get"),
+        ({"agents": {"a": {"price": 1}}}, "agents.a.price: unknown key; allowed: cost, latency_s"),
         ({"cost_weight": 1.1}, "cost_weight: Input should be less than or equal to 1"),
         ({"latency_weight": -0.1}, "latency_weight: Input should be greater than or equal to 0"),
         ({"cost_wieght": 1}, "did you mean cost_weight?"),
@@ -354,6 +357,178 @@ def test_whatever_a_fact_tells_somebody_pays(fact):
     assert len(accounts_of(read, payer_of(fact), {})) == 4
 
 
+SLICES = {"slice:ab": "2000000", "slice:cd": "0500000", "team": "red"}
+
+
+def test_each_slice_that_an_agent_lives_of_is_one_more_account():
+    read = budgets(("a", "fleet"))
+    found = accounts_of(read, Payer(labels=SLICES), {})
+    assert [(one.key, one.limit, one.window_s) for one in found] == [
+        ("a/fleet", 1_000_000, 0),
+        ("slice/ab", 2_000_000, 0),
+        ("slice/cd", 500_000, 0),
+    ]
+    assert found[1].keep_s == accounts_of(budgets(("s", "session")), Payer(session="s"), {})[0].keep_s
+    assert [one.limit for one in accounts_of(config(learn=False), Payer(labels=SLICES), {"slice/ab": 7})] == [
+        7,
+        500_000,
+    ]
+
+
+@pytest.mark.parametrize("amount", ["", "-1", "1.5", "many", "9" * 17, "\u0663"])
+def test_a_label_that_is_no_amount_is_no_slice(amount):
+    assert accounts_of(config(learn=False), Payer(labels={"slice:ab": amount}), {}) == []
+
+
+@given(st.dictionaries(st.text(max_size=300), st.text(max_size=20), max_size=80))
+def test_whatever_labels_there_are_slices_are_bounded(labels):
+    found = accounts_of(config(learn=False), Payer(labels={f"slice:{k}": v for k, v in labels.items()}), {})
+    assert len(found) <= 64
+    assert all(len(one.key) < 200 and 0 <= one.limit <= MAX_AMOUNT for one in found)
+
+
+# ---------------------------------------------------------------------- agents
+
+TEAM = {
+    "tools": {"delegate": {"cost": 0.01, "latency_s": 3}},
+    "agents": {"senior": {"cost": 2, "latency_s": 60}, "junior": {"cost": 0.5, "latency_s": 20}},
+    "alternatives": [{"agents": ["senior", "junior", "intern"]}],
+}
+
+
+def delegation(agent="senior", agents=("senior", "junior", "intern", "clerk"), **fields):
+    given = {"agent": agent, "instruction": "Do it", **fields.pop("arguments", {})}
+    return call(
+        "delegate",
+        ("delegate",),
+        **{"tool_input": given, "agent_target": agent, "available_agents": agents, **fields},
+    )
+
+
+def test_of_a_delegation_the_available_agents_of_its_group_are_candidates():
+    read = config(**TEAM)
+    found = candidates_of(read, Learned(), delegation())
+    assert [(one.name, one.own) for one in found] == [
+        ("delegate to senior", True),
+        ("delegate to intern", False),
+        ("delegate to junior", False),
+    ]
+    assert found[0].estimate == Estimate(2_010_000, 10_000, 60, 2_000_000)
+    assert found[1].estimate == Estimate(10_000, 10_000, 3, 0)
+    assert len(candidates_of(read, Learned(), delegation(agents=("senior", "clerk")))) == 1
+    assert len(candidates_of(read, Learned(), delegation("clerk"))) == 1
+    assert len(candidates_of(read, Learned(), delegation(phase="verify"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("cost_weight", "latency_weight", "first"),
+    [(0, 0, "senior"), (1, 0, "junior"), (0, 1, "junior"), (0.5, 0.5, "junior")],
+)
+def test_the_weights_choose_among_agents(cost_weight, latency_weight, first):
+    team = TEAM | {"alternatives": [{"agents": ["senior", "junior"]}]}
+    read = config(**team, cost_weight=cost_weight, latency_weight=latency_weight)
+    assert candidates_of(read, Learned(), delegation())[0].agent == first
+
+
+def test_a_delegation_with_a_budget_costs_no_more_than_that():
+    found = candidates_of(config(**TEAM), Learned(), delegation(arguments={"budget": 0.75}))
+    assert found[0].estimate == Estimate(760_000, 10_000, 60, 750_000)
+    for nonsense in ("much", None, -1, [2]):
+        asked = delegation(arguments={"budget": nonsense})
+        assert candidates_of(config(**TEAM), Learned(), asked)[0].estimate.beyond == 2_000_000
+
+
+def test_what_an_agents_work_cost_is_learned_and_kept():
+    learned = Learned()
+    for cost in (300_000, 100_000, 200_000, 900_000, 100_000):
+        learned.worked("intern", cost, 4.0)
+    found = candidates_of(config(**TEAM), learned, delegation("intern"))[0].estimate
+    assert found == Estimate(210_000, 10_000, 4.0, 900_000)
+    assert Learned.unpacked(learned.packed()) == learned
+    unlearned = config(**TEAM, learn=False)
+    assert candidates_of(unlearned, learned, delegation("intern"))[0].estimate.beyond == 0
+    for agent, cost, seconds in (("", 1, 1.0), ("a", -1, 1.0), ("a", 1, -1.0), ("a" * 257, 1, 1.0)):
+        learned.worked(agent, cost, seconds)
+    assert set(learned.agent_costs) == set(learned.agent_latencies) == {"intern"}
+
+
+def began(child, session="root", agent="senior", call="c1", event="delegate:agent_spawned"):
+    named = {"sub_session_id": child, "agent_target": agent, "tool_call_id": call}
+    return {"event": event, "session": session, **named}
+
+
+def ended(session="root", call="c1", seconds=7.0, **fields):
+    told = {"event": "tool:post", "tool": "delegate", "success": True, "seconds": seconds}
+    return {**told, "session": session, "tool_call_id": call, **fields}
+
+
+def spent(session, cost=None, **fields):
+    told = {"event": "tool:post", "tool": "search", "session": session, "tool_call_id": "x", "success": True}
+    return told | ({} if cost is None else {"cost": cost}) | fields
+
+
+def heard(*facts):
+    """The delegations that are over after these facts; a tool that tells no cost costs 5."""
+    followed = Delegations()
+    return [worked for fact in facts if (worked := followed.hear(fact, lambda _tool: 5)) is not None]
+
+
+def test_a_delegation_costs_what_its_session_and_all_below_it_spent():
+    assert heard(
+        began("a"),
+        spent("root", 1000),  # of its parent
+        spent("a", 100),
+        spent("a"),
+        spent("a", event="tool:error"),
+        {"event": "usage", "session": "a", "cost_usd": "0.00002"},
+        began("b", "a", "junior", "c2"),
+        spent("b", 7),
+        ended("a", "c2", 2.0, cost=1),
+        spent("b", 1000),  # after its end
+        spent("other", 1000),
+        ended(),
+    ) == [Worked("junior", 7, 2.0), Worked("senior", 100 + 5 + 5 + 20 + 7 + 1, 7.0)]
+
+
+def test_delegations_side_by_side_are_told_apart_and_one_that_is_resumed_begins_anew():
+    again = began("a", call="c3", event="delegate:agent_resumed")
+    assert heard(
+        *(began("a"), began("b", agent="junior", call="c2"), spent("b", 2), spent("a", 1)),
+        *(ended(call="c2"), ended(), again, spent("a", 9), ended(call="c3")),
+    ) == [Worked("junior", 2, 7.0), Worked("senior", 1, 7.0), Worked("senior", 9, 7.0)]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ended(success=False),
+        ended(event="tool:error"),
+        ended(seconds=None),
+        ended(call="c9"),
+        ended("another"),
+        ended(call=None),
+    ],
+)
+def test_of_a_delegation_that_failed_or_began_unheard_nothing_is_learned(end):
+    assert heard(began("a"), spent("a", 1), end) == []
+
+
+def test_only_so_many_delegations_are_followed_and_a_session_that_is_its_own_parent_is_no_trap():
+    followed = Delegations()
+    for number in range(MOST + 10):
+        followed.hear(began(f"s{number}", call=f"c{number}"), int)
+    assert followed.hear(ended(call="c9"), lambda _tool: 0) is None
+    assert followed.hear(ended(call="c10"), lambda _tool: 0) == Worked("senior", 0, 7.0)
+    assert len(followed._sessions) == len(followed._calls) == MOST - 1
+    assert heard(began("a", "a"), spent("a", 1), ended("a")) == [Worked("senior", 64 + 64 * 5, 7.0)]
+
+
+@given(st.dictionaries(st.sampled_from([*began("a"), *ended(), "cost", "cost_usd"]), st.from_type(object)))
+def test_whatever_a_fact_holds_it_is_followed_or_passed_over(fact):
+    for event in ("delegate:agent_spawned", "tool:post", "usage"):
+        heard(began("a"), {**ended(), **fact, "event": event}, ended())
+
+
 # ---------------------------------------------------------------------- words
 
 
@@ -382,6 +557,18 @@ def test_a_refusal_with_nothing_affordable_says_so():
     )
     assert "0.00 EUR is left of the budget b." in said
     assert "No other tool is affordable: answer with what you have. Do not repeat this call." in said
+
+
+def test_what_is_said_of_a_delegation_names_the_agent_and_of_a_slice_what_it_is():
+    read = config(**TEAM, budgets=[{"name": "b", "limit": 1}])
+    found = candidates_of(read, Learned(), delegation())
+    said = refusal(read, Learned(), delegation(), found, Reservation("denied", short="slice/ab", left=4_000))
+    assert said.startswith(
+        "Over budget: delegate to senior would cost up to 2.01 USD, and 0.004 USD is left of what this work "
+        "may cost. Its equivalents cost too much as well: delegate to intern (0.01 USD), delegate to junior "
+        "(0.51 USD)."
+    )
+    assert "delegate to junior runs instead, for up to 0.51 USD." in replacement(read, found, found[2])
 
 
 def test_a_replacement_says_whether_money_or_the_weights_chose():

@@ -38,6 +38,11 @@ def chosen(verdict, tool):
         ({"override_enabled": "no"}, "override_enabled: Input should be a valid boolean"),
         ({"group": []}, "group: unknown key; allowed: groups, override_enabled, seed, strategy"),
         ({"groups": [{"tools": ["a", "b"]}, {"tools": ["a", "c"]}]}, "groups: a stands in two groups"),
+        ({"groups": [{"agents": ["a", "b"]}, {"agents": ["b", "c"]}]}, "b stands in two groups: agents may"),
+        ({"groups": [{"agents": ["a"]}]}, "groups.0.agents: Tuple should have at least 2 items"),
+        ({"groups": [{"agents": ["a", "a"]}]}, "agents: must be different"),
+        ({"groups": [{}]}, "give either tools or agents"),
+        ({"groups": [{"tools": ["a", "b"], "agents": ["a", "b"]}]}, "give either tools or agents"),
     ],
 )
 def test_a_wrong_configuration_is_refused_by_field_name(fields, complaint):
@@ -128,3 +133,65 @@ async def test_where_there_is_no_choice_no_turn_is_taken():
     await one.decide(call("b", 0, available=("b",)))
     await one.decide(call("other", 1))
     assert chosen(await one.decide(call("b", 2)), "b") == "a"
+
+
+# ---------------------------------------------------------------------- agents
+
+TEAM = [{"agents": ["senior", "junior", "intern"]}, *GROUP]
+
+
+def delegation(agent="junior", number=0, agents=("junior", "senior", "intern", "clerk"), **fields):
+    given = {"agent": agent, "instruction": "Do it"}
+    return call(
+        "delegate",
+        number,
+        ("delegate", *ALL),
+        **{"tool_input": given, "agent_target": agent, "available_agents": agents, **fields},
+    )
+
+
+def asked(verdict, agent):
+    """Whom a delegation goes to."""
+    if isinstance(verdict, Modify):
+        assert (verdict.tool, verdict.arguments) == ("delegate", None)
+        return verdict.agent_target
+    return agent if verdict == Continue() else None
+
+
+def test_a_delegation_goes_to_the_first_agent_of_the_group_that_is_available():
+    first = config(groups=TEAM)
+    verdict = choose(first, delegation("junior"), 0)
+    assert (asked(verdict, "junior"), verdict.reason) == ("senior", "first: senior in place of junior")
+    assert choose(first, delegation("senior"), 0) == Continue()
+    assert asked(choose(first, delegation("intern", agents=("junior", "intern")), 0), "intern") == "junior"
+    assert choose(first, delegation("clerk"), 0) == Continue()
+    assert choose(first, delegation("junior", phase="verify"), 0) == Continue()
+
+
+def test_an_agent_that_is_not_available_is_never_chosen_and_denied_where_no_equal_is():
+    first = config(groups=TEAM)
+    assert asked(choose(first, delegation("senior", agents=("intern",)), 0), "senior") == "intern"
+    assert choose(first, delegation("senior", agents=("clerk",)), 0) == Deny(
+        reason="There is no agent senior. Available: clerk."
+    )
+    assert choose(first, delegation("clerk", agents=()), 0).action == "deny"
+    assert choose(first, delegation("junior", agents=None), 0) == Continue()
+
+
+def test_a_call_that_delegates_nothing_is_about_tools():
+    assert chosen(choose(config(groups=TEAM), call("c"), 0), "c") == "a"
+    assert choose(config(groups=TEAM), call("delegate", available=("delegate",)), 0) == Continue()
+
+
+async def test_round_robin_and_random_choose_among_agents_too():
+    one, other = [Heuristic(config(strategy="round-robin", groups=TEAM)) for _ in range(2)]
+    context = SimpleNamespace(shared=shared_in_memory())
+    for each in (one, other):
+        await each.start(context)
+    calls = [delegation("junior", number) for number in range(6)]
+    taken = [asked(await (one, other)[n % 2].decide(each), "junior") for n, each in enumerate(calls)]
+    assert taken == ["senior", "junior", "intern"] * 2
+    assert chosen(await one.decide(call("b", 9)), "b") == "a"  # tools take turns of their own
+    drawing = Heuristic(config(strategy="random", groups=TEAM))
+    drawn_ = {asked(await drawing.decide(delegation("junior", n)), "junior") for n in range(40)}
+    assert drawn_ == {"senior", "junior", "intern"}
