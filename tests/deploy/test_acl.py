@@ -130,10 +130,11 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     for role, *words in (
         ("exporter", "exporter", "--port", 0, "--json"),
         ("console", "console", "--port", 0, "--json"),
+        ("reader", "decisions", "archive", tmp_path / "record"),
         ("reader", "decisions", "--follow", "--json"),
     ):
         running.append(process("toolgate", *words, env={"TOOLGATE_REDIS_URL": under_rules.url(role)}))
-    exporter, console, _ = running[-3:]
+    exporter, console, *_ = running[-4:]
     await wait_until(lambda: '"ready"' in exporter.stdout and '"ready"' in console.stdout, timeout=60)
     listed = {row["name"] for row in rows(toolgate(under_rules, "operator", "scheduler", "list", "--json"))}
     assert listed == set(SCHEDULERS)
@@ -183,6 +184,8 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     toolgate(under_rules, "operator", "approvals", "revoke", always["id"])
     for reader in ("reader", "operator"):
         assert len(rows(toolgate(under_rules, reader, "decisions", "--json"))) == len(CALLS)
+    archived = tmp_path / "record"
+    await wait_until(lambda: sum(one.read_text().count('"event":') for one in archived.rglob("*.jsonl")) >= 4)
     for one in running:
         one.end()
         assert one.popen.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM), one.stderr
