@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -404,3 +405,32 @@ def test_a_wrong_option_of_make_acl_is_refused_by_name(words, names, tmp_path):
     assert ended.returncode == 1
     assert names in ended.stderr
     assert not (tmp_path / "users.acl").exists()
+
+
+def test_an_agent_that_keeps_books_in_its_own_process_is_let_when_asked_for(tmp_path):
+    url = "${TOOLGATE_REDIS_URL}"
+    turns = [
+        {"tool_calls": [{"name": "calculate", "arguments": {"expression": "1+1"}}]},
+        {"text": "${last_result}"},
+    ]
+    books = {"default": {"cost": 1}, "budgets": [{"name": "all", "level": "fleet", "limit": 9}], "redis": url}
+    words = {
+        "session": {"orchestrator": "loop-events", "context": "context-simple"},
+        "providers": [{"module": "provider-scripted", "config": {"turns": turns}}],
+        "tools": [{"module": "tool-calculator"}],
+        "hooks": [{"module": "hooks-scheduler-cost-aware", "config": books}],
+    }
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(words))
+    with guarded(tmp_path, "redis", ["policy"], None, "--agent-hooks") as server:
+        ended = subprocess.run(
+            [sys.executable, "-m", "toolgate_bus.cli", "run", "go", "--plan", tmp_path / "plan.yaml"],
+            env=os.environ | {"TOOLGATE_REDIS_URL": server.url("agent")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout.strip()) == (0, "2"), ended.stderr
+        found = rows(toolgate(server, "operator", "budget", "list", "--book", "budget-hooks", "--json"))
+        assert [one["spent"] for one in found] == [1_000_000]
+        assert server.denied() == []
