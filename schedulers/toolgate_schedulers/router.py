@@ -1,4 +1,4 @@
-"""The shipped scheduler `router`: sends a tool's calls to other tools, by weight, mapping the arguments.
+"""The shipped scheduler `router`: sends calls to other tools or agents, by weight, mapping the arguments.
 
 The first route that fits a call, and one of whose targets is available, rules on it; a route with a
 single target that would change nothing is passed over. Where a target fails too often (`fallback`),
@@ -73,7 +73,7 @@ class Route(About):
         """What runs when all targets fail."""
         if self.fallback is None or self.fallback.to is None:
             return ()
-        return (Target(to=self.fallback.to, arguments=self.fallback.arguments),)
+        return (Target(to=self.fallback.to, arguments=self.fallback.arguments, agent=self.fallback.agent),)
 
     @cached_property
     def salt(self) -> str:
@@ -109,14 +109,15 @@ def _ruled(one: Route, call: ToolSelecting, health: TargetHealth, now: float) ->
     here = [target for target in order if target.available(call)]
     if not here:
         return None
-    ready = [target for target in (*here, *one.standby) if health.usable(target.to, now)]
+    ready = [target for target in (*here, *one.standby) if health.usable(target.key, now)]
     chosen = next((target for target in ready if target.available(call)), None)
     if chosen is None:
         return Continue(reason=f"the call stands: all that it could go to fails at present{_named(one)}")
-    health.sent(chosen.to, now)
-    failing = "" if chosen is here[0] else f"; {here[0].to} fails at present"
+    health.sent(chosen.key, now)
+    failing = "" if chosen is here[0] else f"; {here[0].shown} fails at present"
     if chosen.changes(call):
-        reason = one.reason or f"routed from {call.tool_name} to {chosen.to}{_named(one)}"
+        own = call.tool_name if chosen.agent is None else call.agent_target or call.tool_name
+        reason = one.reason or f"routed from {own} to {chosen.shown}{_named(one)}"
         return Modify(
             tool=chosen.to,
             arguments=chosen.arguments_for(call),
@@ -125,7 +126,7 @@ def _ruled(one: Route, call: ToolSelecting, health: TargetHealth, now: float) ->
         )
     if len(one.aims) == 1 and not failing:
         return None
-    return Continue(reason=f"stays at {chosen.to}{_named(one)}{failing}")
+    return Continue(reason=f"stays at {chosen.shown}{_named(one)}{failing}")
 
 
 def _named(one: Route) -> str:
@@ -143,7 +144,7 @@ class Router:
         self.config, self._clock = config, clock
         self.tools = tuple(dict.fromkeys(glob for one in config.routes for glob in one.from_))
         self._health = [
-            TargetHealth(one.fallback, [target.to for target in (*one.aims, *one.standby)])
+            TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
             for one in config.routes
         ]
         self._watching: dict[str, list[TargetHealth]] = {}

@@ -1,4 +1,4 @@
-"""Which targets of a route fail too often at present. Pure: time is an argument.
+"""Which targets of a route, tools or agents, fail too often at present. Pure: time is an argument.
 
     closed ──`after` failures, and `share` of the calls, within `within_s`──▶ open
     open ──`for_s` later──▶ half-open: one call in `for_s` is let through
@@ -21,6 +21,7 @@ __all__ = ["Fallback", "TargetHealth", "told_of"]
 
 MOST_CALLS: Final = 1000
 """So many calls of one tool are remembered; the window is as much shorter."""
+_DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
 
 
@@ -39,20 +40,30 @@ class Fallback(StrictModel):
     """Runs when all targets fail; without it, or when it fails as well, the LLM's own call stands."""
     arguments: Arguments | None = None
     """Of the tool that `to` names."""
+    agent: Name | None = None
+    """With `to`, for a delegation: the agent to ask."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Fallback":
-        if self.arguments is not None and self.to is None:
-            raise ValueError("arguments: goes with to")
+        given = [field for field in ("arguments", "agent") if getattr(self, field) is not None]
+        if given and self.to is None:
+            raise ValueError(f"{given[0]}: goes with to")
         return self
 
 
+def agent_key(agent: str) -> str:
+    """What an agent's health is kept under: no tool has a name with a space in it."""
+    return f"agent {agent}"
+
+
 def told_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """The tool that a fact tells of, and whether it did its work; None for all other facts.
+    """The tool or agent (`agent_key`) that a fact tells of, and whether it did its work; None for all others.
 
     A call that was cancelled says nothing about its tool. Facts come off a wire: anything may be in them.
     """
-    tool, event = fact.get("tool"), fact.get("event")
+    tool, event, agent = fact.get("tool"), fact.get("event"), fact.get("agent_target")
+    if isinstance(agent, str) and event in _DELEGATED:
+        return agent_key(agent), event == _DELEGATED[0]
     if not isinstance(tool, str) or event not in ("tool:post", "tool:error"):
         return None
     if fact.get("error") == "CancelledError":

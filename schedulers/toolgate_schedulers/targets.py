@@ -16,6 +16,7 @@ from toolgate_bus.events import ToolSelecting
 from toolgate_schedulers.argument_mapping import Arguments, Name, mapped
 from toolgate_schedulers.conditions import same
 from toolgate_schedulers.config_file import StrictModel
+from toolgate_schedulers.target_health import agent_key
 
 __all__ = ["Sticky", "Target", "key_of", "ranked"]
 
@@ -37,7 +38,7 @@ Sticky = Annotated[str, Field(max_length=300, description=_ALLOWED), AfterValida
 
 
 class Target(StrictModel):
-    """A tool that calls may go to, and with what arguments."""
+    """A tool that calls may go to, and with what arguments; or an agent, by a tool that delegates."""
 
     to: Name
     weight: Weight = 1
@@ -49,10 +50,19 @@ class Target(StrictModel):
 
     def available(self, call: ToolSelecting) -> bool:
         """Whether the call's session has it."""
-        agents = call.available_agents
         return self.to in call.available_tools and (
-            self.agent is None or agents is None or self.agent in agents
+            self.agent is None or self.agent in (call.available_agents or ())
         )
+
+    @property
+    def key(self) -> str:
+        """Whose failures count: the agent's, or else the tool's."""
+        return self.to if self.agent is None else agent_key(self.agent)
+
+    @property
+    def shown(self) -> str:
+        """What it is called in reasons."""
+        return self.agent or self.to
 
     def arguments_for(self, call: ToolSelecting) -> dict[str, Any] | None:
         """The arguments to run it with; None keeps those of the call."""

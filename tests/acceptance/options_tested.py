@@ -111,7 +111,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_router_options.py::test_a_target_that_fails_too_often_is_left_alone_and_tried_again": (
             "routes.*.fallback routes.*.fallback.after routes.*.fallback.within_s routes.*.fallback.share "
             "routes.*.fallback.for_s routes.*.fallback.to routes.*.fallback.arguments "
-            "routes.*.fallback.arguments.*.value"
+            "routes.*.fallback.arguments.*.value routes.*.fallback.agent"
         ),
     },
 }

@@ -44,6 +44,12 @@ FALLBACKS: dict[str, dict[str, Any]] = {
     "twice_quickly": {"to": "one", "fallback": {"after": 2, "within_s": 0.05}},
     "mostly": {"to": "two", "fallback": {"after": 1, "share": 0.6}},
     "shared_out": {"targets": HALVES, "fallback": {"after": 2}},
+    "ask": {
+        "to": "ask",
+        "agent": "senior",
+        "agent_targets": "senior",
+        "fallback": {"after": 1, "to": "ask", "agent": "junior"},
+    },
     "briefly": {"to": "three", "fallback": {"after": 1, "for_s": 1.0, "to": "spare"}},
 }
 TOOLS = ["one", "two", "three", "spare", "delegate", "other"]
@@ -145,6 +151,18 @@ async def test_a_target_that_fails_too_often_is_left_alone_and_tried_again(
         await from_now_on("soon", "spare")  # after: 1, to, arguments
         assert (await decided(gate, "soon", {"a": 1})).tool_input == {"q": 1}
         assert await goes_to(gate, "twice") == "one"
+
+        async def asked() -> Any:
+            agents = {"available_agents": ["senior", "junior"], "agent_target": "senior"}
+            return (await decided(gate, "ask", {"agent": "senior"}, **agents)).tool_input["agent"]
+
+        assert await asked() == "senior"
+        gate.note("delegate:error", {"agent_target": "senior", "agent": "boss"})
+
+        async def junior() -> bool:
+            return await asked() == "junior"
+
+        await wait_until(junior)  # agent, of the fallback
         await asyncio.sleep(0.1)  # longer than `within_s` of one route
         ran("one", "tool:post", success=False)
         await from_now_on("twice", "twice")  # the call stands where nothing else is named

@@ -94,7 +94,7 @@ def test_a_delegation_may_go_to_another_agent_that_is_there():
     text = "routes: [{from: delegate, to: delegate, agent: cheap}]"
     here = {"available": ("delegate",), "agent_target": "dear"}
     assert routed(text, "delegate", {}, **here, available_agents=("cheap", "dear")) == Modify(
-        tool="delegate", agent_target="cheap", reason="routed from delegate to delegate"
+        tool="delegate", agent_target="cheap", reason="routed from dear to cheap"
     )
     assert routed(text, "delegate", {}, **here, available_agents=("dear",)) == Continue()
     assert routed(text, "delegate", {}, available=("delegate",), agent_target="cheap") == Continue()
@@ -144,18 +144,18 @@ def test_a_target_that_is_not_available_leaves_its_calls_to_the_others():
     assert set(spread(CANARY, ("other",))[0]) == {"other"}
 
 
-def sent(text, failing, available=SEARCHES, tool="search"):
+def sent(text, failing, available=SEARCHES, tool="search", **fields):
     """The verdict on one call where these tools have failed three times at 0 s; the time is 1 s."""
     settings = config(text)
     health = [
-        TargetHealth(one.fallback, [target.to for target in (*one.aims, *one.standby)])
+        TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
         for one in settings.routes
     ]
     for one in health:
         for name in failing * 3:
             one.told(name, False, 0.0)
     question = ToolSelecting(
-        id="0" * 32, tool_name=tool, tool_input={"query": "x"}, available_tools=available
+        id="0" * 32, tool_name=tool, tool_input={"query": "x"}, available_tools=available, **fields
     )
     return route(settings, question, health, 1.0)
 
@@ -222,6 +222,62 @@ routes:
     assert routed(text, "search", {}, SEARCHES, **fits) == Continue()
     for field, value in {"agent": "", "labels": {}, "session": "s2", "agent_target": None}.items():
         assert routed(text, "search", {"query": 1}, SEARCHES, **{**fits, field: value}) == Continue()
+
+
+TEAM = """
+routes:
+  - from: delegate
+    agent_targets: senior
+    to: delegate
+    agent: senior
+    fallback: {to: delegate, agent: junior}
+  - from: delegate
+    agent_targets: clerk
+    targets: [{to: delegate, agent: a}, {to: delegate, agent: b}]
+    fallback: {}
+"""
+
+
+def test_agents_that_fail_are_left_alone_each_by_itself_though_one_tool_asks_them_all():
+    agents = ("senior", "junior", "a", "b")
+    there = {"available": ("delegate",), "tool": "delegate", "available_agents": agents}
+    assert sent(TEAM, [], **there, agent_target="senior") == Continue()
+    assert sent(TEAM, ["agent senior"], **there, agent_target="senior") == Modify(
+        tool="delegate", agent_target="junior", reason="routed from senior to junior; senior fails at present"
+    )
+    assert sent(TEAM, ["agent senior", "agent junior"], **there, agent_target="senior").action == "continue"
+    assert sent(TEAM, ["delegate"], **there, agent_target="senior") == Continue()
+    asked = {failing: sent(TEAM, [f"agent {failing}"], **there, agent_target="clerk") for failing in "ab"}
+    assert {failing: verdict.agent_target for failing, verdict in asked.items()} == {"a": "b", "b": "a"}
+    gone = {**there, "available_agents": ("senior", "a")}
+    assert sent(TEAM, ["agent senior"], **gone, agent_target="senior").action == "continue"
+    assert sent(TEAM, [], **gone, agent_target="clerk").agent_target == "a"
+
+
+async def test_an_agent_that_failed_three_times_is_asked_again_when_it_is_well():
+    shared, now = shared_in_memory(), [0.0]
+    router = Router(config(TEAM), clock=lambda: now[0])
+    fields = {"agent_target": "senior", "available_agents": ("senior", "junior")}
+    question = ToolSelecting(id="0" * 32, tool_name="delegate", available_tools=("delegate",), **fields)
+    await router.start(SimpleNamespace(shared=shared))
+
+    async def goes(to):
+        async with asyncio.timeout(5):
+            while getattr(await router.decide(question), "agent_target", None) != to:
+                await asyncio.sleep(0)
+
+    try:
+        await goes(None)
+        for _ in range(3):
+            shared.facts.tell("delegate:error", agent_target="senior", agent="boss")
+        await goes("junior")
+        now[0] = 30.0
+        await goes(None)  # one tries it
+        assert (await router.decide(question)).agent_target == "junior"
+        shared.facts.tell("delegate:agent_completed", agent_target="senior", agent="boss")
+        await goes(None)
+    finally:
+        await router.stop()
 
 
 async def test_the_scheduler_learns_from_the_facts_that_come_while_it_runs():
@@ -318,7 +374,7 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
         ),
         (
             "routes: [{from: a, to: b, fallback: {within: 9}}]",
-            "routes.0.fallback.within: unknown key; allowed: after, arguments, for_s, share, to, within_s",
+            "routes.0.fallback.within: unknown key; allowed: after, agent, arguments, for_s, share, to, within_",
         ),
         (
             "routes: [{from: a, to: b, fallback: {within_s: 0}}]",
@@ -341,6 +397,7 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
             "routes: [{from: a, to: b, fallback: {arguments: {}}}]",
             "routes.0.fallback: arguments: goes with to",
         ),
+        ("routes: [{from: a, to: b, fallback: {agent: g}}]", "routes.0.fallback: agent: goes with to"),
         (
             "routes: [{from: a, to: b, name: x}, {from: c, to: d, name: x}]",
             "routes: 0 and 1 (from 0) have the same name, x",

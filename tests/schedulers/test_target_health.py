@@ -126,6 +126,10 @@ def test_only_so_many_calls_are_remembered():
         ({"event": "tool:post", "tool": 3}, None),
         ({"event": ["tool:post"], "tool": "t"}, None),
         ({"event": "tool:error", "tool": "t", "error": {"type": "x"}}, ("t", False)),
+        ({"event": "delegate:agent_completed", "agent_target": "t", "agent": "boss"}, ("agent t", True)),
+        ({"event": "delegate:error", "agent_target": "t"}, ("agent t", False)),
+        ({"event": "delegate:agent_cancelled", "agent_target": "t"}, None),
+        ({"event": "delegate:error", "agent_target": ["t"]}, None),
         ({}, None),
     ],
 )

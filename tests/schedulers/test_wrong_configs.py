@@ -35,8 +35,13 @@ ABOUT: dict[str, Any] = {
     "agent_targets": ["t"],
 }
 ARGUMENTS: dict[str, Any] = {"q": "$.x", "v": {"value": 1}}
-GROUPS = [{"tools": {"a": {}, "b": {"arguments": {**ARGUMENTS, "l": ["$.x", {"value": 2}]}}}}]
-FALLBACK = {"after": 1, "within_s": 1, "share": 0.5, "for_s": 1, "to": "z", "arguments": ARGUMENTS}
+GROUPS = [
+    {"tools": {"a": {}, "b": {"arguments": {**ARGUMENTS, "l": ["$.x", {"value": 2}]}}}},
+    {"agents": ["senior", "junior"]},
+]
+FALLBACK = {"after": 1, "within_s": 1, "share": 0.5, "for_s": 1, "to": "z", "arguments": ARGUMENTS} | {
+    "agent": "g"
+}
 
 FULL: dict[str, dict[str, Any]] = {
     "approval": {
@@ -49,6 +54,7 @@ FULL: dict[str, dict[str, Any]] = {
     "cost-aware": {
         "tools": {"a": {"cost": 1, "latency_s": 1}},
         "default": {"cost": 1, "latency_s": 1},
+        "agents": {"senior": {"cost": 1, "latency_s": 1}},
         "alternatives": GROUPS,
         "budgets": [{"name": "b", "level": "fleet", "limit": 1, "window": "day"}],
         "cost_weight": 0.5,
@@ -64,6 +70,9 @@ FULL: dict[str, dict[str, Any]] = {
         "calls_per_session": 1,
         "calls_per_tree": 1,
         "seconds_per_session": 1.5,
+        "max_depth": 2,
+        "max_width": 2,
+        "max_agents": 2,
         "exempt": ["x"],
     },
     "policy": {
