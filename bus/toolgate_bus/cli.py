@@ -8,7 +8,7 @@ called, and leaves the others working. No command is written here.
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points, version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,6 +18,7 @@ from toolgate_bus.errors import ToolgateError
 __all__ = ["app", "main"]
 
 GROUP = "toolgate.commands"
+LogFormat = Literal["json", "text"]
 SUMMARIES = {
     "demo": "Watch three schedulers rule on a small agent. Start here.",
     "run": "Run an agent from a mount plan, ruled on by schedulers.",
@@ -143,6 +144,14 @@ def _frame(
         str,
         typer.Option(metavar="LEVEL", envvar="TOOLGATE_LOG_LEVEL", help="Log to stderr from this level up."),
     ] = "WARNING",
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            metavar="[json|text]",
+            envvar="TOOLGATE_LOG_FORMAT",
+            help="JSON, one object a line, or text. Without it, text on a terminal and JSON elsewhere.",
+        ),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
@@ -151,7 +160,7 @@ def _frame(
     from toolgate_bus.logs import configure_logging  # not for --help: it takes a while
 
     try:
-        configure_logging(log_level)
+        configure_logging(log_level, log_format)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--log-level") from None
 

@@ -1,27 +1,211 @@
 """Logging for the commands: structlog, with the standard library's loggers routed through it.
 
-Only commands call this; a library leaves logging to the program that uses it. Logs go to stderr,
-since stdout belongs to results.
+    {"event": "the scheduler raised", "decision": "0b4f…", "trace_id": "4bf9…", "level": "error", …}
+
+Every line says what it belongs to, whoever logs it: the decision and the session (`about`), and the
+trace of the current span. What stands in a line is bounded, and nothing in it can break a line or
+steer a terminal. Tracebacks show where, never the values of variables; where a process holds secrets
+(`hide_in_logs`) they do not show the words of exceptions either, as those may repeat an argument.
+Only commands call `configure_logging`; a library leaves logging to the program that uses it. Logs go
+to stderr, since stdout belongs to results.
 """
 
 import logging
 import os
 import sys
-from typing import Any
+import traceback
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol
+from weakref import WeakSet
 
 import structlog
+from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
-__all__ = ["configure_logging"]
+from toolgate_bus import tracing
+
+__all__ = ["Hides", "LogFormat", "about", "add_context", "configure_logging", "hide_in_logs", "where"]
+
+LogFormat = Literal["json", "text"]
+
+MAX_TEXT: Final = 2_000
+"""Characters of one value in a line."""
+MAX_TRACEBACK: Final = 16_000
+MAX_PARTS: Final = 32
+"""Entries of a list or a map in a line, and exceptions of a chain."""
+MAX_DEPTH: Final = 4
+_TALKATIVE: Final = ("openai", "httpcore")
+"""At DEBUG they log whole requests: the conversation, with the arguments of every call."""
+_STEERING: Final = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
+_ON_ONE_LINE: Final = {**_STEERING, ord("\n"): "\\n"}
+
+# ---------------------------------------------------------------------- what a line belongs to
+
+_DECISION: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}decision")
+_SESSION: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}session")
+_TRACE_ID: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace_id")
+"""Context of structlog (`merge_contextvars`), also in programs with a configuration of their own."""
 
 
-def configure_logging(level: str = "WARNING", json: bool | None = None) -> None:
-    """Log from `level` up to stderr: readable on a terminal, one JSON object a line otherwise.
+class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
+    """Inside, every line says what it is about; outside, as before.
 
-    `json` forces one or the other. Raises ValueError for a level that logging does not know.
+    A `session` begins without a decision. `trace` is a context as messages carry it, for where no
+    span of our own is current.
     """
-    as_json = not sys.stderr.isatty() if json is None else json
+
+    __slots__ = ("_tokens",)
+
+    def __init__(
+        self,
+        *,
+        decision: str | None = None,
+        session: str | None = None,
+        trace: Mapping[str, Any] | None = None,
+    ) -> None:
+        tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+        if session is not None:
+            tokens.append((_SESSION, _SESSION.set(session or ...)))
+            tokens.append((_DECISION, _DECISION.set(...)))
+        if decision is not None:
+            tokens.append((_DECISION, _DECISION.set(decision)))
+        if trace and (found := tracing.trace_id_of(trace)):
+            tokens.append((_TRACE_ID, _TRACE_ID.set(found)))
+        self._tokens = tokens
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        for variable, token in reversed(self._tokens):
+            variable.reset(token)
+
+
+def add_context(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A processor of structlog: adds what `about` says, and `trace_id` and `span_id` of the current span."""
+    event = structlog.contextvars.merge_contextvars(logger, method, event)
+    parent = tracing.headers().get("traceparent")
+    if parent is not None:
+        _, event["trace_id"], event["span_id"], _ = parent.split("-")
+    return event
+
+
+# ---------------------------------------------------------------------- what a line must not hold
+
+
+class Hides(Protocol):
+    """Knows what secrets look like."""
+
+    def hide(self, text: str) -> str:
+        """The text without them."""
+
+
+_hiding: WeakSet[Any] = WeakSet()
+
+
+def hide_in_logs(secrets: Hides) -> None:
+    """As long as this object lives, what it knows as secret is in no line, and exceptions have no words."""
+    _hiding.add(secrets)
+
+
+def where(error: BaseException) -> str:
+    """An exception without its words, which may repeat arguments: `KeyError at tool.py:7 in execute`."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    at = "".join(f" at {Path(one.filename).name}:{one.lineno} in {one.name}" for one in frames)
+    return type(error).__name__ + at
+
+
+def _without_words(error: BaseException, left: list[int]) -> list[str]:
+    """The traceback of an exception and of its causes, types only; `left` bounds how many."""
+    left[0] -= 1
+    if left[0] < 0:
+        return ["…\n"]
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    lines = [] if before is None else [*_without_words(before, left), "\nwhich led to:\n\n"]
+    lines += ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__)]
+    lines.append(f"{type(error).__module__}.{type(error).__qualname__} (its words are not logged)\n")
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        lines += ["\nin a group:\n\n", *_without_words(one, left)]
+    return lines
+
+
+def _traceback(exc_info: Any) -> str:
+    error = exc_info[1]
+    if not _hiding:
+        return "".join(traceback.format_exception(error)).rstrip("\n")
+    return "".join(_without_words(error, [MAX_PARTS])).rstrip("\n")
+
+
+def _bounded(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """No value is too long, and none holds what is to be hidden."""
+    told = {str(name): _short(value) for name, value in event.items() if name != "exception"}
+    if "exception" in event:
+        told["exception"] = _ends(_hidden(str(event["exception"])), MAX_TRACEBACK)
+    return told
+
+
+def _hidden(text: str) -> str:
+    for secrets in list(_hiding):
+        text = secrets.hide(text)
+    return text
+
+
+def _short(value: Any, depth: int = 0) -> Any:
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        fits = -(2**63) <= value < 2**64
+        return value if fits and _hidden(str(value)) == str(value) else _short(str(value)) if fits else "…"
+    if isinstance(value, Mapping | list | tuple) and depth < MAX_DEPTH:
+        return _short_parts(value, depth + 1)
+    try:
+        text = value if type(value) is str else str(value)
+    except Exception:  # noqa: BLE001 - somebody's __str__; the line matters more
+        text = f"<{type(value).__name__}>"
+    return _ends(_hidden(text), MAX_TEXT)
+
+
+def _short_parts(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        kept = list(value.items())[:MAX_PARTS]
+        return {_short(str(name), MAX_DEPTH): _short(part, depth) for name, part in kept}
+    return [_short(part, depth) for part in value[:MAX_PARTS]]
+
+
+def _ends(text: str, limit: int) -> str:
+    """The beginning and the end: that of a traceback says most."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]} … ({len(text)} characters) … {text[-limit // 2 :]}"
+
+
+def _tame(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """For people: what others wrote makes no lines and does not steer the terminal."""
+    return {
+        name: value.translate(_STEERING if name == "exception" else _ON_ONE_LINE)
+        if isinstance(value, str)
+        else value
+        for name, value in event.items()
+    }
+
+
+# ---------------------------------------------------------------------- for commands
+
+
+def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> None:
+    """Log from `level` up to stderr; by default readable on a terminal, one JSON object a line otherwise.
+
+    Raises ValueError for a level that logging does not know.
+    """
+    as_json = form == "json" if form else not sys.stderr.isatty()
     shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        add_context,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
@@ -41,19 +225,26 @@ def configure_logging(level: str = "WARNING", json: bool | None = None) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(shared, as_json=as_json))
     root = logging.getLogger()
-    root.handlers = [handler]
     root.setLevel(level.upper())
+    root.handlers = [handler]
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(root.level, logging.INFO))
 
 
 def _formatter(shared: list[Any], *, as_json: bool) -> logging.Formatter:
     render: list[structlog.typing.Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+        [structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=_colours())]
+        else [_tame, structlog.dev.ConsoleRenderer(colors=_colours())]
     )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.ExceptionRenderer(_traceback),
+            _bounded,
+            *render,
+        ],
     )
 
 

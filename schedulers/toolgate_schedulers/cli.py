@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -134,7 +134,7 @@ def run(
         if replicas > 1:
             given = {"name": name, "priority": priority, "tools": tools, "config": config, "shadow": shadow}
             command = _replica_command(spec, {**given, "concurrency": concurrency, "json": json_})
-            env = _replica_env(settings, ctx.find_root().params.get("log_level"))
+            env = _replica_env(settings, ctx.find_root().params)
             own = _own_ports(metrics_port, metrics_address, replicas)
             raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))
         with metrics_served(metrics_port, metrics_address, "scheduler") as url:
@@ -271,12 +271,15 @@ def _replica_command(spec: str, given: Mapping[str, Any]) -> list[str]:
     return [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", *options, "--", spec]
 
 
-def _replica_env(settings: BusSettings, log_level: str | None) -> dict[str, str]:
+FRAME_OPTIONS: Final = ("log_level", "log_format")
+
+
+def _replica_env(settings: BusSettings, frame: Mapping[str, Any]) -> dict[str, str]:
     """Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands.
 
     The frame's own options go the same way.
     """
     where = {"TOOLGATE_REDIS_URL": bus_url(settings), "TOOLGATE_NAMESPACE": settings.namespace}
     keys = {} if settings.keys is None else {"TOOLGATE_KEYS": str(settings.keys)}
-    logs = {"TOOLGATE_LOG_LEVEL": str(log_level)} if log_level else {}
+    logs = {f"TOOLGATE_{name.upper()}": str(frame[name]) for name in FRAME_OPTIONS if frame.get(name)}
     return {**os.environ, **where, **keys, **logs}

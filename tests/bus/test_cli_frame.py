@@ -145,7 +145,14 @@ def test_another_distribution_cannot_take_a_name_of_ours(toolgate):
 
 
 @pytest.mark.parametrize(
-    "words", [["nonsense"], ["hello"], ["hello", "you", "--wrong"], ["--log-level", "loudly", "hello", "you"]]
+    "words",
+    [
+        ["nonsense"],
+        ["hello"],
+        ["hello", "you", "--wrong"],
+        ["--log-level", "loudly", "hello", "you"],
+        ["--log-format", "xml", "hello", "you"],
+    ],
 )
 def test_a_wrong_call_exits_2_and_says_so_on_stderr(toolgate, words):
     ended = toolgate(*words)
@@ -251,7 +258,7 @@ async def test_the_second_signal_ends_a_main_that_hangs_in_its_clean_up(
 LOGS = """
 import logging, sys, structlog
 from toolgate_bus.logs import configure_logging
-configure_logging("INFO", json={json})
+configure_logging("INFO", {form!r})
 structlog.get_logger("ours").info("joined", scheduler="policy")
 structlog.get_logger("ours").debug("not shown")
 logging.getLogger("theirs").warning("slow by %d ms", 7, extra={{"shard": 1}})
@@ -263,7 +270,7 @@ except ZeroDivisionError:
 
 
 def test_logs_are_json_lines_on_stderr_where_nobody_watches(process):
-    command = process("python", "-c", LOGS.format(json=None))
+    command = process("python", "-c", LOGS.format(form=None))
     assert command.wait() == 0
     assert command.stdout == ""
     joined, slow, broke = map(json.loads, command.stderr.splitlines())
@@ -283,7 +290,7 @@ def test_logs_are_json_lines_on_stderr_where_nobody_watches(process):
 
 
 def test_logs_are_words_for_a_person(process):
-    command = process("python", "-c", LOGS.format(json=False))
+    command = process("python", "-c", LOGS.format(form="text"))
     assert command.wait() == 0
     assert "scheduler=policy" in command.stderr.splitlines()[0]
     assert "\x1b" not in command.stderr
