@@ -374,7 +374,7 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
         ),
         (
             "routes: [{from: a, to: b, fallback: {within: 9}}]",
-            "routes.0.fallback.within: unknown key; allowed: after, agent, arguments, for_s, share, to, within_",
+            "routes.0.fallback.within: unknown key; allowed: after, agent, arguments, for_s, share, to, ",
         ),
         (
             "routes: [{from: a, to: b, fallback: {within_s: 0}}]",

@@ -16,6 +16,7 @@ from typing import Any, Final, TypedDict
 from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.events import MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.money import micro
 
 from toolgate_orchestrator.host.child_plan import SELF, child_plan, instruction_of
 from toolgate_orchestrator.host.installed_modules import is_ours, offers_of
@@ -98,12 +99,15 @@ class SubAgents:
         hook_inheritance: Mapping[str, Sequence[str]] | None = None,
         orchestrator_config: Mapping[str, Any] | None = None,
         parent_messages: Sequence[dict[str, Any]] | None = None,
+        budget: float | str | None = None,
+        slice_id: str | None = None,
         **_others: Any,
     ) -> Finished:
         """Have an agent do something; raises ConfigError for one that is not known, or cannot be set up.
 
         What a child raises while it works is raised here. `agent_name` is one of the parent's agents,
-        of `agent_configs`, or `self`. Only this session can be the parent.
+        of `agent_configs`, or `self`. Only this session can be the parent. `budget` is what the child and
+        all below it may spend at most, where a scheduler counts it; `slice_id` is what it is counted under.
         """
         if parent_session is not None and parent_session.session_id != self._session.session_id:
             raise ConfigError(f"{SPAWN}: the parent is {self._session.session_id}: ask its own coordinator")
@@ -122,6 +126,8 @@ class SubAgents:
             orchestrator_config=orchestrator_config,
             ours=lambda module: is_ours(module, offers),
         )
+        if budget is not None:
+            plan = _with_slice(plan, budget, slice_id or uuid.uuid4().hex)
         told = instruction_of(overlay)
         first = [{"role": "system", "content": told}] if told else []
         kept = _Kept(agent_name, self._session.session_id, plan, [*first, *(parent_messages or ())])
@@ -172,6 +178,18 @@ class SubAgents:
         context = child.coordinator.get("context")
         for message in kept.messages:
             await context.add_message(message)
+
+
+def _with_slice(plan: dict[str, Any], budget: float | str, slice_id: str) -> dict[str, Any]:
+    """The plan of a child that lives of a slice of its parent's budgets: a label, which all below inherit."""
+    amount = micro(budget)
+    if not amount:
+        raise ConfigError(f"budget: must be an amount of money above 0, such as 1.50, not {budget!r:.50}")
+    loop = plan["session"]["orchestrator"]
+    toolgate = loop["config"].get("toolgate") or {}
+    labels = {**(toolgate.get("labels") or {}), f"slice:{slice_id}": str(amount)}
+    config = {**loop["config"], "toolgate": {**toolgate, "labels": labels}}
+    return {**plan, "session": {**plan["session"], "orchestrator": {**loop, "config": config}}}
 
 
 class _Ended:
