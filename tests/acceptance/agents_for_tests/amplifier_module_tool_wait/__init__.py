@@ -1,0 +1,48 @@
+"""A tool for tests that runs until a file says that it may end, and tells by files how far it came.
+
+`wait(name)`: writes NAME.began, waits for NAME.go or for `go`, writes NAME.ended; NAME.cancelled where it
+was cancelled instead. It costs a cent.
+"""
+
+import asyncio
+from pathlib import Path
+
+from amplifier_core import ToolResult
+
+__amplifier_module_type__ = "tool"
+
+LOOK_S = 0.01
+LONGEST_S = 60.0
+
+
+class Wait:
+    """The tool."""
+
+    name = "wait"
+    description = "waits"
+    input_schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def execute(self, arguments: dict) -> ToolResult:
+        """Wait."""
+        name = arguments["name"]
+        self._tell(name, "began")
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                while not any((self._folder / go).exists() for go in ("go", f"{name}.go")):
+                    await asyncio.sleep(LOOK_S)
+        except asyncio.CancelledError:
+            self._tell(name, "cancelled")
+            raise
+        self._tell(name, "ended")
+        return ToolResult(output={"waited": name, "cost_usd": 0.01})
+
+    def _tell(self, name: str, what: str) -> None:
+        (self._folder / f"{name}.{what}").touch()
+
+
+async def mount(coordinator, config=None) -> None:
+    """Mount it; `folder` is where its files are."""
+    await coordinator.mount("tools", Wait(Path(config["folder"])), name="wait")
