@@ -209,7 +209,7 @@ class Storm:
         while not self._over.is_set():
             async with self._client() as client:
                 while not self._over.is_set():
-                    for key, spent, reserved in await _accounts(client):
+                    for key, spent, reserved in await accounts_in(client):
                         limit = LIMITS.get(key.partition("/")[0])
                         if limit is not None and spent + reserved > limit:
                             self.overspent.append(f"{key}: {spent} + {reserved} of {limit}")
@@ -231,8 +231,8 @@ class Storm:
     async def audit(self) -> dict[str, int]:
         """Check the books against the journals; raises AssertionError for the first that is wrong."""
         async with self._client() as client:
-            records = await _records(client)
-            accounts = {key: (spent, reserved) for key, spent, reserved in await _accounts(client)}
+            records = await records_in(client)
+            accounts = {key: (spent, reserved) for key, spent, reserved in await accounts_in(client)}
         ran, dead = self.ran(), self._dead()
         spent: dict[str, int] = defaultdict(int)
         counts: Counter[str] = Counter()
@@ -285,7 +285,7 @@ def _key(rest: str) -> str:
     return Keys(NAMESPACE).stored(f"budget:{rest}")
 
 
-async def _accounts(client: redis.Redis) -> list[tuple[str, int, int]]:
+async def accounts_in(client: redis.Redis) -> list[tuple[str, int, int]]:
     """Key, spent and reserved of every account, each read in one step."""
     places = sorted(await client.smembers(_key("accounts")))
     pipe = client.pipeline(transaction=False)
@@ -298,7 +298,7 @@ async def _accounts(client: redis.Redis) -> list[tuple[str, int, int]]:
     ]
 
 
-async def _records(client: redis.Redis) -> dict[str, dict[str, str]]:
+async def records_in(client: redis.Redis) -> dict[str, dict[str, str]]:
     """Every decision that the ledger knows."""
     keys = [key.decode() async for key in client.scan_iter(_key("r:").replace("{", "[{]") + "*", count=1000)]
     pipe = client.pipeline(transaction=False)
