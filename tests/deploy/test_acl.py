@@ -310,6 +310,9 @@ FORBIDDEN = [
     (("reader", "exporter", "console", "doctor"), "HSET", f"{STORE}budget:a:daily:0", "spent", "0"),
     (("reader",), "HMGET", f"{STORE}budget:a:daily:0", "spent"),
     (("operator", "console"), "SET", f"{STORE}hold:approval:1:0", "x"),
+    (("doctor",), "SREM", ROSTER, "s:policy:r1"),
+    (("doctor",), "SET", f"{ROSTER}:r:me", "x"),
+    (("doctor",), "ACL", "GETUSER", "agent"),
     # the probe looks whether the server answers, no more
     (("health",), "SMEMBERS", ROSTER),
     (("health",), "INFO"),
