@@ -37,6 +37,7 @@ def facts(gate):
         Continue(reason=f"saw {SECRET}"),
         Deny(reason=f"{SECRET} and sk-abcd are wrong"),
         Modify(tool="b", arguments={"password": SECRET, "text": "sk-abcd"}, reason=f"with {SECRET}"),
+        Modify(tool="b", arguments={"other": SECRET, "argv": ["--with", f"login:{SECRET}"]}),
     ],
 )
 async def test_what_a_hook_of_this_process_says_is_kept_without_secrets(gate, answer):

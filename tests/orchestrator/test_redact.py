@@ -75,6 +75,49 @@ def test_what_matches_a_pattern_never_leaves(arguments):
     assert same(back(outgoing), arguments)
 
 
+# ------------------------------------------------------------------ the secrets of a replaced call
+
+
+def test_what_was_secret_is_secret_under_any_other_name():
+    first = STRICT.outgoing(
+        {"password": SECRET, "path": "a.txt", "api_key": {"id": 123456, "deep": ["tok-7"]}}
+    )
+    moved = {"q": SECRET, "argv": ["login", f"--as={SECRET}"], "n": 123456, SECRET: 1, "d": {"e": "tok-7"}}
+    second = STRICT.outgoing({**moved, "path": "a.txt"}, first)
+    assert SECRET not in str(second.value)
+    assert "123456" not in str(second.value)
+    assert "tok-7" not in str(second.value)
+    assert same(back(second), {**moved, "path": "a.txt"})
+    third = STRICT.outgoing({"again": SECRET}, STRICT.outgoing({"kept": "tok-7", "more": SECRET}, first))
+    assert SECRET not in str(third.value)
+
+
+def test_what_stood_in_clear_beside_a_secret_stays_in_clear():
+    first = STRICT.outgoing({"password": "a.txt", "path": "a.txt", "api_key": "1"})
+    second = {"path": "a.txt", "words": "in a.txt, 1 time"}
+    assert STRICT.outgoing(second, first).value == second
+    assert STRICT.outgoing({"x": "1"}, first).value != {"x": "1"}
+
+
+def test_without_a_configuration_a_replacement_travels_as_it_is():
+    first = PLAIN.outgoing({"password": SECRET, "long": "x" * 100_000})
+    assert PLAIN.outgoing({"q": SECRET}, first).value == {"q": SECRET}
+
+
+@pytest.mark.parametrize("secret", [SECRET, [SECRET], {"deep": {SECRET: 1}}, 12345678, {"n": 12345678}])
+def test_a_reason_does_not_repeat_what_stands_deep_in_a_secret(secret):
+    outgoing = STRICT.outgoing({"password": secret})
+    said = STRICT.text(f"wrong: {SECRET}, 12345678, sk-abcd1234", outgoing)
+    assert "sk-abcd1234" not in said
+    assert (SECRET if SECRET in str(secret) else "12345678") not in said
+
+
+def test_numbers_of_any_size_can_be_secret():
+    outgoing = STRICT.outgoing({"password": 10**6000})
+    assert STRICT.text("no", outgoing) == "no"
+    assert STRICT.outgoing({"x": 10**6000}, outgoing).truncated
+
+
 secrets = st.from_regex(r"\Ask-[a-z0-9]{8}\Z")
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 

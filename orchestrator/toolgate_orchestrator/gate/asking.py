@@ -80,7 +80,7 @@ class Asking:
         )
         question = Question(self, call, audience, phase, round_, asked, loop.create_future(), now)
         fields = question_fields(call, phase, patience)
-        body, call.outgoing = self._redactor.question(fields, call.tool_input)
+        body, call.outgoing = self._redactor.question(fields, call.tool_input, call.before)
         if phase == "select":
             call.body = body
         self.table.open[question.key] = question

@@ -137,7 +137,7 @@ class Conclusion:
             )
         final = None
         if decision.outcome == "modify":
-            final = self._redactor.outgoing(decision.tool_input).value
+            final = self._redactor.outgoing(decision.tool_input, call.outgoing).value
         reason = decision.reason and self._redactor.text(decision.reason, call.outgoing)
         verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
         beside = record.beside(decision, asked, call.failed_open, disagreeing)
@@ -148,7 +148,7 @@ class Conclusion:
         fields = record.verdict_fields(heard)
         if len(fields) > PLAIN_FIELDS and call.outgoing is not None:
             if "arguments" in fields:
-                fields["arguments"] = self._redactor.outgoing(fields["arguments"]).value
+                fields["arguments"] = self._redactor.outgoing(fields["arguments"], call.outgoing).value
             for words in ("reason", "prompt"):
                 if words in fields:
                     fields[words] = self._redactor.text(fields[words], call.outgoing)

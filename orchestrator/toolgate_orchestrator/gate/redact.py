@@ -2,14 +2,15 @@
 
 Pure. `Redactor.outgoing` gives the arguments as they may travel and remember what stands for what;
 `restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
-string with a random token, so that nobody who did not receive it can name it. A question is never
-dropped for its size: what does not fit travels as a placeholder and the question is `truncated`
-(DESIGN §6).
+string with a random token, so that nobody who did not receive it can name it. What was secret once
+stays secret in a replacement of the call, under whatever name a scheduler or a hook put it. A question
+is never dropped for its size: what does not fit travels as a placeholder and the question is
+`truncated` (DESIGN §6).
 """
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -27,6 +28,10 @@ _WHOLE: Final = "⟦arguments⟧"
 """The one argument that a question has when all of them had to travel as a placeholder."""
 _WHOLE_BYTES: Final = _WHOLE.encode()
 _LARGEST: Final = 2**63
+_REDACTED: Final = f"{_MARK}redacted:"
+_HIDDEN: Final = "⟦redacted⟧"
+_SHORT: Final = 4
+"""A secret of fewer characters is looked for as a whole value only: it would be found in anything."""
 _ROOM: Final = codec.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
 
@@ -44,6 +49,16 @@ class Outgoing:
     value: dict[str, Any]
     placeholders: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
+    known: tuple[str, ...] = ()
+    """Secrets that are hidden wherever they stand: those of the call that this one replaces."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The texts and numbers that were redacted, and stand nowhere in clear; the longest first."""
+        hidden = [value for name, value in self.placeholders.items() if name.startswith(_REDACTED)]
+        clear = [text for text in _texts(self.value) if text not in self.placeholders]
+        secret = {one for one in _texts(hidden) if not any(one in text for text in clear)}
+        return tuple(sorted({*self.known, *secret}, key=len, reverse=True))
 
 
 class Redactor:
@@ -53,14 +68,18 @@ class Redactor:
         self._fields = frozenset(name.casefold() for name in config.fields)
         self._patterns = [re.compile(pattern) for pattern in config.patterns]
         self._max_chars = config.max_chars
-        self._configured = bool(self._fields or self._patterns)
+        self.configured = bool(self._fields or self._patterns)
+        """Whether anything is secret."""
         self._harmless = min(config.max_chars, codec.MAX_NODES // 2)
         """Bytes of a question in which no string can be too long and no node one too many."""
 
-    def outgoing(self, tool_input: Mapping[str, Any]) -> Outgoing:
-        """The arguments as they may leave; the original is not changed."""
-        out = Outgoing({})
-        trouble = self._container_trouble(tool_input, 0)
+    def outgoing(self, tool_input: Mapping[str, Any], before: Outgoing | None = None) -> Outgoing:
+        """The arguments as they may leave; the original is not changed.
+
+        `before` is what left of the call that this one replaces: its secrets are secrets here, too.
+        """
+        out = Outgoing({}, known=before.secrets if before is not None and before.placeholders else ())
+        trouble = self._container_trouble(tool_input, 0, out)
         if trouble is None:
             out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
             self._fit(out)
@@ -68,14 +87,16 @@ class Redactor:
             out.value = {_WHOLE: _hide(dict(tool_input), trouble, out)}
         return out
 
-    def question(self, fields: dict[str, Any], tool_input: dict[str, Any]) -> tuple[bytes, Outgoing]:
+    def question(
+        self, fields: dict[str, Any], tool_input: dict[str, Any], before: Outgoing | None = None
+    ) -> tuple[bytes, Outgoing]:
         """The body of a question about these arguments; `fields` are completed with what travels.
 
         Most arguments need no second look: nothing is configured, they can be packed, and the whole
         is too small for anything in it to be too long or too many.
         """
         fields["tool_input"] = tool_input
-        if not self._configured:
+        if not self.configured:
             try:
                 body = codec.pack(fields)
                 if (
@@ -87,7 +108,7 @@ class Redactor:
                     return body, Outgoing(tool_input)
             except CodecError:
                 pass
-        out = self.outgoing(tool_input)
+        out = self.outgoing(tool_input, before)
         fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
         try:
             body = codec.pack(fields)
@@ -103,11 +124,15 @@ class Redactor:
         """A free text (a reason) for the record: without patterns and without redacted values."""
         if text is None or not (self._patterns or out.placeholders):
             return text
-        for original in out.placeholders.values():
+        for original in (*out.secrets, *out.placeholders.values()):
             if isinstance(original, str) and original and original in text:
-                text = text.replace(original, "⟦redacted⟧")
+                text = text.replace(original, _HIDDEN)
+        return self.hide(text)
+
+    def hide(self, text: str) -> str:
+        """A text of which nothing else is known, without what matches a pattern."""
         for pattern in self._patterns:
-            text = pattern.sub("⟦redacted⟧", text)
+            text = pattern.sub(_HIDDEN, text)
         return text
 
     def _value(self, key: str, value: Any, out: Outgoing, depth: int) -> Any:
@@ -118,18 +143,18 @@ class Redactor:
             return value
         if kind is dict or kind is list:
             return self._container(value, out, depth)
-        trouble = self._scalar_trouble(value, kind)
+        trouble = self._scalar_trouble(value, kind, out)
         return value if trouble is None else _hide(value, trouble, out)
 
     def _container(self, value: Any, out: Outgoing, depth: int) -> Any:
-        trouble = self._container_trouble(value, depth)
+        trouble = self._container_trouble(value, depth, out)
         if trouble is not None:
             return _hide(value, trouble, out)
         if isinstance(value, list):
             return [self._value("", child, out, depth + 1) for child in value]
         return {key: self._value(key, child, out, depth + 1) for key, child in value.items()}
 
-    def _container_trouble(self, value: Any, depth: int) -> Kind | None:
+    def _container_trouble(self, value: Any, depth: int, out: Outgoing) -> Kind | None:
         """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
         if depth >= _DEPTH or len(value) > codec.MAX_ENTRIES:
             return "truncated"
@@ -138,22 +163,25 @@ class Redactor:
         if _WHOLE in value:
             return "truncated"
         troubles = {
-            self._scalar_trouble(key, type(key)) if type(key) is str else "truncated" for key in value
+            self._scalar_trouble(key, type(key), out) if type(key) is str else "truncated" for key in value
         }
         return "redacted" if "redacted" in troubles else "truncated" if "truncated" in troubles else None
 
-    def _scalar_trouble(self, value: Any, kind: type) -> Kind | None:
+    def _scalar_trouble(self, value: Any, kind: type, out: Outgoing) -> Kind | None:
         if kind is str:
-            if self._matches(value):
+            if self._matches(value, out.known):
                 return "redacted"
             return "truncated" if len(value) > self._max_chars or _MARK in value or not _fits(value) else None
         if kind is int or kind is float:
             if kind is int and not -_LARGEST <= value < _LARGEST:
                 return "truncated"
-            return "redacted" if self._patterns and self._matches(str(value)) else None
+            secret = (self._patterns or out.known) and self._matches(str(value), out.known)
+            return "redacted" if secret else None
         return "truncated"
 
-    def _matches(self, text: str) -> bool:
+    def _matches(self, text: str, known: Sequence[str]) -> bool:
+        if known and any(one == text or (len(one) >= _SHORT and one in text) for one in known):
+            return True
         return any(pattern.search(text) for pattern in self._patterns)
 
     def _fit(self, out: Outgoing) -> None:
@@ -195,6 +223,28 @@ def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> An
 def _reveal(value: Any, placeholders: Mapping[str, Any]) -> Any:
     """Our own placeholders back to what they stand for, wherever they are."""
     return restore(value, placeholders, allowed=True)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text and number in a value that was hidden, keys as well."""
+    if isinstance(value, str):
+        yield from (value,) if value else ()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from (text,) if len(text := _digits(value)) >= _SHORT else ()
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield from _texts(child)
+            yield from _texts(key) if isinstance(key, str) and len(key) >= _SHORT else ()
+    elif isinstance(value, list):
+        for child in value:
+            yield from _texts(child)
+
+
+def _digits(number: float) -> str:
+    try:
+        return str(number)
+    except ValueError:  # more digits than Python writes
+        return ""
 
 
 def _hide(value: Any, kind: Kind, out: Outgoing) -> str:

@@ -35,6 +35,8 @@ class Call:
     started: float
     outgoing: Outgoing | None = None
     """The arguments as they travelled; None until the question was written."""
+    before: Outgoing | None = None
+    """Those of the call that this one replaces."""
     body: bytes = b""
     """The question of the select phase as it was written."""
     heard: list[Heard] = field(default_factory=list)
@@ -61,6 +63,7 @@ class Call:
             tool_input=self.tool_input if ruling.tool_input is None else ruling.tool_input,
             agent_target=self.agent_target if ruling.winner is None else ruling.agent_target,
             outgoing=None,
+            before=self.outgoing,
         )
 
 

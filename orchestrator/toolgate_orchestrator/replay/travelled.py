@@ -24,7 +24,9 @@ class Travelled(Redactor):
         self.truncated = False
         """Whether the question being asked was marked so."""
 
-    def question(self, fields: dict[str, Any], tool_input: dict[str, Any]) -> tuple[bytes, Outgoing]:
+    def question(
+        self, fields: dict[str, Any], tool_input: dict[str, Any], before: Outgoing | None = None
+    ) -> tuple[bytes, Outgoing]:
         """The body of a question about these arguments as they stand."""
         fields |= {"tool_input": tool_input, "truncated": self.truncated or fields["truncated"]}
         return codec.pack(fields), Outgoing(tool_input, {text: text for text in _placeholders(tool_input)})
