@@ -381,9 +381,8 @@ async def test_a_handler_that_cannot_log_says_so_once_and_lets_the_event_pass(
         recorder.file = None
         with caplog.at_level(logging.ERROR):
             assert await a.ask() == "hi"
-    assert [each.getMessage() for each in caplog.records if NAME in each.getMessage()] == [
-        "hooks-logging: session:start was not logged"
-    ]
+    (said,) = [each.getMessage() for each in caplog.records if NAME in each.getMessage()]
+    assert said.startswith("hooks-logging: session:start was not logged: AttributeError at ")
 
 
 async def test_the_kernels_validator_accepts_the_module() -> None:

@@ -8,6 +8,7 @@ question is and how it ends is `question`'s affair; what is decided, `gate`'s.
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from contextvars import Context
 
 import structlog
 from toolgate_bus import codec, metrics
@@ -196,7 +197,8 @@ async def acquire(url: str, namespace: str) -> Client:
     if client is None or client.loop is not loop:  # a loop that ended badly may have left its id behind
         client = _shared[key] = Client(RedisOrchestratorBus(url, namespace))
         client.users = 1
-        client.starting = asyncio.ensure_future(client.start())
+        # In a context of its own: it serves all sessions, and its log lines belong to none of them.
+        client.starting = loop.create_task(client.start(), context=Context())
     else:
         client.users += 1
     try:

@@ -21,6 +21,7 @@ from toolgate_bus import tracing
 from toolgate_bus.catalogue import OTHER
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
+from toolgate_bus.logs import about, hide_in_logs, where
 from toolgate_bus.merge import rank
 from toolgate_bus.settings import BusSettings, check_url, read_keys
 from toolgate_bus.signing import Keyring
@@ -65,6 +66,8 @@ class Gate:
         self._ask = ask
         keyring = Keyring(read_keys(config.keys)) if config.keys is not None else None
         self._redactor = redactor or Redactor(config.redact)
+        if self._redactor.configured:
+            hide_in_logs(self._redactor)
         self._conclusion = Conclusion(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
         self._asking = Asking(config, client, keyring, self._redactor, self._conclusion.late)
@@ -209,11 +212,12 @@ class Gate:
             trace=tracing.carried(trace) if trace else {},
             started=time.monotonic(),
         )
-        if not tracing.active():
-            return await self._decided(call, local, ask)
-        with span_of_decision(call, parent=call.trace if trace is not None else None) as span:
-            call.trace = tracing.headers()
-            return await self._decided(call, local, ask, span)
+        with about(decision=call.id.hex(), trace=call.trace):
+            if not tracing.active():
+                return await self._decided(call, local, ask)
+            with span_of_decision(call, parent=call.trace if trace is not None else None) as span:
+                call.trace = tracing.headers()
+                return await self._decided(call, local, ask, span)
 
     async def _decided(
         self,
@@ -281,7 +285,7 @@ class Gate:
             try:
                 answer = await ask(asker.verdict, question)
             except Exception as error:  # noqa: BLE001 - the app's approval system; its failure is a denial
-                _log.error("the person could not be asked", decision=question.id, exc_info=error)
+                _log.error("the person could not be asked", decision=question.id, error=where(error))
         if answer != "allow":
             ruling = ruling.refused(answer, asker.scheduler)
         return replace(ruling, asked_user=ask is not None)

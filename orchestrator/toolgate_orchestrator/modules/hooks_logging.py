@@ -27,6 +27,7 @@ from amplifier_core.events import ALL_EVENTS, EXECUTION_START
 from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.logs import where
 
 from toolgate_orchestrator.modules.hooks_logging_file import MAX_LINE, file_name, last_seq
 from toolgate_orchestrator.modules.hooks_logging_line import Shape, redactor
@@ -138,10 +139,10 @@ class Listener:
     ) -> HookResult:
         try:
             note(event, data)
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - an event may hold anything; the turn goes on
             if not self._failed:
                 self._failed = True
-                logger.exception("%s: %s was not logged", NAME, event)
+                logger.error("%s: %s was not logged: %s", NAME, event, where(error))
         return HookResult()
 
 

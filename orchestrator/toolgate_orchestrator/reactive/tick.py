@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from toolgate_bus.logs import where
+
 from toolgate_orchestrator.reactive.arrival import Arrival, arrive, misfit, received
 from toolgate_orchestrator.reactive.errors import (
     cancelled,
@@ -166,8 +168,8 @@ class Tick:
         try:
             selected = await self._turn.select(sent)
             ran = await self._turn.run(self._stripped(selected))
-        except Exception as fault:  # of the engine's: it ends one call, not the turn
-            logger.error("call %s broke", arrival.call.name, exc_info=fault)
+        except Exception as fault:  # noqa: BLE001 - of the engine's: it ends one call, not the turn
+            logger.error("call %s broke: %s", arrival.call.name, where(fault))
             return self._failed(arrival, reason("runtime", type(fault).__name__, str(fault)))
         return self._record(arrival, sent, ran)
 

@@ -12,6 +12,7 @@ from typing import Any
 from amplifier_core import HookResult
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
 from toolgate_bus.events import AskUser, ToolSelecting
+from toolgate_bus.logs import where
 
 from toolgate_orchestrator.gate.gate import Answer
 from toolgate_orchestrator.turn.consult import Hooks
@@ -61,7 +62,7 @@ class Approvals:
         except NoApprover:
             return "no_approver"
         except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything
-            logger.warning("the approval system failed: %s", error)
+            logger.warning("the approval system failed: %s", where(error))
             return "refuse"
         return _read(result)
 

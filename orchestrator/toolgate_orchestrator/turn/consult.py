@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_core import HookResult
+from toolgate_bus.logs import where
 
 from toolgate_orchestrator.turn.emitter import Emitter, Payload
 from toolgate_orchestrator.turn.injections import Injections
@@ -65,7 +66,7 @@ class Hooks(Emitter):
             async with self.asking:
                 answer: HookResult = await self.coordinator.process_hook_result(result, event, subject)
         except Exception as error:  # noqa: BLE001 - an approval system of the app's may raise anything
-            logger.warning("the approval system failed on %s: %s", event, error)
+            logger.warning("the approval system failed on %s: %s", event, where(error))
             return HookResult(action="deny", reason=f"approval could not be obtained: {error}")
         if answer.action == "ask_user":
             return HookResult(action="deny", reason=_NOBODY)
@@ -83,4 +84,4 @@ class Hooks(Emitter):
         try:
             await self.coordinator.process_hook_result(shown, event, subject)
         except Exception as error:  # noqa: BLE001 - a display that fails must not end the turn
-            logger.warning("a hook's message was not shown: %s", error)
+            logger.warning("a hook's message was not shown: %s", where(error))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amplifier_core import HookResult
+from toolgate_bus.logs import where
 
 __all__ = ["Injection", "Injections", "with_injections"]
 
@@ -62,7 +63,7 @@ class Injections:
             try:
                 await _store(injection, context, coordinator)
             except Exception as error:  # noqa: BLE001 - too large for the session's limit, say; the turn goes on
-                logger.warning("injection of hook %s was not stored: %s", injection.hook_name, error)
+                logger.warning("injection of hook %s was not stored: %s", injection.hook_name, where(error))
 
 
 def read_injections(result: HookResult, event: str) -> list[Injection]:

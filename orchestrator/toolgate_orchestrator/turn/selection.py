@@ -15,6 +15,7 @@ from typing import Any
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.delegation import target_of
 from toolgate_bus.events import Decision, Heard
+from toolgate_bus.logs import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
@@ -102,7 +103,7 @@ class Selection:
 
     def _undecided(self, call: Call, error: Exception) -> Call | Refusal:
         """The gate failed: where somebody must answer that is a denial, else the LLM's choice stands."""
-        logger.error("the gate failed on %s", call.name, exc_info=error)
+        logger.error("the gate failed on %s: %s", call.name, where(error))
         if self._config.required or self._config.on_bus_down == "deny":
             return Refusal(f"it could not be ruled on: {error}", call)
         return call
@@ -129,7 +130,9 @@ class Selection:
 
     async def _refused(self, call: Call, decision: Decision) -> Refusal:
         reason = decision.reason or f"no reason was given ({decision.why})"
-        logger.info("tool call %s was denied: %s", call.name, reason)
+        logger.info(
+            "tool call %s was not let through: %s, by %s", call.name, decision.why, decision.scheduler
+        )
         await self._hooks.emit(
             POLICY_VIOLATION,
             lambda: {

@@ -156,7 +156,7 @@ class ToolCalls:
         self, call: Call, kind: str, message: str, started: float, *, ran: bool = True
     ) -> Outcome:
         self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **took(started)})
-        logger.info("tool %s failed: %s: %s", call.name, kind, message)
+        logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
         payload = _payload(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
         return Outcome(f"Error: {kind}: {message}", error=(kind, message))

@@ -29,6 +29,7 @@ from amplifier_core.events import (
 )
 from toolgate_bus import tracing
 from toolgate_bus.live_agents import LiveAgent
+from toolgate_bus.logs import about
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.presence import Presence
@@ -194,7 +195,9 @@ class Turn:
         """Run what was selected; raises nothing but a cancellation."""
         if isinstance(selected, Call):
             self._seen.running(selected.id, selected.name, selected.arguments)
-        ran = await self._way.run(selected)
+        decision = selected.decision if isinstance(selected, Call) else None
+        with about(decision=decision or None):
+            ran = await self._way.run(selected)
         self._seen.done(ran.call.id)
         return ran
 
@@ -253,7 +256,8 @@ class Turn:
 
     async def execute(self) -> str:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
-        with span_of_turn(self._facts.agent, self._facts.session, self.loop.name) as span, self._seen.turn():
+        agent, session = self._facts.agent, self._facts.session
+        with about(session=session), span_of_turn(agent, session, self.loop.name) as span, self._seen.turn():
             return await self._execute(span)
 
     async def _execute(self, span: tracing.Span) -> str:
