@@ -22,6 +22,7 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.facts_out import FactsOut
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
@@ -38,7 +39,6 @@ LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
 FACT_DELAY: Final = 0.005
 """Seconds that facts may wait for company: they are off every decision's path."""
-FACTS_WAITING: Final = 10_000
 UNSENT_BYTES: Final = 8 * 1024 * 1024
 FACTS_RETENTION_MS: Final = 3_600_000
 IDLE_INBOX_MS: Final = 60_000
@@ -66,9 +66,7 @@ class RedisOrchestratorBus:
         self._writer: Link | None = None
         self._replies: deque[Waiting] = deque()
         self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
-        self._facts: deque[Callable[[], bytes]] = deque()
-        self._unconfirmed: deque[bytes] = deque()
-        """Frames of facts that were written and not answered yet: written again after a reconnect."""
+        self._facts = FactsOut()
         self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
         self._view = RosterView()
@@ -163,11 +161,7 @@ class RedisOrchestratorBus:
 
     def fact(self, make: Callable[[], bytes]) -> None:
         """Queue one fact; `make` gives its bytes, and is called off the decision's path."""
-        if len(self._facts) >= FACTS_WAITING:
-            metrics.count(metrics.FACTS_DROPPED)
-            return
-        self._facts.append(make)
-        if self._fact_timer is None:
+        if self._facts.add(make) and self._fact_timer is None:
             self._fact_timer = self._loop.call_later(FACT_DELAY, self._write_facts)
 
     # ------------------------------------------------------------------ writing
@@ -199,17 +193,12 @@ class RedisOrchestratorBus:
     def _write_facts(self) -> None:
         self._fact_timer = None
         writer = self._writer
-        if writer is None or not self._facts:
+        if writer is None or not self._facts.waiting:
             return  # they wait for the connection
         if writer.unsent > UNSENT_BYTES:
             self._fact_timer = self._loop.call_later(BEAT_SECONDS, self._write_facts)
             return
-        waiting = list(self._facts)
-        self._facts.clear()
-        made = [fact for make in waiting if (fact := _made(make)) is not None]
-        for part in codec.frames(made):
-            frame = codec.frame(part)
-            self._unconfirmed.append(frame)
+        for frame in self._facts.frames():
             self._write_frame(writer, frame)
 
     def _write_frame(self, writer: Link, frame: bytes) -> None:
@@ -223,7 +212,7 @@ class RedisOrchestratorBus:
         What was not lost is there twice then; readers know a fact by its number.
         """
         if self._writer is not None:
-            for frame in self._unconfirmed:
+            for frame in self._facts.unconfirmed():
                 self._write_frame(self._writer, frame)
 
     def _send(self, writer: Link, *command: Arg) -> None:
@@ -233,7 +222,7 @@ class RedisOrchestratorBus:
     def _written(self, reply: Any) -> None:
         waiting = self._replies.popleft()
         if waiting is FACTS:
-            self._unconfirmed.popleft()
+            self._facts.confirmed()
             if isinstance(reply, ServerError):
                 metrics.count(metrics.FACTS_DROPPED)
             elif not self._known_writer:
@@ -398,29 +387,15 @@ class RedisOrchestratorBus:
         self._poll.set()
 
     def _order(self, raw: bytes) -> None:
-        order = decode_stop(raw)
-        if order is None:
+        if (order := decode_stop(raw)) is None:
             metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
-            return
-        self._listener.ordered(order)
+        else:
+            self._listener.ordered(order)
 
     def _present(self) -> list[tuple[Arg, ...]]:
         """The command that tells which sessions are alive here, where there are any or were."""
-        agents = self._listener.agents()
-        if not agents and not self._told_agents:
-            return []
-        self._told_agents = bool(agents)
-        key = self._keys.agents(self.orchestrator)
-        if not agents:
-            return [("DEL", key)]
-        return [("SET", key, encode_agents(agents), "PX", AGENTS_EXPIRY_MS)]
-
-
-def _made(make: Callable[[], bytes]) -> bytes | None:
-    """One fact's bytes; one that cannot be made is told and counted, and holds up no other."""
-    try:
-        return make()
-    except Exception:  # noqa: BLE001 - it comes from above; whatever went wrong there, the others are written
-        _log.exception("a fact could not be made")
-        metrics.count(metrics.FACTS_DROPPED)
-        return None
+        agents, key = self._listener.agents(), self._keys.agents(self.orchestrator)
+        told, self._told_agents = self._told_agents, bool(agents)
+        if agents:
+            return [("SET", key, encode_agents(agents), "PX", AGENTS_EXPIRY_MS)]
+        return [("DEL", key)] if told else []

@@ -1,0 +1,67 @@
+"""The facts of an orchestrator on their way to the server: those that wait, and those not confirmed.
+
+A fact's bytes are made here, off every decision's path; one that cannot be made holds up no other.
+Writing, and hearing of what was written, is the bus's affair.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from toolgate_bus import codec, metrics
+
+__all__ = ["FactsOut"]
+
+MOST_WAITING: Final = 10_000
+_log = structlog.get_logger("toolgate.bus")
+
+
+class FactsOut:
+    """Owned by `RedisOrchestratorBus`."""
+
+    __slots__ = ("_unconfirmed", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], bytes]] = deque()
+        self._unconfirmed: deque[bytes] = deque()
+
+    def add(self, make: Callable[[], bytes]) -> bool:
+        """Have a fact wait; False where too many do, and it is dropped."""
+        if len(self._waiting) >= MOST_WAITING:
+            metrics.count(metrics.FACTS_DROPPED)
+            return False
+        self._waiting.append(make)
+        return True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any wait."""
+        return bool(self._waiting)
+
+    def frames(self) -> list[bytes]:
+        """The frames of all that wait, to be written now; each counts as unconfirmed until `confirmed`."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        made = [fact for make in waiting if (fact := _made(make)) is not None]
+        frames = [codec.frame(part) for part in codec.frames(made)]
+        self._unconfirmed.extend(frames)
+        return frames
+
+    def confirmed(self) -> None:
+        """The server has answered to the oldest frame that was written."""
+        self._unconfirmed.popleft()
+
+    def unconfirmed(self) -> Iterable[bytes]:
+        """What may have been lost with a connection, in its order."""
+        return tuple(self._unconfirmed)
+
+
+def _made(make: Callable[[], bytes]) -> bytes | None:
+    try:
+        return make()
+    except Exception:  # noqa: BLE001 - it comes from above; whatever went wrong there, the others are written
+        _log.exception("a fact could not be made")
+        metrics.count(metrics.FACTS_DROPPED)
+        return None
