@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.ledger import MAX_AMOUNT
 from toolgate_bus.money import micro
 
+from toolgate_schedulers.target_health import UNDONE
+
 __all__ = ["Delegations", "Worked"]
 
 MOST: Final = 4096
@@ -57,6 +59,8 @@ class Delegations:
             return None
         if event in _BEGINS:
             self._begin(session, fact)
+        elif event == "delegate:agent_completed" and fact.get("status") in UNDONE:
+            self._forget(str(fact.get("sub_session_id")))
         elif event == "usage":
             self._spend(session, micro(fact.get("cost_usd")) or 0)
         elif event in _ENDS:

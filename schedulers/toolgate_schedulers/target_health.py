@@ -17,11 +17,13 @@ from pydantic import Field, model_validator
 from toolgate_schedulers.argument_mapping import Arguments, Name
 from toolgate_schedulers.config_file import StrictModel
 
-__all__ = ["Fallback", "TargetHealth", "told_of"]
+__all__ = ["UNDONE", "Fallback", "TargetHealth", "agent_key", "told_of"]
 
 MOST_CALLS: Final = 1000
 """So many calls of one tool are remembered; the window is as much shorter."""
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
+UNDONE: Final = ("incomplete", "error", "failed")
+"""How a delegation ended whose work is not done: the agent's LLM failed, or went on for too long."""
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
 
 
@@ -63,7 +65,7 @@ def told_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
     """
     tool, event, agent = fact.get("tool"), fact.get("event"), fact.get("agent_target")
     if isinstance(agent, str) and event in _DELEGATED:
-        return agent_key(agent), event == _DELEGATED[0]
+        return agent_key(agent), event == _DELEGATED[0] and fact.get("status") not in UNDONE
     if not isinstance(tool, str) or event not in ("tool:post", "tool:error"):
         return None
     if fact.get("error") == "CancelledError":

@@ -513,6 +513,14 @@ def test_of_a_delegation_that_failed_or_began_unheard_nothing_is_learned(end):
     assert heard(began("a"), spent("a", 1), end) == []
 
 
+def test_of_a_delegation_whose_work_is_not_done_nothing_is_learned():
+    told = {**began("a"), "event": "delegate:agent_completed"}
+    assert heard(began("a"), spent("a", 1), {**told, "status": "incomplete"}, ended()) == []
+    assert heard(began("a"), spent("a", 1), {**told, "status": "success"}, ended()) == [
+        Worked("senior", 1, 7.0)
+    ]
+
+
 def test_only_so_many_delegations_are_followed_and_a_session_that_is_its_own_parent_is_no_trap():
     followed = Delegations()
     for number in range(MOST + 10):

@@ -127,6 +127,11 @@ def test_only_so_many_calls_are_remembered():
         ({"event": ["tool:post"], "tool": "t"}, None),
         ({"event": "tool:error", "tool": "t", "error": {"type": "x"}}, ("t", False)),
         ({"event": "delegate:agent_completed", "agent_target": "t", "agent": "boss"}, ("agent t", True)),
+        ({"event": "delegate:agent_completed", "agent_target": "t", "status": "success"}, ("agent t", True)),
+        (
+            {"event": "delegate:agent_completed", "agent_target": "t", "status": "incomplete"},
+            ("agent t", False),
+        ),
         ({"event": "delegate:error", "agent_target": "t"}, ("agent t", False)),
         ({"event": "delegate:agent_cancelled", "agent_target": "t"}, None),
         ({"event": "delegate:error", "agent_target": ["t"]}, None),
