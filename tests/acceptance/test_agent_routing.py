@@ -48,7 +48,7 @@ def team(schedulers, tmp_path):
     """
 
     @contextlib.asynccontextmanager
-    async def made(script, agents=AGENTS, **configs):
+    async def made(script, agents=AGENTS, hooks=(), **configs):
         started = []
         for name, config in configs.items():
             spec = name.replace("_", "-")
@@ -66,6 +66,7 @@ def team(schedulers, tmp_path):
             },
             "providers": llm(*script),
             "tools": [{"module": "tool-calculator"}, {"module": "tool-delegate"}],
+            "hooks": list(hooks),
             "agents": agents,
         }
 
@@ -167,3 +168,25 @@ async def test_the_heuristic_shares_work_out_among_agents(team):
     config = {"strategy": "round-robin", "groups": [{"agents": ["senior", "junior"]}]}
     async with team([delegates("senior")] * 4, heuristic=config) as ask:
         assert (await ask())[1] == ["senior", "junior"] * 2
+
+
+async def test_the_hook_modules_choose_agents_inside_the_process_and_a_slice_holds_there(team):
+    """Without any scheduler process."""
+    heuristic = {
+        "module": "hooks-scheduler-heuristic",
+        "config": {"groups": [{"agents": ["junior", "senior"]}]},
+    }
+    async with team([delegates("senior")], hooks=[heuristic]) as ask:
+        assert await ask() == (["I am junior"], ["junior"])
+    cost_aware = {
+        "module": "hooks-scheduler-cost-aware",
+        "config": {"alternatives": [{"agents": ["senior", "junior"]}], "agents": {"senior": {"cost": 3}}}
+        | {"tools": {"calculate": {"cost": 1}}, "cost_weight": 1},
+    }
+    async with team([delegates("senior")], hooks=[cost_aware]) as ask:
+        assert await ask() == (["I am junior"], ["junior"])
+    told = worker("told", *[pays(1)] * 3, {"text": "${last_result}"})
+    asked = delegates("told")
+    asked["tool_calls"][0]["arguments"]["budget"] = 2
+    async with team([asked], {"told": told}, hooks=[cost_aware]) as ask:
+        assert "0.00 USD is left of what this work may cost" in (await ask())[0][0]
