@@ -1,37 +1,37 @@
-"""Ends a turn at once when the session asks for immediate cancellation.
+"""Ends what waits when the session is cancelled: a turn at once, or a wait that is no running tool.
 
-Works like `asyncio.timeout`: inside the block, the turn's own task is cancelled when the kernel's
-token says `immediate`; leaving the block turns that cancellation back into a plain fact
-(`fired`). Cancellation from outside passes through untouched. The token has no way to take a
-callback back, so it is looked at every 20 ms, which costs a quarter of a microsecond.
+Works like `asyncio.timeout`: inside the block, the task itself is cancelled when it is due; leaving the
+block turns that cancellation back into a plain fact (`fired`). Cancellation from outside passes through
+untouched. The kernel's token has no way to take a callback back, so it is looked at every 20 ms, which
+costs a quarter of a microsecond.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 
-__all__ = ["Interruption", "being_cancelled", "despite_cancellation"]
+__all__ = ["Interruption", "Watch", "being_cancelled", "despite_cancellation"]
 
 _LOOK_EVERY_S = 0.02
 _GRACE_S = 5.0
 
 
-class Interruption:
-    """The block in which a turn can be ended at once; `with` it from inside the turn's task."""
+class Watch:
+    """A block that ends as soon as `due` says so; `with` it from inside the task that is to be ended."""
 
-    def __init__(self, token: Any | None) -> None:
+    def __init__(self, due: Callable[[], bool]) -> None:
         self.fired = False
-        self._token = token
+        self._due = due
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._others = 0
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
-        if self._token is not None and self._task is not None:
+        if self._task is not None:
             self._others = self._task.cancelling()
             self._look()
         return self
@@ -48,15 +48,22 @@ class Interruption:
 
     @property
     def due(self) -> bool:
-        """Whether the session wants its turns ended at once."""
-        return self._token is not None and self._token.is_immediate is True
+        """Whether it is time."""
+        return self._due()
 
     def _look(self) -> None:
-        if self.due and self._task is not None:
+        if self._due() and self._task is not None:
             self.fired = True
-            self._task.cancel("the session was cancelled immediately")
+            self._task.cancel("the session was cancelled")
             return
         self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+
+
+class Interruption(Watch):
+    """The block in which a turn can be ended at once: when the kernel's token says `immediate`."""
+
+    def __init__(self, token: Any | None) -> None:
+        super().__init__(lambda: token is not None and token.is_immediate is True)
 
 
 def being_cancelled() -> bool:

@@ -6,12 +6,14 @@
 A call that a tool:pre hook changed is one that nobody has ruled on: it is selected again. A call
 that was let through and is not run after all is told as the fact tool:unused, so that what was
 reserved for it is given back. In which order or how many at once, is the loop's affair.
+A session that is cancelled waits for nobody's ruling: the question is withdrawn.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
+from toolgate_orchestrator.turn.interruption import Watch
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
@@ -19,6 +21,7 @@ from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
 __all__ = ["NOT_RUN", "Passage", "Ran"]
 
 NOT_RUN = "was not run: the session was cancelled"
+STOPPED = "the session was cancelled before it was ruled on"
 
 
 class Ran(NamedTuple):
@@ -50,7 +53,11 @@ class Passage:
 
     async def select(self, call: Call) -> Call | Refusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
-        return call if self._selection is None else await self._selection.select(call)
+        if self._selection is None:
+            return call
+        with Watch(self._cancelled):
+            return await self._selection.select(call)
+        return Refusal(STOPPED, call)
 
     async def run(self, selected: Call | Refusal) -> Ran:
         """Run what was selected; nothing but cancellation is raised."""
@@ -67,13 +74,17 @@ class Passage:
 
     async def _prepared(self, selected: Call) -> Call | Refusal:
         """The call after tool:pre, ruled on once more where a hook changed it."""
-        try:
-            prepared = await self._tools.before(selected)
-        except BaseException:
-            self._unused(selected)
-            raise
+        prepared: Call | Refusal | None = None
+        with Watch(self._cancelled):
+            try:
+                prepared = await self._tools.before(selected)
+            except BaseException:
+                self._unused(selected)
+                raise
         if prepared is selected:
             return selected
+        if prepared is None:
+            return Refusal(STOPPED, selected)
         self._unused(selected)
         return await self.select(prepared) if isinstance(prepared, Call) else prepared
 

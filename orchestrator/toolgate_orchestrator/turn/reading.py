@@ -1,7 +1,8 @@
 """Reads one answer from a provider: as it is produced where the provider streams, else whole.
 
 Each piece is announced when it comes (`content_blocks`), and each complete call is told to the loop
-at once. Tells nothing of the request, catches no error, stores nothing.
+at once. A session that is cancelled waits for no more of it. Tells nothing of the request, catches no
+error, stores nothing.
 """
 
 import inspect
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from toolgate_orchestrator.turn.content_blocks import ContentBlocks
+from toolgate_orchestrator.turn.interruption import Watch
 from toolgate_orchestrator.turn.jsonable import jsonable
 from toolgate_orchestrator.turn.messages import reader_of, text_of
 from toolgate_orchestrator.turn.streamed import CallDone, Piece, Streamed, Text
@@ -49,7 +51,16 @@ class Reading:
         return self._streamed.text
 
     async def read(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
-        """The whole answer; raises what the provider raises."""
+        """The whole answer, or what came of it until the session was cancelled.
+
+        Raises what the provider raises.
+        """
+        with Watch(self._cancelled):
+            return await self._whole(request, options, stream=stream)
+        await self._blocks.close(None)
+        return Reply(self._streamed.response, self._streamed_calls(), stopped=True)
+
+    async def _whole(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
         if stream and callable(getattr(self._provider, "stream", None)):
             reply = await self._stream(request, options)
             if reply is not None:

@@ -63,6 +63,8 @@ class Llm:
         self.tokens = 0
         self.broken = False
         """Whether the provider has failed: what it began to say is not gone on with."""
+        self.stopped = False
+        """Whether the session was cancelled while it answered."""
         self._reading: Reading | None = None
         """The response on its way in."""
         self._context = context
@@ -124,6 +126,7 @@ class Llm:
                 raise
             raise RuntimeError("the provider cancelled its own request") from None
         self._reading = None
+        self.stopped = reply.stopped
         return reply
 
     async def _tell(self, text: str) -> None:

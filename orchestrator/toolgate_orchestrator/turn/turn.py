@@ -249,7 +249,10 @@ class Turn:
     async def conclude(self) -> str:
         """The usual end of a turn at its limit: the LLM sums up."""
         reply = await self.wrap_up()
-        await self.context.add_message(assistant_message(reply.response, ()))
+        if reply.stopped:
+            await self._store_partial(text_of(reply.response))
+        else:
+            await self.context.add_message(assistant_message(reply.response, ()))
         return text_of(reply.response)
 
     # ------------------------------------------------------------------ from start to end
@@ -307,7 +310,8 @@ class Turn:
         try:
             while not self.cancelled:
                 if llm.iterations == limit:
-                    return _Ended(await self.loop.wrap_up(self), status="incomplete")
+                    answer = await self.loop.wrap_up(self)
+                    return _CANCELLED if llm.stopped else _Ended(answer, status="incomplete")
                 answer = await self.loop.step(self)
                 if answer is not None:
                     return _Ended(answer)
