@@ -131,6 +131,9 @@ class MemoryOrchestratorBus:
         """Also hear these, alive or not."""
         self._watched.update(schedulers)
 
+    def tell_agents(self) -> None:
+        """Nobody looks."""
+
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question."""
         self.asked.add(scheduler)

@@ -149,6 +149,10 @@ class RedisOrchestratorBus:
         self._watched.update(schedulers)
         self._reread()
 
+    def tell_agents(self) -> None:
+        """Tell at once which sessions are alive here: by a heartbeat before its time."""
+        self._poll.set()
+
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
         waiting = self._asks.setdefault((scheduler, event), [])

@@ -116,6 +116,9 @@ class OrchestratorBus(Protocol):
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also read the verdict streams of these, alive or not (the required ones)."""
 
+    def tell_agents(self) -> None:
+        """Tell at once which sessions are alive here, and not with the next heartbeat."""
+
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
 

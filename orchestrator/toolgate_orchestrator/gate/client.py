@@ -131,7 +131,9 @@ class Client:
         if any(one.busy and not one.stopping for one in meant):
             _log.warning("an operator stops agents", by=order.by, sessions=len(meant), now=order.now)
         for one in meant:
-            one.stop(now=order.now)
+            one.stop(now=order.now, by=order.by)
+        if meant:
+            self.bus.tell_agents()
 
     def _above(self, presence: Presence) -> Iterator[str]:
         """The sessions for which one works, as far as they are here."""

@@ -122,10 +122,13 @@ class Gate:
         if client is None or not presence.session:
             return lambda: None
         client.present[presence.session] = presence
+        presence.listen(self.note, client.bus.tell_agents)
 
         def leave() -> None:
             if client.present.get(presence.session) is presence:
                 del client.present[presence.session]
+                if presence.stopping:
+                    client.bus.tell_agents()
 
         return leave
 

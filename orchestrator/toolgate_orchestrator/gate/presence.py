@@ -6,13 +6,20 @@ Written by the turn engine, read at every heartbeat. Times are seconds of a mono
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from toolgate_bus.delegation import target_of
 from toolgate_bus.live_agents import LiveAgent
 from toolgate_bus.money import micro
 
-__all__ = ["Presence"]
+__all__ = ["AGENT_STOP", "Presence"]
+
+AGENT_STOP: Final = "agent:stop"
+"""An operator ends a session's turn."""
+
+
+def _unheard(*_: Any) -> None:
+    """Nobody listens."""
 
 
 class Presence:
@@ -21,6 +28,8 @@ class Presence:
     __slots__ = (
         "_agents",
         "_clock",
+        "_ended",
+        "_note",
         "_now",
         "_since",
         "_stop",
@@ -43,7 +52,9 @@ class Presence:
         self._who, self._stop, self._agents, self._clock = who, stop, agents, clock
         self._since = clock()
         self._now: dict[str, str] = {}
-        self._stopping = False
+        self._stopping = 0
+        self._note: Callable[[str, Mapping[str, Any]], None] = _unheard
+        self._ended: Callable[[], None] = _unheard
         self.turns = self.calls = self.vetoes = self.cost = 0
 
     @property
@@ -70,12 +81,18 @@ class Presence:
     def turn(self) -> Iterator[None]:
         """A turn, from its start to its end."""
         self.turns += 1
-        self._stopping = False
+        self._stopping = 0
         self._now[""] = "llm"
         try:
             yield
         finally:
             self._now.clear()
+            if self._stopping:
+                self._ended()
+
+    def listen(self, note: Callable[[str, Mapping[str, Any]], None], ended: Callable[[], None]) -> None:
+        """Say who takes the fact of a stop, and who is told when what was stopped has ended."""
+        self._note, self._ended = note, ended
 
     def deciding(self, call: str, tool: str) -> None:
         """It is ruled on a call."""
@@ -101,16 +118,21 @@ class Presence:
         cost = fact.get("cost")
         self.cost += cost if type(cost) is int else micro(fact.get("cost_usd")) or 0
 
-    def stop(self, *, now: bool) -> None:
-        """End the running turn; without one there is nothing to end."""
-        if self.busy:
-            self._stopping = True
-            self._stop(now)
+    def stop(self, *, now: bool, by: str = "") -> None:
+        """End the running turn; without one there is nothing to end. `by` is who said it."""
+        if not self.busy:
+            return
+        urgency = 2 if now else 1
+        if urgency > self._stopping:  # orders are repeated
+            who = {"session": self.session, "root_session": self.root, "agent": self._who.agent}
+            self._note(AGENT_STOP, {**who, "by": by, "now": now})
+            self._stopping = urgency
+        self._stop(now)
 
     @property
     def stopping(self) -> bool:
         """Whether it was told to end."""
-        return self._stopping
+        return self._stopping > 0
 
     def tell(self) -> LiveAgent:
         """How it stands."""
