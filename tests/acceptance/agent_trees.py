@@ -1,4 +1,4 @@
-"""What the tests of trees of agents use: `toolgate run` processes, what the fleet shows, what was recorded."""
+"""What the tests of trees of agents use: `toolgate run` processes, what is shown, what was recorded."""
 
 import asyncio
 import json

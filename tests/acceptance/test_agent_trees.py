@@ -1,4 +1,4 @@
-"""What is denied to a parent is denied to those that work for it, whatever their plans say: real processes."""
+"""What is denied to a parent is denied to those that work for it, whatever their plans say."""
 
 import os
 import signal

@@ -73,7 +73,8 @@ async def test_an_agent_that_there_is_not_is_an_invalid_modify_and_the_llms_choi
     answers, decisions, _ = await routed(world, *asked)
     assert answers == ["junior was here", "junior was here", "senior was here"]
     assert [one["outcome"] for one in decisions] == ["continue"] * 3
-    assert [one["verdicts"][0]["problem"] for one in decisions] == ["agent"] * 3
+    said = [verdict for one in decisions for verdict in one["verdicts"] if verdict["scheduler"] == "rerouter"]
+    assert [(one["action"], one["problem"]) for one in said] == [("modify", "agent")] * 3
 
 
 async def test_an_invalid_choice_of_agent_is_counted(world, counted):

@@ -1,4 +1,4 @@
-"""`context-simple` for tests that also writes every message into a file: FOLDER/SESSION.context, JSON lines."""
+"""`context-simple` for tests that also writes each message into a file: FOLDER/SESSION.context."""
 
 import json
 from pathlib import Path

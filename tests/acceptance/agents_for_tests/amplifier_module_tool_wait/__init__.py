@@ -20,9 +20,13 @@ class Wait:
 
     name = "wait"
     description = "waits"
-    input_schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
     def __init__(self, folder: Path) -> None:
+        self.input_schema = {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+            "required": ["name"],
+        }
         self._folder = folder
 
     async def execute(self, arguments: dict) -> ToolResult:
