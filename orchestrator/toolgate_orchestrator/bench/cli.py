@@ -20,11 +20,17 @@ from toolgate_bus.embedded import Server, private_server
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.settings import BusSettings
 
+from toolgate_orchestrator.bench.fleet_cli import fleet
 from toolgate_orchestrator.bench.floor import Floor
 from toolgate_orchestrator.bench.measure import Sample, run_load
 from toolgate_orchestrator.host.scheduler_processes import SchedulerSpec, scheduler_processes
 
 __all__ = ["bench"]
+
+bench = typer.Typer(
+    name="bench", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+bench.command("fleet")(fleet)
 
 TARGETS: Final = {
     (1, 1): ("median", 1.7),
@@ -46,7 +52,9 @@ ARGUMENTS: Final[dict[str, Any]] = {
 TOOLS: Final = ["search_direct_flight", "search_onestop_flight", "get_user_details", "think"]
 
 
-def bench(
+@bench.callback()
+def decisions_beside_the_floor(
+    ctx: typer.Context,
     schedulers: Annotated[
         list[int] | None, typer.Option("--schedulers", "-n", help="Scheduler processes.", show_default="1, 3")
     ] = None,
@@ -71,7 +79,10 @@ def bench(
 
     --loops: the same turn, with an LLM that takes its time over each call, on two loops in turns.
     --observed: decisions with metrics and facts beside decisions without either, in turns.
+    fleet: many agents over several processes, and how the figures grow with them.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from toolgate_orchestrator.host.kernel_threads import let_kernel_threads_go
 
     if loops:
