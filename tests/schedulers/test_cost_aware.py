@@ -206,6 +206,13 @@ async def test_for_an_agents_work_enough_must_be_left_and_only_the_tools_own_pri
     assert await world.one.decide(delegation(0)) == Continue()
     assert world.money == {"b/fleet": (0, 1)}
     # Side by side too: what one looks for is not gone for the other.
+    reserve = world.shared.ledger.reserve
+
+    async def slowly(*words):
+        await asyncio.sleep(0)  # as on a server
+        return await reserve(*words)
+
+    world.shared.ledger.reserve = slowly
     verdicts = await asyncio.gather(*(world.one.decide(delegation(number)) for number in (1, 2, 3)))
     assert verdicts == [Continue()] * 3
     assert world.money == {"b/fleet": (0, 4)}
