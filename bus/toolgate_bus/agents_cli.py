@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import anyio
 import typer
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,47 +23,67 @@ from toolgate_bus.cli_options import (
 )
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.fleet import Fleet
-from toolgate_bus.live_agents import LiveAgent, Stop, forest
+from toolgate_bus.live_agents import LiveAgent, forest, meant, stop_of
 from toolgate_bus.money import shown
 from toolgate_bus.redis_link import RedisCommands
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="agents", help="See the agents that are alive, and stop them.", invoke_without_command=True
-)
+OVERVIEW = """
+See the agents that are alive, and stop them.
 
-_LOOK_S: Final = 0.1
+\b
+  toolgate agents                     trees of agents, and what each does now
+  toolgate agents --watch             the same, until Ctrl-C
+  toolgate agents stop 4f2a           an agent and all that work for it
+  toolgate agents stop 4f2a --now     and not even after the tools that run
+  toolgate agents stop --all          everyone in the namespace
+
+`spent` is what an agent's tools and LLM told of costs; with --json, in
+millionths. Exit codes: 0 shown, 1 the bus is away, 2 an option is wrong, or
+no server was found.
+"""
+
+app = typer.Typer(name="agents", help=OVERVIEW, invoke_without_command=True)
+
+_LOOK_S: Final = 0.05
 _SAY_AGAIN_S: Final = 1.0
+_REFRESH_S: Final = 0.5
 _COLUMNS: Final = ("agent", "session", "now", "turns", "calls", "vetoes", "spent", "age")
+_NOBODY: Final = "No agent is alive. `toolgate run` and `toolgate chat` start some."
 WaitOption = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How long to wait until they have ended.")
 ]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Go on showing them, until Ctrl-C.")]
 
 
-@app.callback()
+@app.callback(help=OVERVIEW)
 def agents(
     ctx: typer.Context,
+    watch: WatchOption = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the live agents as trees: what each does now, its turns, calls, vetoes and spend.
-
-    A session is there from its start to its end; `spent` is what its tools and its LLM told of costs.
-    With --json, one object an agent.
-    """
+    """Show the live agents as trees."""
     if ctx.invoked_subcommand is not None:
+        _no_options_before(ctx)
         return
+    if watch and as_json:
+        raise ConfigError("--watch: shows a table; with --json, call it again and again")
     with joined_bus(redis, namespace, None) as settings:
-        found = run_async(lambda: _living(str(settings.redis), settings.namespace))
+        url, where = str(settings.redis), settings.namespace
+        if watch:
+            run_async(lambda: _watch(url, where))
+            return
+        found = run_async(lambda: _living(url, where))
     if as_json:
         for _, one in forest(found):
             typer.echo(json.dumps(one.as_json(), ensure_ascii=False))
     elif found:
         console.print(_table(found))
     else:
-        err_console.print("No agent is alive. `toolgate run` and `toolgate chat` start some.")
+        err_console.print(_NOBODY)
 
 
 @app.command()
@@ -80,15 +101,18 @@ def stop(
 ) -> None:
     """Stop an agent with all that work for it, wherever they run: toolgate agents stop 4f2a --now
 
-    Their turns end as cancelled: every call has a result, what was reserved is given back. Ends
-    with 1 where some still ran after --wait seconds.
+    Their turns end as cancelled: every call has a result, what was reserved is given back. An agent
+    between two turns is left as it is.
+
+    Exit codes: 0 they have ended, 1 some still ran after --wait seconds, or the bus is away, 2 an id
+    means no agent or several, or no server was found.
     """
     if everyone == bool(ids):
         raise ConfigError("say whom: one or more sessions (`toolgate agents` lists them), or --all")
     with joined_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
-        meant, left = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, wait_s=wait))
-    told = {"stopped": sorted(meant - left), "running": sorted(left)}
+        ran, left = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, wait_s=wait))
+    told = {"stopped": sorted(ran - left), "running": sorted(left)}
     if as_json:
         typer.echo(json.dumps(told))
     else:
@@ -96,7 +120,7 @@ def stop(
             console.print(f"stopped {escape(session)}")
         for session in told["running"]:
             err_console.print(f"[yellow]still running[/] {escape(session)} (--now ends it at once)")
-        if not meant:
+        if not ran:
             console.print("Nothing was running.")
     if left:
         raise typer.Exit(1)
@@ -117,38 +141,42 @@ async def _stop(
     commands = RedisCommands(url, "toolgate-agents", connections=1)
     fleet = Fleet(commands, namespace)
     try:
-        order = _order(ids, await fleet.agents(), now=now)
-        meant: set[str] = set()
+        order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser())
+        ran: set[str] = set()
         until, said = time.monotonic() + wait_s, float("-inf")
         while True:
-            running = {one.session for one in await fleet.agents() if _is_meant(order, one) and _busy(one)}
-            meant |= running
+            running = {one.session for one in meant(order, await fleet.agents()) if _busy(one)}
+            ran |= running
             if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
                 await fleet.stop(order)
                 said = time.monotonic()
             elif not running or time.monotonic() >= until:
-                return meant, running
+                return ran, running
             await anyio.sleep(_LOOK_S)
     finally:
         await commands.aclose()
 
 
-def _order(ids: Sequence[str], living: Collection[LiveAgent], *, now: bool) -> Stop:
-    """The order for the sessions that the ids mean; raises ConfigError for one that means none or several."""
-    sessions: list[str] = []
-    roots: list[str] = []
-    for id_ in ids:
-        found = sorted({one.session for one in living if one.session.startswith(id_)})
-        exact = [one for one in found if one == id_] or found
-        if len(exact) != 1:
-            several = f"means several: {', '.join(found[:8])}" if found else "is no live session"
-            raise ConfigError(f"{id_!r} {several}; `toolgate agents` lists them")
-        (roots if any(one.root == exact[0] for one in living) else sessions).append(exact[0])
-    return Stop(tuple(sessions), tuple(roots), not ids, now, getpass.getuser())
+async def _watch(url: str, namespace: str) -> None:
+    commands = RedisCommands(url, "toolgate-agents", connections=1)
+    fleet = Fleet(commands, namespace)
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                found = await fleet.agents()
+                live.update(_table(found) if found else _NOBODY, refresh=True)
+                await anyio.sleep(_REFRESH_S)
+    finally:
+        await commands.aclose()
 
 
-def _is_meant(order: Stop, one: LiveAgent) -> bool:
-    return order.means(one.session, one.root)
+def _no_options_before(ctx: typer.Context) -> None:
+    """Raise ConfigError for an option that stands before the subcommand: it would say nothing there."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            name = ctx.invoked_subcommand
+            raise ConfigError(f"{param.opts[0]}: give it after `{name}`: toolgate agents {name} …")
 
 
 def _busy(one: LiveAgent) -> bool:

@@ -5,12 +5,12 @@ An orchestrator's process writes what its sessions do at every heartbeat where i
 by others: it is decoded with the wire's bounds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from toolgate_bus.codec import MAX_STRING, pack, unpack
-from toolgate_bus.errors import CodecError
+from toolgate_bus.errors import CodecError, ConfigError
 
 __all__ = [
     "MOST_AGENTS",
@@ -21,12 +21,16 @@ __all__ = [
     "encode_agents",
     "encode_stop",
     "forest",
+    "meant",
+    "stop_of",
 ]
 
 MOST_AGENTS: Final = 2000
 """Sessions that one process tells of; the newest are left out where it has more."""
 MAX_AGENTS: Final = 1 << 21
 MAX_ORDER: Final = 64 * 1024
+MOST_NAMED: Final = 1024
+"""Sessions and trees that one order names."""
 _TEXT: Final = 256
 _PAGE: Final = 50
 
@@ -134,6 +138,62 @@ def decode_stop(raw: bytes) -> Stop | None:
     )
 
 
+def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: str) -> Stop:
+    """The order that stops the sessions that ids mean, with all that work for them; no id: everyone.
+
+    An id is a session's, or its first letters; a root's means its tree. Raises ConfigError for one that
+    means no session, or several.
+    """
+    sessions: list[str] = []
+    roots: list[str] = []
+    for id_ in ids:
+        one = _session_of(living, id_)
+        (roots if any(each.root == one for each in living) else sessions).append(one)
+    if not sessions and not roots:
+        return Stop((), (), True, now, by)
+    named = [*sessions, *_heads_below(living, sessions)]
+    if len(named) > MOST_NAMED or len(roots) > MOST_NAMED:
+        raise ConfigError(f"an order can name {MOST_NAMED} sessions; name their roots, or stop --all")
+    return Stop(tuple(named), tuple(roots), False, now, by)
+
+
+def meant(order: Stop, living: Sequence[LiveAgent]) -> list[LiveAgent]:
+    """Those of the living that an order means."""
+    known = {one.session: one for one in living}
+    return [one for one in living if order.means(one.session, one.root, _above(one, known))]
+
+
+def _session_of(living: Sequence[LiveAgent], id_: str) -> str:
+    # A root may be gone while others of its tree are alive.
+    known = {name for one in living for name in (one.session, one.root) if name}
+    found = {name for name in known if name.startswith(id_)}
+    if id_ in found:
+        return id_
+    if len(found) != 1 or not id_:
+        several = f"means several: {', '.join(sorted(found)[:8])}" if found else "is no live session"
+        raise ConfigError(f"{id_!r} {several}; `toolgate agents` lists them")
+    return found.pop()
+
+
+def _heads_below(living: Sequence[LiveAgent], sessions: Collection[str]) -> list[str]:
+    """Sessions below these that lead other processes, which do not know who is above their own."""
+    known = {one.session: one for one in living}
+    heads = [
+        one for one in living if one.parent in known and known[one.parent].orchestrator != one.orchestrator
+    ]
+    return [one.session for one in heads if {*sessions} & {*_above(one, known)}]
+
+
+def _above(one: LiveAgent, known: Mapping[str, LiveAgent]) -> Iterator[str]:
+    """The sessions for which one works, as far as they are known."""
+    seen: set[str] = set()
+    parent = one.parent
+    while parent is not None and parent not in seen:
+        seen.add(parent)
+        yield parent
+        parent = known[parent].parent if parent in known else None
+
+
 def forest(agents: Iterable[LiveAgent]) -> list[tuple[int, LiveAgent]]:
     """Every agent with its depth, each behind the one it works for; the oldest trees first."""
     known = {one.session: one for one in agents}
@@ -171,4 +231,4 @@ def _agent(orchestrator: str, told: Any) -> LiveAgent | None:
 
 def _texts(value: Any) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else ()
-    return tuple(one for one in texts[:1024] if isinstance(one, str) and len(one) <= MAX_STRING)
+    return tuple(one for one in texts[:MOST_NAMED] if isinstance(one, str) and len(one) <= MAX_STRING)

@@ -1,9 +1,12 @@
 """Who is alive travels as it is told; what others write is looked at before it is believed."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.codec import pack
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.live_agents import (
     MOST_AGENTS,
     LiveAgent,
@@ -13,6 +16,8 @@ from toolgate_bus.live_agents import (
     encode_agents,
     encode_stop,
     forest,
+    meant,
+    stop_of,
 )
 
 pytestmark = pytest.mark.pure
@@ -90,3 +95,45 @@ def test_each_agent_stands_behind_the_one_it_works_for():
 def test_agents_who_call_each_other_their_parents_are_told_all_the_same():
     told = [LiveAgent("a", "r", "b"), LiveAgent("b", "r", "a")]
     assert {one.session for _, one in forest(told)} == {"a", "b"}
+
+
+SPREAD = [
+    LiveAgent("r-1", "r-1", orchestrator="a"),
+    LiveAgent("a-1", "r-1", "r-1", orchestrator="a"),
+    LiveAgent("b-1", "r-1", "a-1", orchestrator="b"),
+    LiveAgent("b-2", "r-1", "b-1", orchestrator="b"),
+    LiveAgent("c-1", "r-1", "b-2", orchestrator="c"),
+    LiveAgent("a-2", "r-1", "r-1", orchestrator="a"),
+    LiveAgent("x-1", "gone-1", "gone-1", orchestrator="x"),
+]
+
+
+def stopped(*ids):
+    return {one.session for one in meant(stop_of(SPREAD, ids, now=False, by="me"), SPREAD)}
+
+
+def test_who_is_stopped_is_stopped_with_all_that_work_for_it_in_any_process():
+    assert stopped("r-1") == {"r-1", "a-1", "b-1", "b-2", "c-1", "a-2"}
+    assert stopped("a-1") == {"a-1", "b-1", "b-2", "c-1"}
+    assert stopped("b-2", "a-2") == {"b-2", "c-1", "a-2"}
+    assert stopped() == {one.session for one in SPREAD}
+
+
+def test_a_process_that_knows_only_its_own_sessions_finds_itself_meant():
+    order = stop_of(SPREAD, ["a-1"], now=True, by="me")
+    for process in "abc":
+        own = [one for one in SPREAD if one.orchestrator == process]
+        found = {one.session for one in meant(order, own)}
+        assert found == {one.session for one in own} - {"r-1", "a-2"}
+
+
+def test_first_letters_and_roots_that_are_gone_name_whom_they_can_only_mean():
+    assert stopped("gone") == {"x-1"}
+    assert stopped("x") == {"x-1"}
+    for wrong, said in {
+        "a-": "means several: a-1, a-2",
+        "q": "is no live session",
+        "": "means several",
+    }.items():
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            stopped(wrong)

@@ -310,8 +310,8 @@ class Turn:
         try:
             while not self.cancelled:
                 if llm.iterations == limit:
-                    answer = await self.loop.wrap_up(self)
-                    return _CANCELLED if llm.stopped else _Ended(answer, status="incomplete")
+                    last = _Ended(await self.loop.wrap_up(self), status="incomplete")
+                    return _CANCELLED if llm.stopped else last
                 answer = await self.loop.step(self)
                 if answer is not None:
                     return _Ended(answer)
