@@ -1,0 +1,93 @@
+"""What a check found: values, their order and their summary. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Literal
+
+__all__ = [
+    "Finding",
+    "Level",
+    "error",
+    "fine",
+    "grouped",
+    "how_many",
+    "notice",
+    "summary",
+    "warning",
+]
+
+Level = Literal["ok", "notice", "warning", "error"]
+RANK: Final[Mapping[Level, int]] = {"error": 0, "warning": 1, "notice": 2, "ok": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    subject: str
+    """What it is about, for people: findings are shown by it."""
+    name: str
+    """What scripts know it by."""
+    what: str
+    """What is so, in plain words."""
+    change: str = ""
+    """The setting, option or command that mends it."""
+
+    def as_json(self) -> dict[str, str]:
+        """The object that a script reads."""
+        return {
+            "level": self.level,
+            "subject": self.subject,
+            "name": self.name,
+            "what": self.what,
+            "change": self.change,
+        }
+
+
+def fine(subject: str, name: str, what: str) -> Finding:
+    """All is well there."""
+    return Finding("ok", subject, name, what)
+
+
+def notice(subject: str, name: str, what: str, change: str = "") -> Finding:
+    """Good to know; it may be meant so."""
+    return Finding("notice", subject, name, what, change)
+
+
+def warning(subject: str, name: str, what: str, change: str) -> Finding:
+    """It works, and will not always."""
+    return Finding("warning", subject, name, what, change)
+
+
+def error(subject: str, name: str, what: str, change: str) -> Finding:
+    """It does not work, or rules do not hold."""
+    return Finding("error", subject, name, what, change)
+
+
+def grouped(findings: Iterable[Finding]) -> list[tuple[str, Sequence[Finding]]]:
+    """Findings by subject, worst first, and so the subjects; equals stay as they came."""
+    by_subject: dict[str, list[Finding]] = {}
+    for one in findings:
+        by_subject.setdefault(one.subject, []).append(one)
+    groups = [(subject, sorted(own, key=_rank)) for subject, own in by_subject.items()]
+    return sorted(groups, key=lambda group: _rank(group[1][0]))
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """How many of each level: `1 error, 2 warnings, 14 checks fine`."""
+    counted = dict.fromkeys(RANK, 0)
+    for level, same in groupby(sorted(findings, key=_rank), key=lambda one: one.level):
+        counted[level] = len(list(same))
+    told = [how_many(counted[level], level) for level in RANK if level != "ok" and counted[level]]
+    return ", ".join([*told, f"{how_many(counted['ok'], 'check')} fine"])
+
+
+def how_many(number: int, what: str) -> str:
+    """`1 replica`, `2 replicas`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _rank(one: Finding) -> int:
+    return RANK[one.level]
