@@ -21,11 +21,12 @@ from toolgate_bus.cli_options import (
     joined_bus,
     run_async,
 )
-from toolgate_bus.errors import ConfigError
+from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.fleet import Fleet
 from toolgate_bus.live_agents import LiveAgent, forest, meant, stop_of
 from toolgate_bus.money import shown
 from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.roster import EXPIRY_SECONDS
 
 __all__ = ["app"]
 
@@ -137,20 +138,31 @@ async def _living(url: str, namespace: str) -> list[LiveAgent]:
 async def _stop(
     url: str, namespace: str, ids: Sequence[str], *, now: bool, wait_s: float
 ) -> tuple[set[str], set[str]]:
-    """Who was meant and ran, and who of them still runs; says it again to those that came meanwhile."""
+    """Who was meant and ran, and who of them still runs.
+
+    The order is given again and again: to those that came meanwhile, and after the server was away.
+    """
     commands = RedisCommands(url, "toolgate-agents", connections=1)
     fleet = Fleet(commands, namespace)
     try:
         order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser())
         ran: set[str] = set()
-        until, said = time.monotonic() + wait_s, float("-inf")
+        running: set[str] = set()
+        until, said, unseen = time.monotonic() + wait_s, float("-inf"), float("-inf")
         while True:
-            running = {one.session for one in meant(order, await fleet.agents()) if _busy(one)}
-            ran |= running
-            if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
-                await fleet.stop(order)
-                said = time.monotonic()
-            elif not running or time.monotonic() >= until:
+            try:
+                running = {one.session for one in meant(order, await fleet.agents()) if _busy(one)}
+                ran |= running
+                if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
+                    await fleet.stop(order)
+                    said = time.monotonic()
+                elif not running and time.monotonic() >= unseen:
+                    return ran, running
+            except TransportError:
+                if time.monotonic() >= until:
+                    raise
+                unseen = time.monotonic() + EXPIRY_SECONDS  # until then, who is alive may not have said so
+            if running and time.monotonic() >= until:
                 return ran, running
             await anyio.sleep(_LOOK_S)
     finally:
