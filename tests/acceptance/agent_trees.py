@@ -1,6 +1,7 @@
 """What the tests of trees of agents use: `toolgate run` processes, what is shown, what was recorded."""
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -131,6 +132,20 @@ class World:
         """All that was recorded."""
         return await FactsReader(self.commands, self.namespace).kept()
 
+    def processes(self) -> list[str]:
+        """The command lines of our processes on this bus, other than schedulers."""
+        found = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it is gone
+                words = file.read_bytes().decode(errors="replace").split("\0")
+                if self.namespace in words and "scheduler" not in words:
+                    found.append(" ".join(words))
+        return found
+
+    async def reserved(self) -> float:
+        """What all budgets hold."""
+        return sum(float(one["reserved"]) for one in await self.toolgate.json("budget", "list"))
+
     async def aclose(self) -> None:
         """End the connection."""
         await self.commands.aclose()
@@ -140,8 +155,8 @@ class World:
     def events(self, name: str) -> list[dict[str, Any]]:
         """What the sessions emitted, of one event; `session_id` says who."""
         files = sorted((self.folder / "log").glob("*.jsonl"))
-        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return [line for line in lines if line["event"] == name]
+        lines = [(file.stem, json.loads(line)) for file in files for line in file.read_text().splitlines()]
+        return [{"session_id": session, **line} for session, line in lines if line["event"] == name]
 
     def conversations(self) -> dict[str, list[dict[str, Any]]]:
         """The stored messages by session."""
