@@ -22,7 +22,7 @@ from toolgate_bus.settings import BusSettings
 
 from toolgate_orchestrator.bench.fleet_cli import fleet
 from toolgate_orchestrator.bench.floor import Floor
-from toolgate_orchestrator.bench.measure import Sample, run_load
+from toolgate_orchestrator.bench.measure import ARGUMENTS, TOOLS, Sample, run_load
 from toolgate_orchestrator.host.scheduler_processes import SchedulerSpec, scheduler_processes
 
 __all__ = ["bench"]
@@ -41,15 +41,6 @@ TARGETS: Final = {
 """By (schedulers, in flight): the largest ratio of medians, or the smallest of throughputs."""
 BLOCKS: Final = 8
 WARM_UP: Final = 300
-ARGUMENTS: Final[dict[str, Any]] = {
-    "trip": "one_way",
-    "origin": "JFK",
-    "destination": "SEA",
-    "date": "2026-05-20",
-    "cabin": "economy",
-    "passengers": [{"first": "Ada", "last": "Byron"}],
-}
-TOOLS: Final = ["search_direct_flight", "search_onestop_flight", "get_user_details", "think"]
 
 
 @bench.callback()
@@ -93,7 +84,9 @@ def decisions_beside_the_floor(
         return
     if observed:
         with private_server() as server:
-            costs = run_async(lambda: _observed(server, in_flight or (1, 64), decisions))
+            costs = run_async(
+                lambda: _observed(server, schedulers or (1, 3), in_flight or (1, 64), decisions)
+            )
         let_kernel_threads_go()
         if as_json:
             typer.echo(
@@ -131,23 +124,27 @@ async def _turns() -> list[dict[str, Any]]:
     return rows
 
 
-async def _observed(server: Server, in_flight: Sequence[int], decisions: int) -> list[dict[str, Any]]:
+async def _observed(
+    server: Server, schedulers: Sequence[int], in_flight: Sequence[int], decisions: int
+) -> list[dict[str, Any]]:
     """CPU of a decision with metrics and facts, and without."""
     from toolgate_orchestrator.bench.observed import observe
 
     rows = []
-    async for found in observe(server, in_flight, decisions):
-        row = found.row()
-        rows.append(row)
-        full, bare = row["observed"]["cpu_us"], row["unobserved"]["cpu_us"]
-        if row["part"] is None:
-            err_console.print("This system does not tell the CPU of a process.")
-            continue
-        err_console.print(
-            f"{row['in_flight']} in flight  with metrics and facts {full:.0f} µs  without {bare:.0f} µs"
-            f"  part {row['part']:.1%} of a decision's CPU (less than {row['aim']:.0%}:"
-            f" {'met' if row['met'] else 'not met'})"
-        )
+    for count in schedulers:
+        async for found in observe(server, count, in_flight, decisions):
+            row = found.row()
+            rows.append(row)
+            full, bare = row["observed"]["cpu_us"], row["unobserved"]["cpu_us"]
+            if row["part"] is None:
+                err_console.print("This system does not tell the CPU of a process.")
+                continue
+            console_line = (
+                f"{count} scheduler(s), {row['in_flight']:>2} in flight  with metrics and facts {full:.0f} µs"
+                f"  without {bare:.0f} µs  part {row['part']:.1%}  aim < {row['aim']:.0%}:"
+                f" {'met' if row['met'] else 'not met'}"
+            )
+            err_console.print(console_line, soft_wrap=True)
     return rows
 
 

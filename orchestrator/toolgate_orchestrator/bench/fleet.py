@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any, Final
 
 import anyio
@@ -57,7 +58,7 @@ class Load:
         firsts = [agents * part // processes for part in range(processes + 1)]
         return [
             Work(url, NAMESPACE, row, first, after - first, self.calls, self.think_s, self.limit_s)
-            for first, after in zip(firsts, firsts[1:], strict=False)
+            for first, after in pairwise(firsts)
         ]
 
 
@@ -102,8 +103,7 @@ async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: Fact
             alike_s=[seconds for one in counted for seconds in one["alike_s"]],
             grown_bytes=[one["grown"] for one in counted],
             cpu_s={
-                name: None if after[name] is None else after[name] - (before[name] or 0.0)
-                for name in pids
+                name: None if after[name] is None else after[name] - (before[name] or 0.0) for name in pids
             },
         )
 
@@ -176,7 +176,9 @@ async def _all(
         async with asyncio.timeout(seconds):
             return list(await asyncio.gather(*(_next(process, event) for process in processes)))
     except TimeoutError:
-        raise ToolgateError(f"the agents were not {event} within {seconds:g} s: try fewer, or --limit") from None
+        raise ToolgateError(
+            f"the agents were not {event} within {seconds:g} s: try fewer, or --limit"
+        ) from None
 
 
 async def _next(process: asyncio.subprocess.Process, event: str) -> dict[str, Any]:

@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from toolgate_orchestrator.host.scheduler_processes import SchedulerSpec
 
-__all__ = ["PATIENCE_MS", "SCHEDULERS", "Work", "decisions_of", "delegates", "lay_out", "plan_of", "session_of"]
+__all__ = [
+    "PATIENCE_MS",
+    "SCHEDULERS",
+    "Work",
+    "decisions_of",
+    "delegates",
+    "lay_out",
+    "plan_of",
+    "session_of",
+]
 
 PATIENCE_MS: Final = 120_000
 """Every scheduler is required: a silent one would deny, never be passed over. Nobody is to be silent
@@ -114,7 +123,10 @@ def plan_of(work: Work, number: int) -> dict[str, Any]:
             "context": "context-simple",
         },
         "providers": [_llm(_calls(work, number), work.think_s)],
-        "tools": [{"module": "tool-calculator"}, *([{"module": "tool-delegate"}] if delegates(number) else [])],
+        "tools": [
+            {"module": "tool-calculator"},
+            *([{"module": "tool-delegate"}] if delegates(number) else []),
+        ],
         "hooks": [],
         "agents": {"senior": helper, "junior": helper} if delegates(number) else {},
     }

@@ -29,9 +29,7 @@ def fleet(
     replicas: Annotated[
         int, typer.Option("--replicas", "-r", min=1, max=16, help="Processes of each of the 3 schedulers.")
     ] = 2,
-    calls: Annotated[
-        int, typer.Option("--calls", min=2, max=1000, help="Tool calls of each agent.")
-    ] = 8,
+    calls: Annotated[int, typer.Option("--calls", min=2, max=1000, help="Tool calls of each agent.")] = 8,
     think: Annotated[
         float,
         typer.Option(
@@ -87,7 +85,7 @@ async def _run(server: Server, load: Any, *, quiet: bool) -> list[Row]:
     async for row in measure_fleet(server, load):
         rows.append(row)
         err_console.print(
-            f"{row.agents} agents in {row.processes} processes: {row.decided} decisions in {row.wall_s:.1f} s",
+            f"{row.agents} agents in {row.processes} processes: {row.decided} decisions, {row.wall_s:.1f} s",
             style="dim",
         )
     return rows
@@ -112,7 +110,7 @@ def _conclude(rows: list[Row]) -> None:
         )
 
 
-def _mb(figures: dict[str, Any]) -> str:
+def _memory(figures: dict[str, Any]) -> str:
     grown = figures["bytes_per_agent"]
     return "?" if grown is None else f"{grown / 1024:.0f} KiB"
 
@@ -132,7 +130,7 @@ _LINES = {
     "latency, p99": lambda one: f"{one['p99_ms']:.1f} ms",
     "slowest ÷ median agent": lambda one: f"{one['slowest_to_median']:.2f}",
     "fairness (Jain, 1 is even)": lambda one: f"{one['jain']:.3f}",
-    "memory per agent": _mb,
+    "memory per agent": _memory,
     "CPU per decision": lambda one: _cpu("all", one),
     "  agents' processes": lambda one: _cpu("agents", one),
     "  schedulers": lambda one: _cpu("schedulers", one),

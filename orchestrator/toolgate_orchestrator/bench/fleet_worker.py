@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from amplifier_core import AmplifierSession, HookResult
 from toolgate_bus.cli_options import run_async
@@ -24,6 +24,9 @@ from toolgate_orchestrator.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.host.sub_agents import let_delegate
 
 __all__ = ["Agents"]
+
+GOLDEN: Final = 0.618034
+"""Multiples of it, without their whole parts, are spread evenly, however many there are."""
 
 
 class Agents:
@@ -40,9 +43,7 @@ class Agents:
     async def set_up(self) -> None:
         """Make every session."""
         for number in range(self._work.first, self._work.first + self._work.agents):
-            session = AmplifierSession(
-                plan_of(self._work, number), session_id=session_of(self._work, number)
-            )
+            session = AmplifierSession(plan_of(self._work, number), session_id=session_of(self._work, number))
             self._sessions.append(session)
             let_delegate(session, self._listen)
             self._listen(session)
@@ -52,7 +53,12 @@ class Agents:
         """Run all agents at once; gives what was counted."""
         began = time.perf_counter()
         async with asyncio.timeout(self._work.limit_s):
-            taken = await asyncio.gather(*(self._timed(session) for session in self._sessions))
+            taken = await asyncio.gather(
+                *(
+                    self._timed(number, session)
+                    for number, session in enumerate(self._sessions, self._work.first)
+                )
+            )
         wall = time.perf_counter() - began
         return {
             "wall_s": wall,
@@ -61,9 +67,7 @@ class Agents:
             "calls": self._calls.total(),
             "answered": sum(1 for id_, count in self._calls.items() if self._results[id_] == count == 1),
             "alike_s": [
-                seconds
-                for number, seconds in enumerate(taken, self._work.first)
-                if not delegates(number)
+                seconds for number, seconds in enumerate(taken, self._work.first) if not delegates(number)
             ],
         }
 
@@ -72,7 +76,9 @@ class Agents:
         for session in self._sessions:
             await session.cleanup()
 
-    async def _timed(self, session: Any) -> float:
+    async def _timed(self, number: int, session: Any) -> float:
+        # Agents whose LLMs take as long as each other's would else all ask at the same moments.
+        await asyncio.sleep(self._work.think_s * (number * GOLDEN % 1.0))
         began = time.perf_counter()
         await session.execute("Add up.")
         return time.perf_counter() - began
@@ -129,7 +135,17 @@ async def _main() -> None:
 
 async def _warm_up(work: Work) -> None:
     """One agent that is not counted: what it loads stays, and is no other agent's."""
-    one = Agents(Work(**{**work.as_json(), "row": f"{work.row}-warm-up-{work.first}", "first": 0, "agents": 1}))
+    one = Agents(
+        Work(
+            **{
+                **work.as_json(),
+                "row": f"{work.row}-warm-up-{work.first}",
+                "first": 0,
+                "agents": 1,
+                "think_s": 0.0,
+            }
+        )
+    )
     await one.set_up()
     await one.run()
     await one.close()

@@ -6,9 +6,21 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Sample", "cpu_seconds", "run_load"]
+__all__ = ["ARGUMENTS", "TOOLS", "Sample", "cpu_seconds", "run_load"]
+
+ARGUMENTS: Final[dict[str, Any]] = {
+    "trip": "one_way",
+    "origin": "JFK",
+    "destination": "SEA",
+    "date": "2026-05-20",
+    "cabin": "economy",
+    "passengers": [{"first": "Ada", "last": "Byron"}],
+}
+"""Those of the call that is decided on."""
+TOOLS: Final = ["search_direct_flight", "search_onestop_flight", "get_user_details", "think"]
+"""The first one is called."""
 
 
 @dataclass(slots=True)

@@ -12,16 +12,24 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate_bus import metrics
 from toolgate_bus.embedded import Server
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.events import Decision
+from toolgate_bus.facts_out import LATEST_S
 
-from toolgate_orchestrator.bench.measure import Sample, run_load
+from toolgate_orchestrator.bench.measure import ARGUMENTS, TOOLS, Sample, cpu_seconds, run_load
 from toolgate_orchestrator.gate.conclusion import Conclusion
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
@@ -29,17 +37,10 @@ from toolgate_orchestrator.gate.ruling import Call, Ruling
 
 __all__ = ["Observed", "observe"]
 
-BLOCKS: Final = 12
+BLOCKS: Final = 20
 WARM_UP: Final = 500
 AIM: Final = 0.10
 """The part of a decision's CPU that metrics and facts may take."""
-ARGUMENTS: Final[dict[str, Any]] = {
-    "origin": "JFK",
-    "destination": "SEA",
-    "date": "2026-05-20",
-    "cabin": "economy",
-}
-TOOLS: Final = ["search_direct_flight", "search_onestop_flight", "get_user_details", "think"]
 UNCOUNTED: Final = """
 from toolgate_bus import metrics
 metrics.count = metrics.observe = lambda *_, **__: None
@@ -52,8 +53,8 @@ main()
 class Observed:
     """One load, both ways."""
 
-    def __init__(self, in_flight: int) -> None:
-        self.in_flight = in_flight
+    def __init__(self, schedulers: int, in_flight: int) -> None:
+        self.schedulers, self.in_flight = schedulers, in_flight
         self.with_both, self.without = Sample(), Sample()
         self.parts: list[float] = []
         """Of each pair of blocks: the part of the CPU that metrics and facts took."""
@@ -69,6 +70,7 @@ class Observed:
         """The figures; `part` is the median over the pairs of blocks."""
         part = round(statistics.median(self.parts), 3) if self.parts else None
         return {
+            "schedulers": self.schedulers,
             "in_flight": self.in_flight,
             "observed": self.with_both.figures(),
             "unobserved": self.without.figures(),
@@ -101,51 +103,69 @@ def _uncounted() -> Iterator[None]:
         metrics.agreed, metrics.count, metrics.observe = kept
 
 
-async def observe(server: Server, in_flight: Sequence[int], decisions: int) -> AsyncIterator[Observed]:
+async def observe(
+    server: Server, schedulers: int, in_flight: Sequence[int], decisions: int
+) -> AsyncIterator[Observed]:
     """Measure each load both ways; gives one after another."""
     rules = server.directory / "bench-observed.yaml"
     rules.write_text("rules: []\n")
     normal = ("-m", "toolgate_bus.cli")
-    async with (
-        _scheduler(server, "with", str(rules), normal) as pid,
-        _scheduler(server, "without", str(rules), ("-c", UNCOUNTED)) as plain_pid,
-        _gate(server, "with") as gate,
-        _gate(server, "without") as plain,
-    ):
+    async with AsyncExitStack() as stack:
+        pids: dict[str, list[int]] = {"with": [], "without": []}
+        for number in range(schedulers):
+            for side, program in (("with", normal), ("without", ("-c", UNCOUNTED))):
+                name = f"bench-{number}"
+                process = _scheduler(server, f"{side}-{schedulers}", name, str(rules), program)
+                pids[side].append(await stack.enter_async_context(process))
+        gate = await stack.enter_async_context(_gate(server, f"with-{schedulers}"))
+        plain = await stack.enter_async_context(_gate(server, f"without-{schedulers}"))
         _leave_unobserved(plain)
         gc.freeze()
-        ours = [os.getpid(), server.pid]
+        shared = [os.getpid(), server.pid]
         for lanes in in_flight:
-            found = Observed(lanes)
-            await run_load(lambda: _decide(gate), WARM_UP, lanes, ours)
-            with _uncounted():
-                await run_load(lambda: _decide(plain), WARM_UP, lanes, ours)
-            for block in range(BLOCKS):
-                samples: dict[bool, Sample] = {}
-                for observed in (True, False) if block % 2 else (False, True):
-                    samples[observed] = (
-                        await _block(gate, decisions, lanes, [*ours, pid])
-                        if observed
-                        else await _plain_block(plain, decisions, lanes, [*ours, plain_pid])
-                    )
-                found.add(samples[True], samples[False])
-            yield found
+            both = _Side(gate, schedulers, lanes, [*shared, *pids["with"]], nullcontext)
+            neither = _Side(plain, schedulers, lanes, [*shared, *pids["without"]], _uncounted)
+            yield await _compared(both, neither, decisions)
 
 
-async def _block(gate: Gate, decisions: int, lanes: int, pids: Sequence[int]) -> Sample:
-    gc.collect()
-    return await run_load(lambda: _decide(gate), -(-decisions // BLOCKS), lanes, pids)
+async def _compared(both: "_Side", neither: "_Side", decisions: int) -> Observed:
+    """Blocks in turns, the first of a pair last in the next."""
+    found = Observed(both.schedulers, both.lanes)
+    for side in (both, neither):
+        await side.block(WARM_UP)
+    for pair in range(BLOCKS):
+        order = (both, neither) if pair % 2 else (neither, both)
+        samples = {side: await side.block(-(-decisions // BLOCKS)) for side in order}
+        found.add(samples[both], samples[neither])
+    return found
 
 
-async def _plain_block(gate: Gate, decisions: int, lanes: int, pids: Sequence[int]) -> Sample:
-    with _uncounted():
-        return await _block(gate, decisions, lanes, pids)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """One of the two: a gate, and the processes whose CPU its decisions take."""
 
+    gate: Gate
+    schedulers: int
+    lanes: int
+    pids: Sequence[int]
+    meanwhile: Callable[[], AbstractContextManager[None]]
 
-async def _decide(gate: Gate) -> None:
-    decision = await gate.decide("search_direct_flight", ARGUMENTS, TOOLS, session="bench", agent="bench")
-    if len(decision.verdicts) != 1:
-        raise ToolgateError(f"the scheduler did not answer: {decision.why}")
+    async def block(self, decisions: int) -> Sample:
+        """Decide so often; the facts of the last decisions are waited for."""
+        with self.meanwhile():
+            before = cpu_seconds(self.pids)
+            sample = await run_load(self._decide, decisions, self.lanes, self.pids)
+            await asyncio.sleep(2 * LATEST_S)
+            after = cpu_seconds(self.pids)
+        sample.cpu = None if before is None or after is None else after - before
+        return sample
+
+    async def _decide(self) -> None:
+        decision = await self.gate.decide(TOOLS[0], ARGUMENTS, TOOLS, session="bench", agent="bench")
+        if len(decision.verdicts) != self.schedulers:
+            raise ToolgateError(
+                f"only {len(decision.verdicts)} of {self.schedulers} answered: {decision.why}"
+            )
 
 
 def _leave_unobserved(gate: Gate) -> None:
@@ -162,11 +182,22 @@ async def _gate(server: Server, namespace: str) -> AsyncIterator[Gate]:
 
 @asynccontextmanager
 async def _scheduler(
-    server: Server, namespace: str, rules: str, program: Sequence[str]
+    server: Server, namespace: str, name: str, rules: str, program: Sequence[str]
 ) -> AsyncIterator[int]:
     """A scheduler process that runs `program`; gives its process id."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *program, "scheduler", "run", "policy", "--config", rules, "--json"),
+        *(
+            sys.executable,
+            *program,
+            "scheduler",
+            "run",
+            "policy",
+            "--name",
+            name,
+            "--config",
+            rules,
+            "--json",
+        ),
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
         env={
