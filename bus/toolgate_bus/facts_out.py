@@ -4,6 +4,7 @@ A fact's bytes are made here, off every decision's path; one that cannot be made
 Writing, and hearing of what was written, is the bus's affair.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -12,26 +13,34 @@ import structlog
 
 from toolgate_bus import codec, metrics
 
-__all__ = ["FactsOut"]
+__all__ = ["LATEST_S", "FactsOut"]
 
 MOST_WAITING: Final = 10_000
+ALONG_S: Final = 0.005
+"""Seconds that facts wait for company, before they go along with the next question: a write of their own
+would cost more than they do."""
+LATEST_S: Final = 0.015
+"""Seconds after which they go by themselves."""
 _log = structlog.get_logger("toolgate.bus")
 
 
 class FactsOut:
     """Owned by `RedisOrchestratorBus`."""
 
-    __slots__ = ("_unconfirmed", "_waiting")
+    __slots__ = ("_along_at", "_unconfirmed", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], bytes]] = deque()
         self._unconfirmed: deque[bytes] = deque()
+        self._along_at = 0.0
 
     def add(self, make: Callable[[], bytes]) -> bool:
         """Have a fact wait; False where too many do, and it is dropped."""
         if len(self._waiting) >= MOST_WAITING:
             metrics.count(metrics.FACTS_DROPPED)
             return False
+        if not self._waiting:
+            self._along_at = time.monotonic() + ALONG_S
         self._waiting.append(make)
         return True
 
@@ -39,6 +48,12 @@ class FactsOut:
     def waiting(self) -> bool:
         """Whether any wait."""
         return bool(self._waiting)
+
+    @property
+    def due(self) -> bool:
+        """Whether they should go along with what is written now: a full frame, or here for long enough."""
+        waiting = len(self._waiting)
+        return waiting >= codec.MAX_ITEMS or (waiting > 0 and time.monotonic() >= self._along_at)
 
     def frames(self) -> list[bytes]:
         """The frames of all that wait, to be written now; each counts as unconfirmed until `confirmed`."""

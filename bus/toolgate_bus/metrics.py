@@ -12,7 +12,7 @@ Facts that are noted with `Gate.note` are counted there. A loop without a gate c
 """
 
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 
 from toolgate_bus import catalogue
+from toolgate_bus.agreed import Agreed, Labels, Row, added
 from toolgate_bus.catalogue import Metric
 from toolgate_bus.counted import counted
 from toolgate_bus.metrics_server import Serving, serve_page
@@ -73,7 +74,6 @@ __all__ = [
     "value",
 ]
 
-Labels = tuple[str, ...]
 NOTED: Final = 2048
 """Observations that are sorted into buckets at once."""
 
@@ -122,12 +122,13 @@ class Durations:
     Observations are noted as they come and sorted into buckets many at a time.
     """
 
-    __slots__ = ("_bounds", "_names", "_series", "examples", "metric")
+    __slots__ = ("_besides", "_bounds", "_names", "_series", "examples", "metric")
 
-    def __init__(self, metric: Metric) -> None:
-        self.metric, self._bounds = metric, metric.buckets
+    def __init__(self, metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dict) -> None:
+        """`besides` gives what is observed elsewhere, and belongs to it."""
+        self.metric, self._bounds, self._besides = metric, metric.buckets, besides
         self._names = (*map(str, metric.buckets), "+Inf")
-        self._series: dict[Labels, tuple[list[float], list[float]]] = {}
+        self._series: dict[Labels, tuple[Row, list[float]]] = {}
         """Observations of each bucket with the sum of all seconds behind them, and those noted since."""
         self.examples: dict[tuple[Labels, int], tuple[str, float, float]] = {}
         """By labels and bucket: trace id, seconds, when (seconds since the epoch)."""
@@ -141,15 +142,19 @@ class Durations:
         noted.append(seconds)
         if len(noted) >= NOTED:
             # One assignment: a scrape in another thread sees all of it or nothing.
-            self._series[labels] = (self._sorted(*series), [])
+            self._series[labels] = (added(series[0], self._bounds, noted), [])
         if trace is not None:
             self.examples[labels, bisect_left(self._bounds, seconds)] = (trace, seconds, at or time.time())
 
-    def rows(self) -> dict[Labels, list[float]]:
-        """By labels: observations of each bucket, and behind them the sum of all seconds."""
-        return {labels: self._sorted(*series) for labels, series in list(self._series.items())}
+    def rows(self) -> dict[Labels, Row]:
+        """The series as they are now."""
+        series = list(self._series.items())
+        rows = {labels: added(row, self._bounds, noted) for labels, (row, noted) in series}
+        for labels, row in self._besides().items():
+            rows[labels] = [a + b for a, b in zip(rows[labels], row, strict=True)] if labels in rows else row
+        return rows
 
-    def load(self, labels: Labels, row: list[float]) -> None:
+    def load(self, labels: Labels, row: Row) -> None:
         """Go on from a row that `rows` gave."""
         self._series[labels] = (row, [])
 
@@ -158,16 +163,6 @@ class Durations:
 
     def __len__(self) -> int:
         return len(self._series)
-
-    def _sorted(self, row: list[float], noted: list[float]) -> list[float]:
-        ordered, made, before = sorted(noted), list(row), 0
-        for bucket, bound in enumerate(self._bounds):
-            upto = bisect_right(ordered, bound)
-            made[bucket] += upto - before
-            before = upto
-        made[-2] += len(ordered) - before
-        made[-1] += sum(ordered)
-        return made
 
     def describe(self) -> Iterable[Family]:
         """The metric without samples, so that registering it reads nothing."""
@@ -208,20 +203,7 @@ _counters: Final[dict[Metric, Counts]] = {}
 _histograms: Final[dict[Metric, Durations]] = {}
 
 
-_agreed: Final[dict[tuple[Labels, Labels], int]] = {}
-"""Decisions to which everyone asked said continue, by who was asked, and tool and agent: the usual case."""
-
-
-def _agreed_decisions() -> Iterable[tuple[Labels, float]]:
-    return [(("continue", *labels), number) for (_, labels), number in list(_agreed.items())]
-
-
-def _agreed_asked() -> Iterable[tuple[Labels, float]]:
-    return [((name, *on), number) for (names, on), number in list(_agreed.items()) for name in names]
-
-
-def _agreed_verdicts() -> Iterable[tuple[Labels, float]]:
-    return [((one[0], "continue", *one[1:]), number) for one, number in _agreed_asked()]
+_agreed: Final = Agreed()
 
 
 def _counts(metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> Counts:
@@ -230,18 +212,18 @@ def _counts(metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]
     return _counters.setdefault(metric, made)
 
 
-def _durations(metric: Metric) -> Durations:
-    made: Any = Durations(metric)
+def _durations(metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dict) -> Durations:
+    made: Any = Durations(metric, besides)
     REGISTRY.register(made)
     return _histograms.setdefault(metric, made)
 
 
 # Decisions and what came of them: as `catalogue.FLEET`.
-DECISIONS: Final = _counts(catalogue.DECISIONS, _agreed_decisions)
-DECISION_SECONDS: Final = _durations(catalogue.DECISION_SECONDS)
-ASKED: Final = _counts(catalogue.ASKED, _agreed_asked)
-VERDICTS: Final = _counts(catalogue.VERDICTS, _agreed_verdicts)
-VERDICT_SECONDS: Final = _durations(catalogue.VERDICT_SECONDS)
+DECISIONS: Final = _counts(catalogue.DECISIONS, _agreed.decisions)
+DECISION_SECONDS: Final = _durations(catalogue.DECISION_SECONDS, _agreed.decision_seconds)
+ASKED: Final = _counts(catalogue.ASKED, _agreed.asked)
+VERDICTS: Final = _counts(catalogue.VERDICTS, _agreed.verdicts)
+VERDICT_SECONDS: Final = _durations(catalogue.VERDICT_SECONDS, _agreed.verdict_seconds)
 DECIDED: Final = _counts(catalogue.DECIDED)
 SILENT: Final = _counts(catalogue.SILENT)
 FAILED_OPEN: Final = _counts(catalogue.FAILED_OPEN)
@@ -283,10 +265,8 @@ def count(counts: Counts, *labels: str) -> None:
     series[labels] = series.get(labels, 0) + 1
 
 
-def agreed(asked: Labels, on: Labels) -> None:
-    """Count a decision, with its verdicts, to which everyone asked said continue; `on` is tool and agent."""
-    key = (asked, on)
-    _agreed[key] = _agreed.get(key, 0) + 1
+agreed = _agreed.note
+"""Count a decision to which everyone asked said continue, with its verdicts and what all took."""
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:

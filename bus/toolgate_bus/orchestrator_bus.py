@@ -22,7 +22,7 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.facts_out import FactsOut
+from toolgate_bus.facts_out import LATEST_S, FactsOut
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
@@ -37,8 +37,6 @@ EARLY: Final = 32
 """So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
-FACT_DELAY: Final = 0.005
-"""Seconds that facts may wait for company: they are off every decision's path."""
 UNSENT_BYTES: Final = 8 * 1024 * 1024
 FACTS_RETENTION_MS: Final = 3_600_000
 IDLE_INBOX_MS: Final = 60_000
@@ -166,7 +164,7 @@ class RedisOrchestratorBus:
     def fact(self, make: Callable[[], bytes]) -> None:
         """Queue one fact; `make` gives its bytes, and is called off the decision's path."""
         if self._facts.add(make) and self._fact_timer is None:
-            self._fact_timer = self._loop.call_later(FACT_DELAY, self._write_facts)
+            self._fact_timer = self._loop.call_later(LATEST_S, self._write_facts)
 
     # ------------------------------------------------------------------ writing
 
@@ -193,9 +191,13 @@ class RedisOrchestratorBus:
                 packed.append(pack_command((*head, "frame", codec.frame(part))))
                 self._replies.append((scheduler, tuple(islice(ids, len(part)))))
         writer.write(b"".join(packed), len(packed))
+        if self._facts.due:
+            self._write_facts()
 
     def _write_facts(self) -> None:
-        self._fact_timer = None
+        if self._fact_timer is not None:
+            self._fact_timer.cancel()
+            self._fact_timer = None
         writer = self._writer
         if writer is None or not self._facts.waiting:
             return  # they wait for the connection

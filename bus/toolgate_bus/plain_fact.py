@@ -24,22 +24,24 @@ def _packed(*words: str) -> bytes:
 
 
 _U64, _F64, _STR8, _BIN16 = b"\xcf", b"\xcb", b"\xd9", b"\xc5"
+_UP_TO_BODY: Final = codec.item(bytes(codec.ID_BYTES), 0, b"")[:-3] + _BIN16
+"""An item up to the length of its body: without `b""`, of two bytes, and nil, of one."""
 _UP_TO_SEQ: Final = (
     b"\x89" + _packed("event", "decision", "outcome", "continue", "why", "agreed", "seq") + _U64
 )
 _UP_TO_AT: Final = _packed("at") + _F64
-_UP_TO_ID: Final = _packed("id") + _STR8 + bytes((2 * codec.ID_BYTES,))
 _UP_TO_SECONDS: Final = _packed("seconds") + _F64
+_UP_TO_ID: Final = _packed("id") + _STR8 + bytes((2 * codec.ID_BYTES,))
 _UP_TO_QUESTION: Final = _packed("question") + _BIN16
 _HEAD: Final = Struct(
-    f">{len(_UP_TO_SEQ)}sQ{len(_UP_TO_AT)}sd{len(_UP_TO_ID)}s{2 * codec.ID_BYTES}s"
-    f"{len(_UP_TO_SECONDS)}sd{len(_UP_TO_QUESTION)}sH"
-).pack
+    f">{len(_UP_TO_BODY)}sH{len(_UP_TO_SEQ)}sQ{len(_UP_TO_AT)}sd{len(_UP_TO_SECONDS)}sd"
+    f"{len(_UP_TO_ID)}s{2 * codec.ID_BYTES}s{len(_UP_TO_QUESTION)}sH"
+)
+_pack_head: Final = _HEAD.pack
 _VERDICTS: Final = [_packed("verdicts") + bytes((0x90 + number,)) for number in range(MOST_VERDICTS + 1)]
-_UP_TO_BODY: Final = codec.item(bytes(codec.ID_BYTES), 0, b"")[:-3] + _BIN16
-"""An item up to its body, which `b""` stands for in two bytes, and nil behind it in one."""
-_LENGTH: Final = Struct(">H").pack
-_DOUBLE: Final = Struct(">d").pack
+_AROUND: Final = _HEAD.size - len(_UP_TO_BODY) - 2 + len(_VERDICTS[0])
+"""Bytes of a body besides question and verdicts."""
+_double: Final = Struct(">d").pack
 _NIL: Final = b"\xc0"
 _known: Final[dict[tuple[str, int], bytes]] = {}
 """By scheduler and priority: a verdict up to its seconds."""
@@ -52,19 +54,18 @@ def plain_fact(
 
     `decision` is its id, 32 digits; `question` the body that was asked, of at most 32 KiB.
     """
-    parts = [
-        _HEAD(
-            *(_UP_TO_SEQ, seq, _UP_TO_AT, at, _UP_TO_ID, decision.encode()),
-            *(_UP_TO_SECONDS, seconds, _UP_TO_QUESTION, len(question)),
-        ),
-        question,
-        _VERDICTS[len(heard)],
-    ]
-    for scheduler, _, priority, _, took, *_ in heard:
-        parts.append(_known.get((scheduler, priority)) or _verdict(scheduler, priority))
-        parts.append(_DOUBLE(took))
-    body = b"".join(parts)
-    return b"".join((_UP_TO_BODY, _LENGTH(len(body)), body, _NIL))
+    size = _AROUND + len(question)
+    parts = [b"", question, _VERDICTS[len(heard)]]
+    for one in heard:
+        begin = _known.get((one[0], one[2])) or _verdict(one[0], one[2])
+        size += len(begin) + 8
+        parts += (begin, _double(one[4]))
+    parts[0] = _pack_head(
+        *(_UP_TO_BODY, size, _UP_TO_SEQ, seq, _UP_TO_AT, at, _UP_TO_SECONDS, seconds),
+        *(_UP_TO_ID, decision.encode(), _UP_TO_QUESTION, len(question)),
+    )
+    parts.append(_NIL)
+    return b"".join(parts)
 
 
 def _verdict(scheduler: str, priority: int) -> bytes:
