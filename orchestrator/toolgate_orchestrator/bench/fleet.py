@@ -30,7 +30,9 @@ from toolgate_orchestrator.host.scheduler_processes import scheduler_processes
 __all__ = ["Load", "measure_fleet"]
 
 NAMESPACE: Final = "bench-fleet"
-SET_UP_S: Final = 120.0
+SET_UP_S: Final = 60.0
+SET_UP_EACH_S: Final = 0.1
+"""About ten times what a session takes to be made."""
 FACTS_S: Final = 10.0
 """Facts are written off a decision's path, within milliseconds; so long they are waited for."""
 GRACE_S: Final = 10.0
@@ -81,16 +83,17 @@ async def measure_fleet(server: Server, load: Load) -> AsyncIterator[Row]:
 async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: FactsReader) -> Row:
     async with _processes(works) as processes:
         pids = {"agents": [one.pid for one in processes], **shared}
-        await _all(processes, "ready", SET_UP_S)
+        agents = sum(work.agents for work in works)
+        await _all(processes, "ready", SET_UP_S + agents * SET_UP_EACH_S)
         before, began = _spent(pids), time.perf_counter()
         _go(processes)
         counted = await _all(processes, "done", works[0].limit_s + GRACE_S)
         wall, after = time.perf_counter() - began, _spent(pids)
         decided = {id_ for one in counted for id_ in one["decided"]}
-        recorded = await _recorded(record, works[0].row, decided)
+        recorded = await _recorded(record, decided)
         _go(processes)
         return Row(
-            agents=sum(work.agents for work in works),
+            agents=agents,
             processes=len(works),
             planned=sum(map(decisions_of, works)),
             called=sum(one["calls"] for one in counted),
@@ -102,14 +105,12 @@ async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: Fact
             latencies_s=[seconds for one in counted for seconds in one["decided"].values()],
             alike_s=[seconds for one in counted for seconds in one["alike_s"]],
             grown_bytes=[one["grown"] for one in counted],
-            cpu_s={
-                name: None if after[name] is None else after[name] - (before[name] or 0.0) for name in pids
-            },
+            cpu_s={name: _between(before[name], after[name]) for name in pids},
         )
 
 
-async def _recorded(record: FactsReader, row: str, decided: set[str]) -> int:
-    """How many of the row's decisions stand in the record, each counted once."""
+async def _recorded(record: FactsReader, decided: set[str]) -> int:
+    """How many of these decisions stand in the record, each counted once."""
     found: set[str] = set()
     until = time.monotonic() + FACTS_S
     while True:
@@ -123,6 +124,10 @@ async def _recorded(record: FactsReader, row: str, decided: set[str]) -> int:
 
 def _spent(pids: dict[str, list[int]]) -> dict[str, float | None]:
     return {name: cpu_seconds(of) for name, of in pids.items()}
+
+
+def _between(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
 @asynccontextmanager
