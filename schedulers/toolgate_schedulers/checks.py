@@ -22,7 +22,7 @@ __all__ = ["CHECKS"]
 
 HELD: Final = "held calls"
 LONG_S: Final = 300.0
-SOON_S: Final = 60.0
+"""Or half of the time that they are held, if that is less."""
 
 
 async def _configs(context: Context) -> Sequence[Finding]:
@@ -34,12 +34,9 @@ def _config(name: str, file: Path) -> list[Finding]:
         made = load(name, config=file)
     except ConfigError as wrong:
         change = (
-            f"correct {file} (schedulers/README.md tells every setting), then reload it: kill -HUP its "
-            "process"
+            f"correct {file} (schedulers/README.md has every setting), then reload: kill -HUP its process"
         )
-        return [
-            error("config", "config-wrong", line, change) for line in str(wrong).splitlines() if line.strip()
-        ]
+        return [error("config", "config-wrong", str(wrong), change)]
     told = f"{file}: {made.name} can be made of it (priority {made.priority}, tools {' '.join(made.tools)})"
     return [fine("config", "config-read", told)]
 
@@ -74,7 +71,7 @@ async def _waiting(desk: Desk) -> list[Finding]:
             raise
         what = "how long held calls wait for a person was not looked at: this user may not read approvals"
         return [notice(HELD, "held-not-shown", what, "look as the user operator, or an administrator")]
-    long = [one for one in waiting if _waited(one) >= LONG_S or one.seconds_left < SOON_S]
+    long = [one for one in waiting if _is_long(one)]
     if not long:
         return []
     first = min(long, key=lambda one: one.seconds_left)
@@ -85,6 +82,12 @@ async def _waiting(desk: Desk) -> list[Finding]:
     )
     change = "toolgate approvals list, then approve or deny; or raise `expires_s` in the approval's config"
     return [warning(HELD, "held-long", what, change)]
+
+
+def _is_long(one: Waiting) -> bool:
+    """Where the record of an approval is gone, nobody knows."""
+    allowed = one.approval.expires_s
+    return allowed > 0 and _waited(one) >= min(LONG_S, allowed / 2)
 
 
 def _waited(one: Waiting) -> float:

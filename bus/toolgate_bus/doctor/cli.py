@@ -191,5 +191,6 @@ def _show(findings: Sequence[Finding], *, json_: bool, verbose: bool) -> None:
             if verbose or one.level != "ok":
                 typer.echo(json.dumps(one.as_json()))
         return
-    for line in lines_of(findings, verbose=verbose):
+    width = console.width if console.is_terminal else None  # what is piped is searched by line
+    for line in lines_of(findings, verbose=verbose, width=width):
         console.print(line, soft_wrap=True)

@@ -35,11 +35,12 @@ def unusable(url: str, raised: ToolgateError | TimeoutError) -> Finding:
     if "ssl" in words or "certificate" in words or "tls" in words:
         return _tls(where, words, said)
     if isinstance(raised, TimeoutError) or "timed out" in words or "timeout" in words:
-        return _finding(
-            "hangs",
-            f"{where} accepts connections or swallows them, and does not answer",
-            "look at the server's process (stopped? swapping? a long script?) and at firewalls in between",
+        change = (
+            "look at the server's process (stopped? swapping? a long script?), and at firewalls in between"
         )
+        if urlsplit(url).scheme == "rediss":
+            change += "; one that speaks no TLS waits as well: then name it as redis://…"
+        return _finding("hangs", f"{where} does not answer: it hangs, or nothing comes through", change)
     if isinstance(raised, OutcomeUnknown) and urlsplit(url).scheme == "redis":
         return _finding(
             "closed",

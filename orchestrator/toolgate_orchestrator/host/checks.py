@@ -51,7 +51,7 @@ async def _plan(context: Context) -> Sequence[Finding]:
         plan = _read(context)
         toolgate = _checked_loop(plan)
     except ConfigError as wrong:
-        return _lines("plan-wrong", wrong, FIX_PLAN)
+        return _wrong("plan-wrong", wrong, FIX_PLAN)
     found = [notice(SUBJECT, "plan-notice", told) for told in plan.notices]
     found += _providers_configs(plan)
     if toolgate is None:
@@ -60,8 +60,8 @@ async def _plan(context: Context) -> Sequence[Finding]:
     return [*found, *_schedulers(toolgate, context), fine(SUBJECT, "plan-read", "the plan can be read")]
 
 
-def _lines(name: str, wrong: ConfigError, change: str) -> list[Finding]:
-    return [error(SUBJECT, name, line, change) for line in str(wrong).splitlines() if line.strip()]
+def _wrong(name: str, wrong: ConfigError, change: str) -> list[Finding]:
+    return [error(SUBJECT, name, str(wrong), change)]
 
 
 def _checked_loop(plan: Plan) -> ToolgateConfig | None:
@@ -183,7 +183,7 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
     try:
         keys = read_keys(file)
     except ConfigError as wrong:
-        return _lines("plan-keys", wrong, "write one `name: key` a line; a key: `openssl rand -hex 32`")
+        return _wrong("plan-keys", wrong, "write one `name: key` a line; a key: `openssl rand -hex 32`")
     asked = {*toolgate.required, *(member.name for member in context.view.members)}
     without = sorted(asked - set(keys))
     if not without:
@@ -217,7 +217,7 @@ def _providers_configs(plan: Plan) -> list[Finding]:
             if spec["module"] in readers:
                 readers[spec["module"]](spec["config"])
         except ConfigError as wrong:
-            found += _lines("plan-provider", wrong, "correct it under `providers:` of the plan")
+            found += _wrong("plan-provider", wrong, "correct it under `providers:` of the plan")
     return found
 
 

@@ -1,0 +1,376 @@
+"""What is read is judged: trouble is named with how to mend it, and what is well is called so."""
+
+import asyncio
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+
+import pytest
+from toolgate_bus.budget_limits import Described
+from toolgate_bus.doctor import examining
+from toolgate_bus.doctor.budgets import BookState, budget_findings
+from toolgate_bus.doctor.check import Check, Context, contributed
+from toolgate_bus.doctor.connection import shown, unusable
+from toolgate_bus.doctor.examining import examined
+from toolgate_bus.doctor.facts import Kept, facts_findings
+from toolgate_bus.doctor.finding import error, fine, grouped, notice, summary, warning
+from toolgate_bus.doctor.inboxes import Inbox, Reading, inbox_findings
+from toolgate_bus.doctor.looking import Looking
+from toolgate_bus.doctor.roster import roster_findings
+from toolgate_bus.doctor.server import ServerState, parsed_info, server_findings
+from toolgate_bus.doctor.view import lines_of
+from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.ledger import Balance, Open
+from toolgate_bus.ports import Member
+from toolgate_bus.roster import RosterView
+
+pytestmark = pytest.mark.pure
+
+INFO = {
+    "redis_version": "7.2.4",
+    "role": "master",
+    "redis_mode": "standalone",
+    "aof_enabled": "1",
+    "maxmemory_policy": "noeviction",
+    "maxmemory": str(512 * 2**20),
+    "used_memory": str(2**20),
+}
+WELL = ServerState(info=INFO, config={"appendfsync": "everysec"}, pings_s=[0.001] * 5, budgets=True)
+
+
+def level(findings, name):
+    (found,) = [one for one in findings if one.name == name]
+    assert found.what
+    assert found.change or found.level in ("ok", "notice")
+    return found.level
+
+
+def server(**info):
+    return server_findings(replace(WELL, info={**INFO, **info}))
+
+
+# ---------------------------------------------------------------- the server
+
+
+def test_a_server_as_the_documents_want_it_has_nothing_to_mend():
+    assert {one.level for one in server_findings(WELL)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({"redis_version": "6.2.14"}, "error"),
+        ({"redis_version": "7.0.0"}, "ok"),
+        ({"server_name": "valkey", "valkey_version": "7.1.9"}, "error"),
+        ({"server_name": "valkey", "valkey_version": "7.2.0"}, "ok"),
+        ({"server_name": "valkey", "valkey_version": "9.1.2", "redis_version": "7.2.4"}, "ok"),
+        ({"redis_version": "unstable"}, "notice"),
+    ],
+)
+def test_a_server_that_is_too_old_is_an_error_that_names_the_oldest_that_will_do(info, expected):
+    findings = server(**info)
+    assert level(findings, "server-version") == expected
+    if expected == "error":
+        wanted = "Valkey 7.2" if "valkey_version" in info else "Redis 7.0"
+        assert wanted in next(one.change for one in findings if one.name == "server-version")
+
+
+@pytest.mark.parametrize(
+    ("info", "name", "expected"),
+    [
+        ({"redis_mode": "sentinel"}, "server-sentinel", "error"),
+        ({"redis_mode": "cluster", "cluster_enabled": "1"}, "server-cluster", "warning"),
+        ({"role": "slave", "master_host": "db1", "master_port": "6379"}, "server-replica", "error"),
+        ({"connected_slaves": "1"}, "server-replicated", "notice"),
+        ({"maxmemory_policy": "allkeys-lru"}, "server-eviction", "error"),
+        ({"evicted_keys": "12"}, "server-eviction", "notice"),
+        ({"maxmemory": "0"}, "server-memory", "notice"),
+        ({"used_memory": str(500 * 2**20)}, "server-memory", "warning"),
+        ({"aof_last_write_status": "err"}, "server-disk", "error"),
+        ({"aof_enabled": "0"}, "server-persistence", "warning"),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_named(info, name, expected):
+    assert level(server(**info), name) == expected
+
+
+def test_a_server_that_keeps_nothing_matters_by_what_is_kept_there():
+    forgetful = replace(WELL, info={**INFO, "aof_enabled": "0"})
+    assert level(server_findings(replace(forgetful, budgets=False)), "server-persistence") == "notice"
+    assert level(server_findings(replace(forgetful, embedded=True)), "server-persistence") == "notice"
+    lazy = replace(WELL, config={"appendfsync": "no"})
+    assert level(server_findings(lazy), "server-persistence") == "warning"
+
+
+def test_slow_round_trips_and_clocks_that_differ_are_told():
+    slow = server_findings(replace(WELL, pings_s=[0.001, 0.2, 0.3]))
+    assert level(slow, "server-latency") == "warning"
+    assert level(server_findings(replace(WELL, ahead_s=-7)), "server-clock") == "notice"
+    off = server_findings(replace(WELL, ahead_s=3600))
+    assert level(off, "server-clock") == "warning"
+    assert "3600 s ahead" in next(one.what for one in off if one.name == "server-clock")
+    assert level(server_findings(replace(WELL, lags_s=[0.5] * 3)), "machine-loop-lag") == "notice"
+
+
+def test_a_server_that_this_user_may_not_look_at_is_told_as_such():
+    findings = server_findings(replace(WELL, info={}))
+    assert level(findings, "server-not-shown") == "notice"
+    assert not [one for one in findings if one.name == "server-version"]
+
+
+def test_info_is_read_as_the_server_writes_it():
+    raw = b"# Server\r\nredis_version:7.0.15\r\nos:Linux 6.1: x\r\n\r\n# Memory\r\nmaxmemory:0\r\n"
+    assert parsed_info(raw) == {"redis_version": "7.0.15", "os": "Linux 6.1: x", "maxmemory": "0"}
+
+
+@pytest.mark.parametrize(
+    ("url", "raised", "name"),
+    [
+        ("redis://h:1/0", BusDown("Error 111 connecting to h:1. Connection refused."), "server-unreachable"),
+        ("redis://h:1/0", TimeoutError(), "server-hangs"),
+        ("redis://h:1/0", OutcomeUnknown("Connection closed by server."), "server-closed"),
+        ("redis://h:1/0", TransportError("LOADING the dataset in memory"), "server-loading"),
+        ("redis://h:1/0", ConfigError("the server refused the credentials: WRONGPASS"), "server-credentials"),
+        ("rediss://h:1/0", BusDown("[SSL: WRONG_VERSION_NUMBER] wrong version"), "server-tls-not-spoken"),
+        ("rediss://h:1/0", BusDown("certificate verify failed: self-signed"), "server-tls-authority"),
+        ("rediss://h:1/0", BusDown("certificate verify failed: Hostname mismatch"), "server-tls-name"),
+        ("rediss://h:1/0", BusDown("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]"), "server-tls"),
+    ],
+)
+def test_why_a_server_cannot_be_used_is_told_by_kind(url, raised, name):
+    found = unusable(url, raised)
+    assert (found.name, found.level) == (name, "error")
+    assert found.change
+
+
+def test_no_password_is_ever_shown():
+    url = "rediss://me:s3cret@host:6380/0?ssl_password=s3cret"
+    assert shown(url) == "rediss://host:6380/0"
+    for raised in (BusDown("gone"), TimeoutError(), ConfigError("refused: no")):
+        assert "s3cret" not in str(unusable(url, raised))
+
+
+# ---------------------------------------------------------------- the fleet
+
+
+def member(name="policy", replica="h-1-aa", **fields):
+    return Member(name=name, replica=replica, **{"started": 1, "pid": 1, "host": "h", **fields})
+
+
+def test_a_fleet_with_replicas_and_readers_has_nothing_to_mend():
+    members = (member(), member(replica="h-2-bb", started=2))
+    view = RosterView(members, {"o": frozenset({"policy"})}, 2, {"a": "exporter", "b": "archiver"})
+    assert {one.level for one in roster_findings(view)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("priority", 7, "priority 0 and 7"),
+        ("tools", ("a*",), "tools * and a*"),
+        ("shadow", True, "no and yes"),
+    ],
+)
+def test_replicas_that_disagree_are_named_with_the_older_to_end(field, value, told):
+    members = (member(pid=11), member(replica="h-2-bb", started=2, **{field: value}))
+    (found,) = [one for one in roster_findings(RosterView(members)) if one.name == "roster-disagree"]
+    assert found.level == "warning"
+    assert told in found.what
+    assert "h-2-bb" in found.what
+    assert "pid 11 on h" in found.change
+
+
+def test_one_replica_nobody_and_no_readers_are_told():
+    alone = roster_findings(RosterView((member(),)))
+    assert level(alone, "roster-one-replica") == "notice"
+    assert level(alone, "roster-exporter") == "notice"
+    assert level(alone, "roster-archiver") == "notice"
+    assert level(roster_findings(RosterView()), "roster-nobody") == "notice"
+    working = roster_findings(RosterView(orchestrators={"o": frozenset({"policy"})}))
+    assert level(working, "roster-nobody") == "warning"
+    assert level(working, "roster-missed") == "warning"
+
+
+def test_a_scheduler_that_answers_too_late_is_told_once_there_is_enough_to_say_so():
+    assert level(roster_findings(RosterView((member(answered=40, late=8),))), "roster-late") == "warning"
+    few = roster_findings(RosterView((member(answered=4, late=4),)))
+    assert not [one for one in few if one.name == "roster-late"]
+
+
+def test_questions_that_nobody_reads_are_an_error_and_a_backlog_is_a_warning():
+    assert level(inbox_findings([Inbox("policy", 0, 3, 9.0)]), "inbox-nobody") == "error"
+    assert level(inbox_findings([Inbox("policy", 2, 30, 4.0)]), "inbox-backlog") == "warning"
+    assert level(inbox_findings([Inbox("policy", 2, 3, 0.2)]), "inboxes") == "ok"
+
+
+def test_a_replica_that_took_questions_and_is_not_heard_of_is_named_with_its_process():
+    found = inbox_findings([Inbox("policy", 1, 0, 0.0, [Reading("web-1-4711-ab12cd", 2, 8.0)])])
+    assert level(found, "inbox-stuck") == "warning"
+    assert "pid 4711 on web-1" in found[0].change
+    quiet = [Reading("h-1-aa", 0, 900.0), Reading("h-2-bb", 3, 0.1)]
+    assert level(inbox_findings([Inbox("policy", 2, 0, 0.0, quiet)]), "inboxes") == "ok"
+
+
+# ---------------------------------------------------------------- money and facts
+
+DAY = Described("daily", "fleet", 1_000_000, 86_400, "USD")
+EACH = Described("each", "session", 1_000_000, 0, "USD")
+NOW = 86_400.0 * 100 + 5
+
+
+def book(*balances, kept=True, held=(), budgets=(DAY, EACH), overrides=None):
+    return BookState(
+        "budget", {one.name: one for one in budgets}, overrides or {}, balances, kept, list(held)
+    )
+
+
+def daily(spent=0, reserved=0, window=100, **fields):
+    return Balance("daily/fleet", window, 1_000_000, spent, reserved, **fields)
+
+
+def test_budgets_with_room_have_nothing_to_mend():
+    assert {one.level for one in budget_findings([book(daily(300_000))], NOW)} == {"ok"}
+
+
+def test_a_spent_budget_and_one_nearly_spent_are_named_with_the_command_that_raises_them():
+    spent = budget_findings([book(daily(900_000, 100_000))], NOW)
+    assert level(spent, "budget-spent") == "warning"
+    assert "1.00 USD" in spent[0].what
+    assert "toolgate budget set daily/fleet" in spent[0].change
+    assert level(budget_findings([book(daily(800_000, 120_000))], NOW), "budget-nearly-spent") == "warning"
+
+
+def test_yesterdays_window_and_a_limit_raised_by_hand_are_no_trouble():
+    assert level(budget_findings([book(daily(2_000_000, window=99))], NOW), "budgets") == "ok"
+    raised = book(daily(2_000_000), overrides={"daily": 9_000_000})
+    assert level(budget_findings([raised], NOW), "budgets") == "ok"
+
+
+def test_spent_budgets_of_single_sessions_are_what_they_are_for():
+    accounts = [Balance(f"each/session/s{n}", 0, 1_000_000, 1_000_000, 0) for n in range(40)]
+    found = budget_findings([book(*accounts)], NOW)
+    assert level(found, "budget-works") == "notice"
+    assert len(found) == 1
+
+
+def test_money_that_nobody_settles_is_an_error():
+    held = [Open("ab", "o1", 5.0, False)]
+    found = budget_findings([book(daily(0, 50_000), kept=False, held=held)], NOW)
+    assert level(found, "budgets-unsettled") == "error"
+    assert "1 decision hold" in found[0].what
+    assert level(budget_findings([book(kept=False)], NOW), "budgets-unkept") == "notice"
+    long = budget_findings([book(held=[Open("ab", "o1", 4000.0, True)])], NOW)
+    assert level(long, "budgets-held-long") == "notice"
+
+
+def test_orphans_and_overruns_are_told():
+    found = budget_findings([book(daily(orphans=2, overruns=3))], NOW)
+    assert level(found, "budget-orphans") == level(found, "budget-overruns") == "notice"
+
+
+def test_facts_that_are_not_trimmed_or_fill_the_server_are_told():
+    assert level(facts_findings([Kept("o", True, 60.0, 1000)], 2**20), "facts") == "ok"
+    assert level(facts_findings([Kept("o", True, 9000.0)]), "facts-retention") == "warning"
+    assert level(facts_findings([Kept("o", False, 9000.0)]), "facts") == "ok"
+    assert level(facts_findings([Kept("o", True, 60.0, 2**20)], 2**20), "facts-memory") == "warning"
+
+
+# ---------------------------------------------------------------- the frame
+
+
+def test_findings_are_shown_by_subject_worst_first_with_a_summary():
+    found = [
+        fine("b", "b", "well"),
+        notice("a", "n", "N"),
+        error("b", "e", "E", "mend"),
+        warning("c", "w", "W", "x"),
+    ]
+    assert [subject for subject, _ in grouped(found)] == ["b", "c", "a"]
+    assert [one.name for one in grouped(found)[0][1]] == ["e", "b"]
+    assert summary(found) == "1 error, 1 warning, 1 notice, 1 check fine"
+    short, long = list(lines_of(found, verbose=False)), list(lines_of(found, verbose=True))
+    assert not any("well" in line for line in short)
+    assert any("well" in line for line in long)
+    assert any("mend" in line for line in short)
+
+
+def test_words_of_others_are_no_markup_and_a_narrow_terminal_keeps_the_columns():
+    found = [error("plan", "p", "tools[0]: [bold]no " + "word " * 40, "say so")]
+    lines = list(lines_of(found, verbose=False, width=60))
+    assert any("\\[bold]no" in line for line in lines)
+    assert all(line.startswith(" " * 11) for line in lines[2:-1])
+    assert len(lines) > 4
+
+
+async def test_a_check_cannot_change_the_server():
+    sent = []
+
+    class Server:
+        async def execute(self, *command):
+            sent.append(command)
+            return b"x"
+
+        async def pipeline(self, commands):
+            sent.extend(commands)
+            return [b"x" for _ in commands]
+
+    looking = Looking(Server())
+    for command in (
+        ("SET", "a", "b"),
+        ("DEL", "a"),
+        ("FLUSHALL",),
+        ("CONFIG", "SET", "a", "b"),
+        ("EVAL", "", 0),
+    ):
+        with pytest.raises(TransportError, match="only look"):
+            await looking.execute(*command)
+        with pytest.raises(TransportError, match="only look"):
+            await looking.pipeline([("GET", "a"), command])
+    assert await looking.execute("SREM", "roster", "gone") == 0
+    assert await looking.pipeline([("GET", "a"), ("SREM", "r", "x"), ("GET", "b")]) == [b"x", 0, b"x"]
+    assert sent == [("GET", "a"), ("GET", "b")]
+
+
+async def test_a_check_that_breaks_hangs_or_may_not_look_is_a_finding_and_the_others_go_on(monkeypatch):
+    monkeypatch.setattr(examining, "CHECK_S", 0.05)
+
+    def raising(raised):
+        async def run(_context):
+            raise raised
+
+        return run
+
+    async def hanging(_context):
+        await asyncio.Event().wait()
+
+    async def well(_context):
+        return [fine("s", "well", "well")]
+
+    checks = [
+        Check("a", "s", raising(KeyError("x")), frozenset()),
+        Check("b", "s", raising(ConfigError("refused: this user has no permissions")), frozenset()),
+        Check("c", "s", raising(ToolgateError("away")), frozenset()),
+        Check("d", "s", hanging, frozenset()),
+        Check("e", "s", well, frozenset()),
+        Check("f", "s", raising(KeyError("no server, no check"))),
+    ]
+    found = {one.name: one.level for one in await examined(Context(), checks)}
+    assert found == {
+        "a-broken": "error",
+        "b-not-shown": "notice",
+        "c-failed": "error",
+        "d-slow": "warning",
+        "well": "ok",
+    }
+
+
+def test_checks_come_from_entry_points_and_one_that_cannot_be_loaded_is_told():
+    group = "toolgate.checks"
+    points = [
+        EntryPoint("schedulers", "toolgate_schedulers.checks:CHECKS", group),
+        EntryPoint("gone", "toolgate_nowhere.checks:CHECKS", group),
+        EntryPoint("wrong", "toolgate_bus.doctor.check:Bus", group),
+    ]
+    checks, findings = contributed(points)
+    assert [check.name for check in checks] == ["configs", "held"]
+    assert [(one.name, one.level) for one in findings] == [("check-not-loaded", "error")] * 2
+    assert {check.name for check in contributed()[0]} >= {"plan", "provider", "configs", "held"}
