@@ -97,6 +97,9 @@ def _asked(decision: Fact) -> Iterable[str]:
     target = f", which delegates to {decision['agent_target']}" if decision.get("agent_target") else ""
     call = _call(decision.get("tool_name"), decision.get("tool_input"))
     yield f"{who}{where} wanted to call {call}{target}, at {_time(decision.get('at'))}."
+    lineage = [str(one) or "(no name)" for one in _list(decision.get("lineage"))]
+    if lineage:
+        yield f"It works for others: {' > '.join(lineage)}."
     if labels := decision.get("labels"):
         told = ", ".join(f"{key}={value}" for key, value in sorted(_dict(labels).items()))
         yield f"Its labels: {told}."

@@ -68,6 +68,8 @@ class Delegate:
         told: dict[str, Any] = {"agent": str(input.get("agent")), "sub_session_id": None}
         call = current_call()
         told |= {"tool_call_id": call.id if call is not None else "", "parent_session_id": self._session}
+        if call is not None and call.decision:
+            told["decision_id"] = call.decision
         try:
             finished = await self._delegated(input, told)
         except Refusal as refusal:

@@ -46,10 +46,9 @@ class Facts:
         paid: Callable[[Mapping[str, Any]], None],
     ) -> None:
         place = place_of(coordinator)
-        self.session, self.agent = place.session, agent
+        self.place, self.agent = place, agent
         self.gate: Gate | None = None
         self._who = {"session": place.session, "root_session": place.root, "agent": agent}
-        self._place = place
         self._tools, self._paid = tools, paid
 
     def note(self, event: str, data: dict[str, Any]) -> None:
@@ -69,6 +68,6 @@ class Facts:
     def turn(self, loop: str, status: str, iterations: int, started: float, trace: str | None) -> None:
         """How a turn ended: `status` is that of execution:end, `trace` its traceparent."""
         told = {"loop": loop, "status": status, "iterations": iterations, **took(started)}
-        if self._place.parent:
-            told |= {"parent": self._place.parent, "lineage": list(self._place.lineage)}
+        if self.place.parent:
+            told |= {"parent": self.place.parent, "lineage": list(self.place.lineage)}
         self.note(TURN, told | ({"trace": trace} if trace else {}))

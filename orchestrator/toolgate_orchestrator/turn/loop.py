@@ -35,7 +35,7 @@ DELEGATE_EVENTS: Final = (
     "delegate:error",
 )
 """What tools that delegate tell (Amplifier's tool-delegate)."""
-_TOLD: Final = ("sub_session_id", "tool_call_id", "status")
+_TOLD: Final = ("sub_session_id", "tool_call_id", "decision_id", "status")
 """Not the words of an error: they may repeat what the agent was told to do."""
 _ENDING_S = 5.0
 

@@ -2,7 +2,7 @@
 
     invoke_agent AGENT ─┬─ chat MODEL
                         ├─ toolgate.decide TOOL ── toolgate.verdict SCHEDULER (in the scheduler's process)
-                        └─ execute_tool TOOL
+                        └─ execute_tool TOOL (of a delegation: invoke_agent of the one that works for it)
 
 The conventions are in development; the names are those of semantic-conventions-genai in 2026. What
 they say of prompts, arguments and results is left out.
@@ -14,6 +14,7 @@ from typing import Any, Final
 from toolgate_bus import tracing
 from toolgate_bus.catalogue import OTHER
 
+from toolgate_orchestrator.turn.lineage import Place
 from toolgate_orchestrator.turn.messages import Call
 
 __all__ = ["span_of_request", "span_of_tool", "span_of_turn", "tell_usage"]
@@ -27,8 +28,8 @@ _USED: Final = {
 }
 
 
-def span_of_turn(agent: str, session: str, loop: str) -> tracing.Span:
-    """One turn of an agent."""
+def span_of_turn(agent: str, place: Place, loop: str) -> tracing.Span:
+    """One turn of an agent; one that works for others tells for whom."""
     if not tracing.active():
         return tracing.NO_SPAN
     return tracing.span(
@@ -36,8 +37,11 @@ def span_of_turn(agent: str, session: str, loop: str) -> tracing.Span:
         attributes={
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": agent or None,
-            "gen_ai.conversation.id": session or None,
+            "gen_ai.conversation.id": place.session or None,
             "toolgate.loop": loop,
+            "toolgate.root_session": place.root if place.parent else None,
+            "toolgate.parent_session": place.parent,
+            "toolgate.lineage": " > ".join(place.lineage) or None,
         },
     )
 

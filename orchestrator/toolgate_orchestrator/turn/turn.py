@@ -259,8 +259,9 @@ class Turn:
 
     async def execute(self) -> str:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
-        agent, session = self._facts.agent, self._facts.session
-        with about(session=session), span_of_turn(agent, session, self.loop.name) as span, self._seen.turn():
+        place = self._facts.place
+        span_of = span_of_turn(self._facts.agent, place, self.loop.name)
+        with about(session=place.session), span_of as span, self._seen.turn():
             return await self._execute(span)
 
     async def _execute(self, span: tracing.Span) -> str:
