@@ -1,1 +1,3 @@
 """`toolgate decisions`: the record of decisions listed, explained, exported and archived."""
+
+__all__: list[str] = []
