@@ -1,6 +1,6 @@
 """`toolgate demo`: everything at once, on real parts, and nothing left behind.
 
-A private server, three scheduler processes, a session with a scripted LLM, files in a temporary
+A private server, three scheduler processes, sessions with scripted LLMs, files in a temporary
 workspace inside the server's own directory: whoever ends the server removes them too, also when
 this command is killed.
 """
@@ -27,9 +27,10 @@ def demo(
         bool, typer.Option("--color/--no-color", help="Colours, where the terminal has them.")
     ] = True,
 ) -> None:
-    """Watch three schedulers rule on a small agent's tool calls.
+    """Watch three schedulers rule on a small agent's tool calls, and then on a team of agents.
 
-    Shows what the LLM chose, what each scheduler said and what came of it.
+    Shows what the LLM chose, what each scheduler said and what came of it: calls that run, are replaced
+    or denied, work that goes to another agent, and an agent that is stopped. Takes some seconds.
     Needs nothing and leaves nothing behind.
 
     Exit codes: 0 all went as it should, 1 it did not, 130 Ctrl-C.
@@ -43,6 +44,8 @@ def demo(
 async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
     # Late: amplifier_core takes a while to load, and --help should not.
     from toolgate_orchestrator.demo.session import run_demo
+    from toolgate_orchestrator.demo.team_session import run_team
+    from toolgate_orchestrator.demo.team_view import team_promises
     from toolgate_orchestrator.demo.view import DemoView, demo_record, promises
 
     out = Console(quiet=True) if as_json else console if color else Console(no_color=True, highlight=False)
@@ -51,11 +54,16 @@ async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
     layout = lay_out(server.directory / "demo")
     async with scheduler_processes(layout.schedulers, bus) as running:
         view.opening(layout, server, running)
-        answer, calls = await run_demo(layout, bus, [one.name for one in running], view)
-    promised = promises(calls, answer, ANSWER)
-    view.closing(answer, calls, running)
+        names = [one.name for one in running]
+        answer, calls = await run_demo(layout, bus, names, view)
+        view.closing(answer, calls)
+        view.team.opening()
+        story = await run_team(layout, bus, names, view.team)
+        view.team.closing(story)
+    promised = promises(calls, answer, ANSWER) | team_promises(story)
+    view.farewell(running)
     if as_json:
-        typer.echo(json.dumps(demo_record(answer, calls, running, promised), ensure_ascii=False))
+        typer.echo(json.dumps(demo_record(answer, calls, story, running, promised), ensure_ascii=False))
     if not all(promised.values()):
         view.broken(promised)
     return all(promised.values())

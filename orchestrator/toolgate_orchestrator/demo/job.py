@@ -1,4 +1,4 @@
-"""What the demo consists of: files to work on, what the scripted LLM does with them, three schedulers.
+"""What the demo consists of: files to work on, the first act's script, three schedulers for both acts.
 
 Pure but for `lay_out`, which writes the files. The third scheduler is written here as its author
 would: a Python file in a folder, run by `toolgate scheduler run house_rules:archivist`.
@@ -35,6 +35,12 @@ rules:
     when: {path: "invoices/*"}
     action: deny
     reason: invoices must be kept for ten years
+  - name: reports stay
+    tools: delete_file
+    agents: lead
+    when: {path: "reports/*"}
+    action: deny
+    reason: the lead may not delete reports
 """
 ROUTES: Final = """\
 routes:
@@ -42,6 +48,12 @@ routes:
     to: quick_search
     arguments: {words: $.pattern, within: $.folder}
     reason: the index answers faster than reading every file
+  - from: delegate
+    agent_targets: senior
+    when: {instruction: "Count *"}
+    to: delegate
+    agent: junior
+    reason: counting is junior's work, at a tenth of the price
 """
 HOUSE_RULES: Final = '''\
 """A scheduler of one's own: files that an agent writes belong in reports/."""
@@ -90,8 +102,8 @@ def lay_out(directory: Path) -> Layout:
             SchedulerSpec("house_rules:archivist", directory=rules),
         ),
         {
-            "policy": "shipped; keeps invoices from being deleted",
-            "router": "shipped; sends search_files to the cheaper quick_search",
+            "policy": "shipped; keeps invoices, and reports from whoever works for the lead",
+            "router": "shipped; sends calls to a cheaper tool, and work to a cheaper agent",
             "archivist": "your own, seven lines; moves new files into reports/",
         },
     )
@@ -116,4 +128,5 @@ def next_steps() -> str:
         toolgate scheduler run policy --config rules.yaml    let it rule on your agents
         toolgate run "Tidy my notes" --plan plan.yaml        an agent that it rules on
         toolgate replay runs.jsonl --with policy=rules.yaml  what it would have done last week
+        toolgate agents                                      who is at work, and for whom
         toolgate decisions --follow                          every decision, with every verdict""")

@@ -14,7 +14,7 @@ from toolgate_orchestrator.demo.job import PROMPT, Layout, script
 from toolgate_orchestrator.host.rulings import Rulings
 from toolgate_orchestrator.replay.provider_replay import tool_results
 
-__all__ = ["DemoCall", "Watcher", "run_demo"]
+__all__ = ["HEAR_OUT_S", "DemoCall", "Watcher", "initialize", "plan", "run_demo"]
 
 PATIENCE_MS = 5_000
 HEAR_OUT_S = 1.0
@@ -29,6 +29,8 @@ class DemoCall:
     verdicts: tuple[Heard, ...]
     result: str
     """What the LLM was told."""
+    agents: tuple[str, ...] = ()
+    """Whose call it was: the agents from the root to its own; empty in the first act."""
 
 
 class Watcher(Protocol):
@@ -49,9 +51,11 @@ async def run_demo(
     Raises ToolgateError where the session cannot be made.
     """
     names = tuple(schedulers)
-    session = AmplifierSession(_plan(layout, bus, names), session_id=f"demo-{secrets.token_hex(4)}")
+    session = AmplifierSession(
+        plan(layout, bus, names, "demo", script()), session_id=f"demo-{secrets.token_hex(4)}"
+    )
     try:
-        await _initialize(session)
+        await initialize(session)
         rulings = Rulings.of(session)
         _listen(session.coordinator.hooks, rulings, names, watcher)
         answer = await session.execute(PROMPT)
@@ -67,14 +71,16 @@ async def run_demo(
     return str(answer), calls
 
 
-async def _initialize(session: Any) -> None:
+async def initialize(session: Any) -> None:
+    """Set a session up; raises ToolgateError where one of its modules did not mount."""
     try:
         await session.initialize()
     except RuntimeError as error:
         raise ToolgateError(f"the demo's session cannot be made: {error}") from error
     # The kernel goes on without a module that does not mount; the demo could not.
     mounted = {**(session.coordinator.get("providers") or {}), **(session.coordinator.get("tools") or {})}
-    needed = {"scripted", *(call["name"] for step in script() for call in step.get("tool_calls", ()))}
+    turns = session.config["providers"][0]["config"]["turns"]
+    needed = {"scripted", *(call["name"] for turn in turns for call in turn.get("tool_calls", ()))}
     if missing := needed - set(mounted):
         raise ToolgateError(f"{', '.join(sorted(missing))} did not mount: is toolgate installed properly?")
 
@@ -98,21 +104,24 @@ def _listen(hooks: Any, rulings: Rulings, names: tuple[str, ...], watcher: Watch
     hooks.register("tool:post", returned, name="toolgate-demo")
 
 
-def _plan(layout: Layout, bus: BusSettings, names: tuple[str, ...]) -> dict[str, Any]:
+def plan(
+    layout: Layout, bus: BusSettings, names: tuple[str, ...], agent: str, turns: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The mount plan of an agent of the demo, which every scheduler has to answer; `turns` is its LLM."""
     toolgate = {
         "redis": bus.redis,
         "namespace": bus.namespace,
-        "agent": "demo",
+        "agent": agent,
         "required": list(names),
         "patience_ms": PATIENCE_MS,
     }
     root = {"root": str(layout.workspace)}
     return {
         "session": {
-            "orchestrator": {"module": "loop-events", "config": {"max_iterations": 20, "toolgate": toolgate}},
+            "orchestrator": {"module": "loop-events", "config": {"max_iterations": -1, "toolgate": toolgate}},
             "context": "context-simple",
         },
-        "providers": [{"module": "provider-scripted", "config": {"turns": script()}}],
+        "providers": [{"module": "provider-scripted", "config": {"turns": turns}}],
         "tools": [
             {"module": "tool-workspace", "config": root},
             {"module": "tool-folder-search", "config": root},

@@ -11,6 +11,8 @@ from toolgate_bus.events import Decision, Heard
 
 from toolgate_orchestrator.demo.job import PROMPT, Layout, next_steps
 from toolgate_orchestrator.demo.session import DemoCall
+from toolgate_orchestrator.demo.team_session import Story
+from toolgate_orchestrator.demo.team_view import TeamView, team_record
 from toolgate_orchestrator.host.rulings import verdict_record
 from toolgate_orchestrator.host.rulings_view import choice_line, outcome_line, result_line, verdict_lines
 from toolgate_orchestrator.host.scheduler_processes import RunningScheduler
@@ -26,10 +28,13 @@ class DemoView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._calls = 0
+        self.team = TeamView(self._line, self._next)
+        """Shows the second act."""
 
     def opening(self, layout: Layout, server: Server, schedulers: Sequence[RunningScheduler]) -> None:
         """Who is there, and what is asked of the agent."""
         self._line("Toolgate demo", style="bold")
+        self._line("Act one: an agent", style="bold")
         self._line("Three scheduler processes rule on every tool call of a small agent, before it runs.")
         self._line()
         self._line(
@@ -42,9 +47,8 @@ class DemoView:
 
     def ruled(self, decision: Decision, verdicts: tuple[Heard, ...]) -> None:
         """One call, what each scheduler said of it, what came of that."""
-        self._calls += 1
         self._line()
-        self._line(choice_line(self._calls, decision.original_tool, decision.original_input))
+        self._line(choice_line(self._next(), decision.original_tool, decision.original_input))
         for line in verdict_lines(verdicts, WIDTH):
             self._line(line)
         self._line(outcome_line(decision))
@@ -53,12 +57,16 @@ class DemoView:
         """What the tool returned."""
         self._line(result_line(result))
 
-    def closing(self, answer: str, calls: Sequence[DemoCall], schedulers: Sequence[RunningScheduler]) -> None:
-        """The answer, the summary, and where to go from here."""
+    def closing(self, answer: str, calls: Sequence[DemoCall]) -> None:
+        """The first act's answer and summary."""
         self._line()
         self._line(Text.assemble(("The LLM's answer: ", "bold"), answer))
         self._line()
         self._line(Text.assemble(("Summary: ", "bold"), _summary(calls)))
+
+    def farewell(self, schedulers: Sequence[RunningScheduler]) -> None:
+        """What goes with the command, and where to go from here."""
+        self._line()
         pids = ", ".join(f"{one.name} {one.pid}" for one in schedulers)
         self._line(f"Scheduler processes: {pids}. They, the server and the files go with this command.")
         self._line()
@@ -71,6 +79,10 @@ class DemoView:
         self._line()
         missing = ", ".join(name for name, kept in promised.items() if not kept)
         self._line(f"The demo did not go as it should: {missing}", style="bold red")
+
+    def _next(self) -> int:
+        self._calls += 1
+        return self._calls
 
     def _line(self, line: str | Text = "", style: str | None = None) -> None:
         # A terminal wraps at words; a file keeps each line whole.
@@ -102,7 +114,11 @@ def promises(calls: Sequence[DemoCall], answer: str, expected: str) -> dict[str,
 
 
 def demo_record(
-    answer: str, calls: Sequence[DemoCall], schedulers: Sequence[RunningScheduler], promised: dict[str, bool]
+    answer: str,
+    calls: Sequence[DemoCall],
+    story: Story,
+    schedulers: Sequence[RunningScheduler],
+    promised: dict[str, bool],
 ) -> dict[str, Any]:
     """Everything as one JSON object."""
     return {
@@ -111,6 +127,7 @@ def demo_record(
         "schedulers": [{"name": one.name, "pid": one.pid} for one in schedulers],
         "calls": [_call(call) for call in calls],
         "answer": answer,
+        "team": team_record(story, _call),
     }
 
 
