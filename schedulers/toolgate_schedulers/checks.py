@@ -11,6 +11,7 @@ from typing import Final
 
 from toolgate_bus.doctor.check import Check, Context
 from toolgate_bus.doctor.finding import Finding, error, fine, how_many, notice, warning
+from toolgate_bus.doctor.looking import refused
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
 from toolgate_bus.notices import MemoryNotices
 from toolgate_bus.store import RedisStore
@@ -66,8 +67,8 @@ def _abandoned(name: str, many: int) -> Finding:
 async def _waiting(desk: Desk) -> list[Finding]:
     try:
         waiting = await desk.waiting()
-    except ToolgateError as refused:
-        if "no permissions" not in str(refused):
+    except ToolgateError as raised:
+        if not refused(raised):
             raise
         what = "how long held calls wait for a person was not looked at: this user may not read approvals"
         return [notice(HELD, "held-not-shown", what, "look as the user operator, or an administrator")]

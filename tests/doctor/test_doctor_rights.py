@@ -10,7 +10,7 @@ from toolgate_bus.keys import Keys
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
-from doctor_for_tests import diagnosed
+from doctor_for_tests import diagnosed, started
 from guarded_server import guarded
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -49,6 +49,19 @@ async def test_the_users_of_the_deployment_may_do_what_their_roles_must(kind, tm
         assert "ask schedulers (XADD)" in other.one("right-missing", "error")["what"]
         unknown = await diagnosed(server.url("doctor"), "--role", "orchestrator", "--user", "nobody")
         assert unknown.one("user-unknown", "error")["change"]
+
+
+async def test_the_user_doctor_may_look_at_everything_of_a_fleet_with_budgets(tmp_path, process, wait_until):
+    with guarded(tmp_path, "redis", ["cost-aware"]) as server:
+        (tmp_path / "budgets.yaml").write_text("budgets: [{name: daily, level: fleet, limit: 5}]")
+        url = server.url("scheduler-cost-aware")
+        await started(process, wait_until, url, "cost-aware", "--config", tmp_path / "budgets.yaml")
+        found = await diagnosed(server.url("doctor"))
+        assert found.of("warning", "error") == []
+        assert not [one for one in found.findings if one["name"].endswith("-not-shown")]
+        assert {"server-version", "server-persistence", "inboxes", "budgets", "facts", "held"} <= {
+            *found.of("ok")
+        }
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ async def _held(ledger: RedisLedger) -> list[Open] | None:
     try:
         return await ledger.open()
     except (ConfigError, TransportError) as raised:
-        if "no permissions" not in str(raised):
+        if not refused(raised):
             raise
         return None
 

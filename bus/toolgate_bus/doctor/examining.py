@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from toolgate_bus.doctor.check import Check, Context
 from toolgate_bus.doctor.connection import SUBJECT, shown, unusable
 from toolgate_bus.doctor.finding import Finding, error, fine, notice, warning
-from toolgate_bus.doctor.looking import Looking
+from toolgate_bus.doctor.looking import Looking, refused
 from toolgate_bus.doctor.own_checks import KEYS, OWN, SERVER
 from toolgate_bus.doctor.trying import try_rights
 from toolgate_bus.errors import ConfigError, ToolgateError
@@ -102,7 +102,7 @@ async def _one(check: Check, context: Context) -> list[Finding]:
         change = "look again; if it stays so, look at the server's load (`redis-cli --latency`, SLOWLOG GET)"
         return [warning(check.subject, f"{check.name}-slow", what, change)]
     except ConfigError as raised:
-        return [_may_not(check, raised) if "no permissions" in str(raised) else _failed(check, raised)]
+        return [_may_not(check, raised) if refused(raised) else _failed(check, raised)]
     except ToolgateError as raised:
         return [_failed(check, raised)]
     except Exception as raised:  # noqa: BLE001 - a check may be another package's: told, and the others go on

@@ -103,13 +103,13 @@ def _readers(view: RosterView) -> list[Finding]:
     roles = view.readers_by_role()
     found = []
     for role, lack, change in (
-        ("exporter", "metrics of the fleet, and no alerts", "toolgate exporter"),
-        ("archiver", "record beyond the last hour", "toolgate decisions archive DIR"),
+        ("exporter", "are no metrics of the fleet, and no alerts", "toolgate exporter"),
+        ("archiver", "is no record beyond the last hour", "toolgate decisions archive DIR"),
     ):
         if roles[role]:
             found.append(fine(SUBJECT, f"roster-{role}", f"{how_many(roles[role], role)} alive"))
         else:
-            what = f"no {role} is alive: there is no {lack}"
+            what = f"no {role} is alive: there {lack}"
             found.append(notice(SUBJECT, f"roster-{role}", what, change))
     return found
 
