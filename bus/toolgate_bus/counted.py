@@ -7,7 +7,6 @@ them, without the detour of a fact; a test holds it to what is said here.
 Facts come off a wire: anything may be in them, and a value that makes no sense adds nothing.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -140,7 +139,7 @@ def _request(fact: Fact) -> Iterator[Added]:
 
 def _tool(fact: Fact) -> Iterator[Added]:
     error, event = fact.get("error"), fact["event"]
-    tool = OTHER if error in NOT_TOOLS else _word(fact.get("tool"))
+    tool = OTHER if isinstance(error, str) and error in NOT_TOOLS else _word(fact.get("tool"))
     if event == "tool:unused":
         outcome = "unused"
     elif event == "tool:post":
@@ -185,8 +184,7 @@ def _amount(told: Any) -> float:
             told = float(told)
         except ValueError:
             return 0
-    number = type(told) in (int, float) and math.isfinite(told) and 0 < told <= MOST
-    return told if number else 0
+    return told if type(told) in (int, float) and 0 < told <= MOST else 0
 
 
 def _one_of(told: Any, known: frozenset[str]) -> str:

@@ -1,0 +1,177 @@
+"""The one door to prometheus_client: what is counted is what is read, in both formats, over HTTP."""
+
+import urllib.error
+import urllib.request
+from bisect import bisect_left
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+from toolgate_bus import catalogue, codec, metrics
+from toolgate_bus.agreed import AT_ONCE, Agreed
+from toolgate_bus.catalogue import EXPORTER, FLEET, PROCESS, Metric
+from toolgate_bus.counted import counted
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.events import Heard
+from toolgate_bus.metrics_server import serve_page
+
+pytestmark = pytest.mark.pure
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def read(url, accept="text/plain"):
+    """Status, content type and body."""
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers={"Accept": accept}), timeout=10
+        ) as got:
+            return got.status, got.headers["Content-Type"], got.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+@pytest.fixture
+def serving():
+    made = metrics.serve(0)
+    yield made
+    made.close()
+
+
+def test_every_name_is_given_once_and_follows_the_guidelines():
+    every = [*FLEET, *PROCESS, *EXPORTER]
+    assert len({metric.exposed for metric in every}) == len(every)
+    for metric in every:
+        assert metric.name.startswith("toolgate_")
+        assert metric.help.endswith(".")
+        assert (metric.kind == "histogram") == bool(metric.buckets)
+        assert not set(metric.labels) & {"session", "decision", "id", "call", "tool_call_id"}
+
+
+def test_metrics_are_served_as_text_and_as_openmetrics(serving):
+    metrics.count(metrics.DECISIONS, "deny", "served", "")
+    status, kind, body = read(serving.url)
+    assert (status, kind.partition(";")[0]) == (200, "text/plain")
+    assert {family.name for family in plain(body)} >= {metric.name for metric in FLEET}
+    status, kind, body = read(serving.url, OPENMETRICS)
+    assert (status, kind.partition(";")[0]) == (200, "application/openmetrics-text")
+    (decisions,) = (family for family in openmetrics(body) if family.name == "toolgate_decisions")
+    assert [one.value for one in decisions.samples if one.labels["tool"] == "served"] == [1.0]
+
+
+def test_the_newest_example_of_each_bucket_shows_in_openmetrics(serving):
+    older = TRACE.replace("0", "1")
+    metrics.observe(metrics.VERDICT_SECONDS, 0.003, "exemplary", trace=older)
+    metrics.observe(metrics.VERDICT_SECONDS, 0.004, "exemplary", trace=TRACE)
+    metrics.observe(metrics.VERDICT_SECONDS, 0.3, "exemplary")
+    samples = [
+        sample
+        for family in openmetrics(read(serving.url, OPENMETRICS)[2])
+        for sample in family.samples
+        if sample.name == "toolgate_verdict_seconds_bucket" and sample.labels["scheduler"] == "exemplary"
+    ]
+    found = {sample.labels["le"]: sample.exemplar for sample in samples if sample.exemplar}
+    assert list(found) == ["0.005"]
+    assert found["0.005"].labels == {"trace_id": TRACE}
+    assert found["0.005"].value == 0.004
+    assert "trace_id" not in read(serving.url)[2]
+
+
+def test_what_is_healthy_is_asked_of_the_owner():
+    well = [True, "reads"]
+    serving = serve_page(0, "127.0.0.1", metrics.exposition, lambda: tuple(well))
+    try:
+        base = serving.url.removesuffix("metrics")
+        assert read(f"{base}healthz")[::2] == (200, "reads\n")
+        well[:] = [False, "stands by"]
+        assert read(f"{base}healthz")[::2] == (503, "stands by\n")
+        assert read(f"{base}livez")[0] == 200
+        assert read(f"{base}etc/passwd")[0] == 404
+    finally:
+        serving.close()
+
+
+def test_a_port_in_use_is_told_with_what_to_do(serving):
+    with pytest.raises(ConfigError, match=rf"port {serving.port} of 127.0.0.1 is in use; give another"):
+        metrics.serve(serving.port)
+
+
+def test_an_address_of_another_machine_is_refused():
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1 is no address of this machine"):
+        metrics.serve(0, "192.0.2.1")
+
+
+HISTOGRAM = Metric("toolgate_test_seconds", "histogram", "Test.", ("who",), (0.1, 1.0, 10.0))
+
+
+@given(st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 11.0, 1e6]), max_size=60))
+def test_observations_noted_in_any_number_come_into_their_buckets(observed):
+    kept, naive = metrics.Durations(HISTOGRAM), [0] * 4
+    metrics_noted, metrics.NOTED = metrics.NOTED, 7
+    try:
+        for seconds in observed:
+            kept.observe(seconds, ("a",))
+            naive[bisect_left(HISTOGRAM.buckets, seconds)] += 1
+    finally:
+        metrics.NOTED = metrics_noted
+    rows = kept.rows()
+    if not observed:
+        assert rows == {}
+        return
+    assert rows["a",][:-1] == naive
+    assert rows["a",][-1] == pytest.approx(sum(observed))
+
+
+def heard(name, seconds):
+    return Heard(name, codec.PLAIN_CONTINUE, seconds=seconds)
+
+
+@pytest.mark.parametrize("decisions", [1, AT_ONCE - 1, AT_ONCE, 3 * AT_ONCE + 5])
+def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
+    agreed, from_facts = Agreed(), {}
+    for number in range(decisions):
+        tool = f"t{number % 2}"
+        verdicts = (heard("a", 0.001), heard("b", 0.25))
+        agreed.note(("a", "b"), (tool, "shop"), 0.25, verdicts)
+        fact = {
+            "event": "decision",
+            "outcome": "continue",
+            "why": "agreed",
+            "tool_name": tool,
+            "agent": "shop",
+            "available_tools": [tool],
+            "asked": ["a", "b"],
+            "seconds": 0.25,
+            "verdicts": [
+                {"scheduler": v.scheduler, "action": "continue", "seconds": v.seconds} for v in verdicts
+            ],
+        }
+        for metric, labels, amount, _ in counted(fact):
+            key = (metric, labels)
+            from_facts[key] = from_facts.get(key, 0) + (1 if metric.kind == "histogram" else amount)
+    noted = {
+        (metric, labels): number
+        for metric, series in (
+            (catalogue.DECISIONS, agreed.decisions()),
+            (catalogue.ASKED, _summed(agreed.asked())),
+            (catalogue.VERDICTS, _summed(agreed.verdicts())),
+        )
+        for labels, number in series
+    }
+    for metric, rows in (
+        (catalogue.DECISION_SECONDS, agreed.decision_seconds()),
+        (catalogue.VERDICT_SECONDS, agreed.verdict_seconds()),
+    ):
+        noted |= {(metric, labels): sum(row[:-1]) for labels, row in rows.items()}
+    assert noted == from_facts
+
+
+def _summed(pairs):
+    sums = {}
+    for labels, number in pairs:
+        sums[labels] = sums.get(labels, 0) + number
+    return sums.items()
