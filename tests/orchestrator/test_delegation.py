@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.events import ALL_EVENTS
+from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.host.sub_agents import let_delegate
 from toolgate_orchestrator.turn.loop import DELEGATE_EVENTS
 
@@ -162,6 +163,7 @@ async def test_an_agent_that_fails_is_one_result_that_says_so(team):
         (call("nobody"), "there is no agent 'nobody'; there are: adder"),
         (call("adder", "  "), "say what the agent is to do"),
         (call("adder", session_id="gone"), "there is no sub-agent 'gone' of this session to resume"),
+        (call("adder", session_id="gone", budget=2), "budget: is given when the work begins"),
     ],
 )
 async def test_what_cannot_be_delegated_is_told_to_the_llm(team, asked, said):
@@ -169,6 +171,23 @@ async def test_what_cannot_be_delegated_is_told_to_the_llm(team, asked, said):
         assert await one.ask() == "fine"
         (result,) = await one.results()
     assert said in result
+
+
+async def test_a_session_is_gone_on_with_by_the_agent_whose_it_is_and_by_one_at_a_time(team):
+    """Schedulers agree to an agent's name: another's session behind it would be another agent."""
+    agents = {"clerk": {"providers": says("half")}, "chief": {"providers": says("no")}}
+    async with team(says([call("clerk", "begin")], "half"), agents) as one:
+        await one.ask()
+        kept = json.loads((await one.results())[0])["session_id"]
+        again = one.session.coordinator.get_capability("session.resume")
+        with pytest.raises(ConfigError, match=r"is a session of clerk, not of chief"):
+            await again(sub_session_id=kept, instruction="go on", agent_name="chief")
+        first, second = await asyncio.gather(
+            *(again(sub_session_id=kept, instruction="go on", agent_name="clerk") for _ in range(2)),
+            return_exceptions=True,
+        )
+    assert first["session_id"] == kept
+    assert "is at work" in str(second)
 
 
 async def test_an_agent_can_be_gone_on_with(team):

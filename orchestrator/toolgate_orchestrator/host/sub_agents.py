@@ -60,6 +60,7 @@ class _Tree:
 
     on_child: Callable[[Any], None]
     kept: "OrderedDict[str, _Kept]" = field(default_factory=OrderedDict)
+    working: set[str] = field(default_factory=set)
 
     def keep(self, session: str, kept: _Kept) -> None:
         self.kept[session] = kept
@@ -133,16 +134,32 @@ class SubAgents:
         kept = _Kept(agent_name, self._session.session_id, plan, [*first, *(parent_messages or ())])
         return await self._run(sub_session_id or str(uuid.uuid4()), kept, instruction, resumed=False)
 
-    async def resume(self, sub_session_id: str, instruction: str, **_others: Any) -> Finished:
-        """Go on with a child whose work was done; raises ConfigError for one that is not kept."""
+    async def resume(
+        self, sub_session_id: str, instruction: str, agent_name: str | None = None, **_others: Any
+    ) -> Finished:
+        """Go on with a child whose work was done; raises ConfigError for one that is not kept.
+
+        With `agent_name` it must be that agent: it is to the name that schedulers agreed.
+        """
         kept = self._tree.kept.get(sub_session_id)
         if kept is None or kept.parent != self._session.session_id:
             raise ConfigError(
                 f"there is no sub-agent {sub_session_id!r} of this session to resume: delegate anew"
             )
+        if agent_name not in (None, kept.agent):
+            raise ConfigError(f"{sub_session_id} is a session of {kept.agent}, not of {agent_name}")
         return await self._run(sub_session_id, kept, instruction, resumed=True)
 
     async def _run(self, session_id: str, kept: _Kept, instruction: str, *, resumed: bool) -> Finished:
+        if session_id in self._tree.working:
+            raise ConfigError(f"{session_id} is at work: wait for its answer")
+        self._tree.working.add(session_id)
+        try:
+            return await self._at_work(session_id, kept, instruction, resumed=resumed)
+        finally:
+            self._tree.working.discard(session_id)
+
+    async def _at_work(self, session_id: str, kept: _Kept, instruction: str, *, resumed: bool) -> Finished:
         parent = self._session.coordinator
         child = AmplifierSession(
             kept.plan,

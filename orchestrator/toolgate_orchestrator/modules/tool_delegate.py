@@ -103,12 +103,16 @@ class Delegate:
                 "nobody here makes sessions for agents: the host has to register session.spawn "
                 "(`toolgate run` and `toolgate chat` do)"
             )
+        call, budget = current_call(), arguments.get("budget")
         if resumed:
+            if budget is not None:
+                raise Refusal("budget: is given when the work begins; leave it out to go on")
             told["sub_session_id"] = resumed
             await self._emit("delegate:agent_resumed", told)
-            found: Mapping[str, Any] = await work(sub_session_id=resumed, instruction=instruction)
+            found: Mapping[str, Any] = await work(
+                sub_session_id=resumed, instruction=instruction, agent_name=agent
+            )
             return found
-        call, budget = current_call(), arguments.get("budget")
         told["sub_session_id"] = str(uuid.uuid4())
         await self._emit("delegate:agent_spawned", told)
         made: Mapping[str, Any] = await work(
