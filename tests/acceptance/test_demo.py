@@ -74,6 +74,38 @@ def test_the_demo_keeps_its_promises(process: Callable[..., Any], world: World) 
     assert not world.files()
 
 
+def test_the_second_act_routes_vetoes_and_stops_agents(process: Callable[..., Any], world: World) -> None:
+    running = process("toolgate", "demo", "--json", env=world.env)
+    assert running.wait(60) == 0, running.stderr
+    told = json.loads(running.stdout)
+    calls, stop = told["team"]["calls"], told["team"]["stop"]
+
+    first = calls[0]
+    assert (first["agents"], first["arguments"]["agent"]) == (["lead"], "senior")
+    assert (first["outcome"], first["scheduler"]) == ("modify", "router")
+    assert first["ran_arguments"]["agent"] == "junior"
+    assert ["lead", "junior"] in [call["agents"] for call in calls]
+
+    denied = [call for call in calls if call["outcome"] == "deny"]
+    assert [(call["agents"], call["scheduler"]) for call in denied] == [
+        (["lead", "senior", "cleaner"], "policy")
+    ]
+    assert "as for lead, for whom cleaner works" in denied[0]["reason"]
+    assert denied[0]["reason"] in denied[0]["result"]
+
+    watched = [call for call in calls if call["agents"] == ["lead", "watcher"]]
+    assert 3 <= len(watched) < 500, "it was to be stopped long before its script ends"
+    assert all(call["result"] for call in watched), "every call has its result"
+    assert (stop["code"], stop["status"]) == (0, "cancelled")
+    assert stop["command"].startswith("toolgate agents stop ")
+    [asked] = [call for call in calls if call["arguments"].get("agent") == "watcher"]
+    assert "was stopped before it was done" in asked["result"]
+    assert "watcher was stopped" in told["team"]["answer"]
+    assert all(len({heard["scheduler"] for heard in call["verdicts"]}) == 3 for call in calls)
+    assert not running.stderr
+    assert not world.files()
+
+
 def test_the_demo_tells_a_person_what_happened_in_plain_words(
     process: Callable[..., Any], world: World
 ) -> None:
@@ -88,8 +120,22 @@ def test_the_demo_tells_a_person_what_happened_in_plain_words(
         "The LLM's answer",
         "What to try next",
         "Summary",
+        "Act two",
+        "lead > junior chose quick_search",
+        "lead > senior > cleaner chose delete_file",
+        "as for lead, for whom cleaner works",
+        "$ toolgate agents stop ",
+        "The lead's answer",
     ):
         assert word in shown
+    # Who is there, as the command shows it, then the order, then what the lead is told of it.
+    order = [
+        "delegating watcher",
+        "$ toolgate agents stop",
+        "\n     stopped ",
+        "lead is answered: the agent watcher",
+    ]
+    assert order == sorted(order, key=shown.index)
     assert len(set(re.findall(r"(?:policy|router|archivist) +pid (\d+)", shown))) == 3
     assert ESCAPE not in shown
     assert not world.files()
@@ -129,8 +175,15 @@ def _on_a_terminal(world: World, terminal: str) -> str:
     return written.decode()
 
 
-# From before the server is there to the middle of the job.
-MOMENTS = [None, "archivist  pid", "The LLM chose list_files", "The LLM chose write_file"]
+# From before the server is there to the middle of the second act, where a command runs beside it.
+MOMENTS = [
+    None,
+    "archivist  pid",
+    "The LLM chose list_files",
+    "The LLM chose write_file",
+    "lead > junior chose",
+    "somebody in another terminal",
+]
 
 
 @linux_only
