@@ -38,6 +38,8 @@ MAX_PARTS: Final = 32
 MAX_DEPTH: Final = 4
 _TALKATIVE: Final = ("openai", "httpcore")
 """At DEBUG they log whole requests: the conversation, with the arguments of every call."""
+_REPEATING: Final = ("amplifier_core", "_engine", "asyncio")
+"""They put the words of other people's exceptions into their own, behind a colon."""
 _STEERING: Final = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
 } | {0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -144,10 +146,18 @@ def _traceback(exc_info: Any) -> str:
 
 def _bounded(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """No value is too long, and none holds what is to be hidden."""
+    event["event"] = _unrepeated(event)
     told = {str(name): _short(value) for name, value in event.items() if name != "exception"}
     if "exception" in event:
         told["exception"] = _ends(_hidden(str(event["exception"])), MAX_TRACEBACK)
     return told
+
+
+def _unrepeated(event: Mapping[str, Any]) -> Any:
+    said = event.get("event")
+    if _hiding and isinstance(said, str) and str(event.get("logger")).partition(".")[0] in _REPEATING:
+        return said.partition("\n")[0].partition(": ")[0]
+    return said
 
 
 def _hidden(text: str) -> str:

@@ -177,6 +177,19 @@ def test_with_secrets_in_the_process_exceptions_have_no_words_and_lines_no_secre
     assert SECRET in said.text
 
 
+def test_who_repeats_exceptions_is_cut_short_where_there_are_secrets(said):
+    told = "Hook handler error for event 'tool:pre' (handler 'x'): KeyError: a word"
+    lost = "Task exception was never retrieved\nfuture: <Task exception=KeyError('a word')>"
+    secrets = Secrets()
+    logs.hide_in_logs(secrets)
+    for name, text in (("amplifier_core.hooks", told), ("asyncio", lost), ("_engine", "plain")):
+        logging.getLogger(name).error(text)
+    del secrets
+    logging.getLogger("asyncio").error(told)
+    lines = [line["event"] for line in said.lines if line["level"] == "error"]
+    assert lines == [told.partition(": ")[0], "Task exception was never retrieved", "plain", told]
+
+
 def test_an_exception_can_be_told_without_its_words():
     with pytest.raises(KeyError) as raised:
         fails(SECRET)
