@@ -14,7 +14,7 @@ from chromium import PHONE, browser, opened
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 BOUND_S = 30.0
-VIEWS = ["live", "approvals", "rates", "budgets", "roster"]
+VIEWS = ["live", "agents", "approvals", "rates", "budgets", "roster"]
 LONG = {"path": "a/very/long/path/" * 20, "content": "word " * 400}
 
 

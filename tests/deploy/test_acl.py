@@ -260,7 +260,7 @@ FORBIDDEN = [
     (("agent",), "SET", f"{ROSTER}:s:policy:r1", "x"),
     (("agent",), "DEL", f"{ROSTER}:s:policy:r1"),
     (("agent",), "DEL", ROSTER),
-    (("agent", "console", "reader"), "XADD", "tg:{default:0}:ctl:o1", *ADD),
+    (("agent", "reader"), "XADD", "tg:{default:0}:ctl:o1", *ADD),
     (("agent",), "GET", "tg:{default}:agents:o2"),
     (("agent",), "EVAL", "return 1", "0"),
     (("agent",), "SCAN", "0"),

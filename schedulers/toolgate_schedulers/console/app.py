@@ -17,6 +17,7 @@ from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 
 from toolgate_schedulers.approvals_answering import Person
 from toolgate_schedulers.console.access import Access, Session, is_loopback
+from toolgate_schedulers.console.agents import StopAsked
 from toolgate_schedulers.console.doorway import Doorway, body_of, cookies, session_of
 from toolgate_schedulers.console.events import EventStream
 from toolgate_schedulers.console.filters import filter_from
@@ -47,6 +48,8 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/api/rates", console.rates),
         Route("/api/budgets", console.budgets),
         Route("/api/roster", console.roster),
+        Route("/api/agents", console.agents),
+        Route("/api/agents/stop", console.stop, methods=["POST"]),
         Route("/api/approvals", console.approvals),
         Route("/api/approvals/{id}/answer", console.answer, methods=["POST"]),
     ]
@@ -154,6 +157,21 @@ class _Console:
     async def roster(self, request: Request) -> Response:
         """Who is alive."""
         return _json(await self._known.roster())
+
+    # ------------------------------------------------------------------ agents
+
+    async def agents(self, request: Request) -> Response:
+        """The trees of agents that are alive."""
+        return _json(await self._known.agents())
+
+    async def stop(self, request: Request) -> Response:
+        """End turns, on a person's word."""
+        try:
+            asked = StopAsked.model_validate(await _json_of(request))
+        except ValidationError as error:
+            faults = {str(fault["loc"][0]): fault["msg"] for fault in error.errors()}
+            return JSONResponse({"error": "this is no order to stop", "fields": faults}, 422)
+        return _json(await self._known.stop(asked, session_of(request).user))
 
     # ------------------------------------------------------------------ approvals
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from toolgate_bus.decisions.explained import explained
 from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.fleet import Fleet
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
 from toolgate_bus.settings import BusSettings
@@ -16,6 +17,7 @@ from toolgate_bus.shared import shared_on
 
 from toolgate_schedulers.approval_desk import Desk
 from toolgate_schedulers.approvals_answering import Fact
+from toolgate_schedulers.console.agents import StopAsked, listed, stop
 from toolgate_schedulers.console.budgets import budgets
 from toolgate_schedulers.console.filters import Filter
 from toolgate_schedulers.console.hub import Hub
@@ -30,6 +32,7 @@ __all__ = ["Knowledge", "opened"]
 
 FRESH_S: Final = 1.0
 """So long an answer about roster and budgets serves every page."""
+AGENTS_FRESH_S: Final = 0.4
 
 
 class Knowledge:
@@ -41,7 +44,7 @@ class Knowledge:
         self.ring, self.rates = Ring(), Rates()
         self.hub = Hub(self.ring, secrets.token_hex(4))
         self.inbox = Inbox(desk, self._decided, self._ran)
-        self._roster = Roster(commands, namespace)
+        self._roster, self._fleet = Roster(commands, namespace), Fleet(commands, namespace)
         self._kept: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -75,6 +78,17 @@ class Knowledge:
         found: dict[str, Any] = await self._fresh("roster", self._read_roster)
         return found
 
+    async def agents(self) -> dict[str, Any]:
+        """The trees of agents that are alive; raises TransportError."""
+        found: dict[str, Any] = await self._fresh("agents", lambda: listed(self._fleet), AGENTS_FRESH_S)
+        return found
+
+    async def stop(self, asked: StopAsked, by: str) -> dict[str, Any]:
+        """Have agents stopped; raises ConfigError for one that is gone, TransportError."""
+        told = await stop(self._fleet, asked, by)
+        self._kept.pop("agents", None)
+        return told
+
     async def _read_roster(self) -> dict[str, Any]:
         view = await self._roster.read(ages=True)
         return {
@@ -85,11 +99,11 @@ class Knowledge:
             "readers": view.readers_by_role(),
         }
 
-    async def _fresh(self, name: str, read: Callable[[], Any]) -> Any:
+    async def _fresh(self, name: str, read: Callable[[], Any], fresh_s: float = FRESH_S) -> Any:
         """What was read within the last second, read once for all pages."""
         async with self._locks.setdefault(name, asyncio.Lock()):
-            at, value = self._kept.get(name, (-FRESH_S, None))
-            if time.monotonic() - at >= FRESH_S:
+            at, value = self._kept.get(name, (float("-inf"), None))
+            if time.monotonic() - at >= fresh_s:
                 value = await read()
                 self._kept[name] = (time.monotonic(), value)
             return value

@@ -1,4 +1,5 @@
 // The frame: views, the stream of events, the theme, who is signed in.
+import { startAgents } from "./agents.js";
 import { heldNow, leaveApprovals, startApprovals } from "./approvals.js";
 import { startBudgets } from "./budgets.js";
 import { $, clock, every, get, number, percent, post, say } from "./dom.js";
@@ -6,11 +7,12 @@ import { filterQuery, liveKey, startLive, take } from "./live.js";
 import { startRates } from "./rates.js";
 import { startRoster } from "./roster.js";
 
-const VIEWS = ["live", "approvals", "rates", "budgets", "roster"];
+const VIEWS = ["live", "agents", "approvals", "rates", "budgets", "roster"];
 const HIDDEN_MS = 30_000;
 let view = "live", source = null, since = null, bus = { up: true }, signedOut = false, retry, hiding;
 const shown = (name) => () => view === name && !signedOut;
 const looks = {
+  agents: startAgents(shown("agents")),
   approvals: startApprovals(shown("approvals")), rates: startRates(shown("rates")),
   budgets: startBudgets(shown("budgets")), roster: startRoster(shown("roster")),
 };
