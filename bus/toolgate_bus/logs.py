@@ -26,7 +26,16 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from toolgate_bus import tracing
 
-__all__ = ["Hides", "LogFormat", "about", "add_context", "configure_logging", "hide_in_logs", "where"]
+__all__ = [
+    "DECISION",
+    "Hides",
+    "LogFormat",
+    "about",
+    "add_context",
+    "configure_logging",
+    "hide_in_logs",
+    "where",
+]
 
 LogFormat = Literal["json", "text"]
 
@@ -47,7 +56,8 @@ _ON_ONE_LINE: Final = {**_STEERING, ord("\n"): "\\n"}
 
 # ---------------------------------------------------------------------- what a line belongs to
 
-_DECISION: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}decision")
+DECISION: Final[ContextVar[Any]] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}decision")
+"""The id of the decision that lines are about, for where `about` would take too long; `...` is none."""
 _SESSION: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}session")
 _TRACE_ID: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace_id")
 """Context of structlog (`merge_contextvars`), also in programs with a configuration of their own."""
@@ -72,9 +82,9 @@ class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
         tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
         if session is not None:
             tokens.append((_SESSION, _SESSION.set(session or ...)))
-            tokens.append((_DECISION, _DECISION.set(...)))
+            tokens.append((DECISION, DECISION.set(...)))
         if decision is not None:
-            tokens.append((_DECISION, _DECISION.set(decision)))
+            tokens.append((DECISION, DECISION.set(decision)))
         if trace and (found := tracing.trace_id_of(trace)):
             tokens.append((_TRACE_ID, _TRACE_ID.set(found)))
         self._tokens = tokens

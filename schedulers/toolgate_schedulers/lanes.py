@@ -7,6 +7,7 @@ while more is queued wakes the next first, so that work which waits is done side
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 
 __all__ = ["Lanes", "being_cancelled"]
 
@@ -37,7 +38,8 @@ class Lanes:
             self._idle.pop().set_result(None)
         elif len(self._tasks) - self._lent < self._limit:
             self._coming = True
-            task = asyncio.get_running_loop().create_task(self._run())
+            # In a context of its own: it decides whatever comes, not only for whoever woke it first.
+            task = asyncio.get_running_loop().create_task(self._run(), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 

@@ -4,12 +4,13 @@ The question carries the context. Names, ids and numbers only: the reason stays 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 
 from toolgate_bus import codec, tracing
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import Failed, ToolSelecting, Verdict
+from toolgate_bus.logs import about
 
 from toolgate_schedulers.api import Scheduler
 from toolgate_schedulers.held import Asked
@@ -21,9 +22,13 @@ _open: ContextVar[tracing.Span] = ContextVar("toolgate_verdict_span", default=tr
 
 @contextmanager
 def span_of_verdict(scheduler: Scheduler, question: ToolSelecting, replica: str) -> Iterator[None]:
-    """Around the deciding of one question; a hold that is waited for in place ends with its answer."""
+    """Around the deciding of one question; a hold that is waited for in place ends with its answer.
+
+    Where this process records nothing, its log lines tell the trace all the same.
+    """
     if not tracing.active():
-        yield
+        with about(trace=question.trace) if question.trace else nullcontext():
+            yield
         return
     recorded = tracing.span(
         f"toolgate.verdict {scheduler.name}",

@@ -24,7 +24,7 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
-from toolgate_bus.logs import about
+from toolgate_bus.logs import DECISION
 from toolgate_bus.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.shared import Shared
 from toolgate_bus.signing import Keyring, digest
@@ -246,12 +246,11 @@ class Worker:
                 self._note(job, call)
             else:
                 decide = self._decide_streaming if tenure.scheduler.streams else self._decide
-                with (
-                    about(decision=call.id, trace=call.trace),
-                    span_of_verdict(tenure.scheduler, call, self.replica),
-                ):
+                DECISION.set(call.id)
+                with span_of_verdict(tenure.scheduler, call, self.replica):
                     await decide(tenure.scheduler, job, call)
         finally:
+            DECISION.set(...)
             self._deciding -= 1
             tenure.end()
             job.settle(self._bus)

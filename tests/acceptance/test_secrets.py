@@ -116,6 +116,15 @@ async def test_secrets_reach_the_tools_and_are_found_nowhere_else(
     assert {place: names for place, names in found.items() if names} == {}
     assert len(planted.by_name) > 50
 
+    told = world.logged("gossip:gossip")
+    assert "in tells" in next(line["exception"] for line in told if "exception" in line)
+    asked = [line for line in told if line["logger"].startswith("gossip.")]
+    assert len(asked) > 30
+    assert all(line.keys() >= {"decision", "trace_id", "span_id"} for line in asked)
+    ran = [line for line in world.logged("agent") if "vault" in line["logger"] or "failed" in line["event"]]
+    assert len(ran) > 5
+    assert all(line.keys() >= {"decision", "session", "trace_id", "span_id"} for line in ran)
+
     given = kept(world)
     assert planted.found_in(json.dumps(given, ensure_ascii=False).encode()) >= {"an argument", "nested"}
     (everywhere,) = [one for one in given["vault"] if one["label"] == "everywhere"]

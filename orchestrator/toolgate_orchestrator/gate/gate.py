@@ -21,7 +21,7 @@ from toolgate_bus import tracing
 from toolgate_bus.catalogue import OTHER
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
-from toolgate_bus.logs import about, hide_in_logs, where
+from toolgate_bus.logs import DECISION, about, hide_in_logs, where
 from toolgate_bus.merge import rank
 from toolgate_bus.settings import BusSettings, check_url, read_keys
 from toolgate_bus.signing import Keyring
@@ -215,12 +215,18 @@ class Gate:
             trace=tracing.carried(trace) if trace else {},
             started=time.monotonic(),
         )
-        with about(decision=call.id.hex(), trace=call.trace):
-            if not tracing.active():
-                return await self._decided(call, local, ask)
-            with span_of_decision(call, parent=call.trace if trace is not None else None) as span:
-                call.trace = tracing.headers()
-                return await self._decided(call, local, ask, span)
+        before = DECISION.set(call.id.hex())
+        try:
+            if tracing.active():
+                with span_of_decision(call, parent=call.trace if trace is not None else None) as span:
+                    call.trace = tracing.headers()
+                    return await self._decided(call, local, ask, span)
+            if call.trace:
+                with about(trace=call.trace):
+                    return await self._decided(call, local, ask)
+            return await self._decided(call, local, ask)
+        finally:
+            DECISION.reset(before)
 
     async def _decided(
         self,
