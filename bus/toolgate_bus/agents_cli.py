@@ -26,7 +26,7 @@ from toolgate_bus.fleet import Fleet
 from toolgate_bus.live_agents import LiveAgent, forest, meant, stop_of
 from toolgate_bus.money import shown
 from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import EXPIRY_SECONDS
+from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS
 
 __all__ = ["app"]
 
@@ -146,14 +146,20 @@ async def _stop(
     fleet = Fleet(commands, namespace)
     try:
         order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser())
+        idle: set[str] = set()
         ran: set[str] = set()
         running: set[str] = set()
         until, said, unseen = time.monotonic() + wait_s, float("-inf"), float("-inf")
         while True:
             try:
-                running = {one.session for one in meant(order, await fleet.agents()) if _busy(one)}
-                ran |= running
+                there = meant(order, await fleet.agents())
+                running = {one.session for one in there if _busy(one)}
+                # Who was idle and is gone had begun since its heartbeat, and ended before its next.
+                ran |= running | (idle - {one.session for one in there})
+                idle |= {one.session for one in there} - running
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
+                    if said < 0:  # who began only now says so with its next heartbeat
+                        unseen = time.monotonic() + BEAT_SECONDS
                     await fleet.stop(order)
                     said = time.monotonic()
                 elif not running and time.monotonic() >= unseen:

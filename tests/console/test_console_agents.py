@@ -127,7 +127,7 @@ async def test_orders_are_given_by_the_page_alone_and_are_checked(console, world
 
     async def there():
         found = (await console.get("/api/agents")).json["agents"]
-        return found if len(found) == 2 else None
+        return found if [one["doing"] for one in found] == ["tool wait"] * 2 else None
 
     found = await wait_until(there, timeout=BOUND_S)
     assert [(one["agent"], one["depth"]) for one in found] == [("boss", 0), ("worker", 1)]
