@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
 import threading
@@ -76,7 +77,7 @@ class World:
         env = {
             **self._collected.soon,
             "TOOLGATE_REDIS_URL": self.server.url,
-            "PYTHONPATH": str(HERE / "agents_for_tests"),
+            "PYTHONPATH": os.pathsep.join([str(HERE / "agents_for_tests"), os.environ.get("PYTHONPATH", "")]),
             "TOOLGATE_LOG_FORMAT": "json",
             "XDG_STATE_HOME": str(self.directory),
             **({"TOOLGATE_KEYS": str(self._keys)} if self._keys else {}),
