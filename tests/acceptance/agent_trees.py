@@ -104,7 +104,8 @@ class World:
         file = self.folder / f"plan-{self._plans}.yaml"
         file.write_text(yaml.safe_dump(dict(plan)))
         words = ["go"] if command == "run" else []
-        env = {"PYTHONPATH": MODULES, "PYTHONDONTWRITEBYTECODE": "1", **popen.pop("env", {})}
+        path = os.pathsep.join([MODULES, *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **popen.pop("env", {})}
         where = self.toolgate.where
         return self._process("toolgate", command, *words, "--plan", file, *where, env=env, **popen)
 

@@ -58,14 +58,17 @@ def grandchildren():
     return plans, agents
 
 
-@pytest.mark.parametrize(("root", "may"), [("boss", False), ("chief", True)])
+@pytest.mark.parametrize(
+    ("root", "required", "may"),
+    [("boss", ["policy"], False), ("boss", [], False), ("chief", ["policy"], True)],
+)
 async def test_what_is_denied_to_an_agent_is_denied_to_its_grandchildren_whatever_their_plans_say(
-    world, root, may
+    world, root, required, may
 ):
     await world.policy(RULES)
     plans, agents = grandchildren()
     calls = [delegate(f"to-{name}") for name in plans]
-    run = world.run(world.plan(says(calls, "done"), agents, agent=root, required=["policy"]))
+    run = world.run(world.plan(says(calls, "done"), agents, agent=root, required=required))
     assert run.wait(120) == 0, run.stderr
     written = {name for name in plans if world.has(f"{name}.txt")}
     assert written == (set(plans) if may else set()), run.stderr
