@@ -119,6 +119,8 @@ class RedisOrchestratorBus:
         if self._host is None:
             return
         host, self._host = self._host, None
+        # What is heard from now on could not be told of any longer.
+        self._reader.listen(lambda _: None, self._woken, lambda _: None)
         await self._drain()
         self._stop.set()
         with contextlib.suppress(TransportError):

@@ -18,7 +18,7 @@ from toolgate_bus.server_script import run_script
 
 __all__ = ["Kept", "RedisShelf"]
 
-LEASE_MS: Final = 5000
+LEASE_MS: Final = 3000
 MOST_BYTES: Final = 64 * 1024 * 1024
 _log = structlog.get_logger("toolgate.exporter")
 
