@@ -116,10 +116,8 @@ async def test_secrets_reach_the_tools_and_are_found_nowhere_else(
     assert {place: names for place, names in found.items() if names} == {}
     assert len(planted.by_name) > 50
 
-    # hooks-logging has a `redact` of its own, by names of fields only.
-    session = planted.found_in(b"".join(one.read_bytes() for one in world.sessions.iterdir()))
-    assert "in a long text" in session
-    assert "an argument" not in session
+    session = b"".join(one.read_bytes() for one in world.sessions.iterdir())
+    assert "in a long text" in planted.found_in(session), "hooks-logging hides fields of its own, no patterns"
 
     told = world.logged("gossip:gossip")
     assert "in tells" in next(line["exception"] for line in told if "exception" in line)

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import structlog
@@ -21,8 +22,9 @@ SECRET = "hunter2-canary"
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Logging is one for the whole process."""
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logging is one for the whole process, and so is what is hidden."""
+    monkeypatch.setattr(logs, "_hiding", WeakSet())
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     talkative = {name: logging.getLogger(name).level for name in ("openai", "httpcore")}
