@@ -21,6 +21,7 @@ pytestmark = pytest.mark.acceptance
 
 TOOLS = {name: {"type": "object"} for name in ("bash", "search", "fast_search", "write")}
 DENY = {"action": "deny", "reason": "not today"}
+AGREED = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 NAMES = frozenset(metric.name for metric in FLEET)
@@ -162,8 +163,8 @@ async def all_kinds_of_traffic(gate, plain):
     for _ in range(70):  # enough that what all agree on is counted many at a time
         await decide(plain)
     await decide(gate)
-    await decide(gate, trace=TRACE)
     await decide(gate, {"alpha": DENY}, trace=TRACE)
+    await decide(plain, trace=AGREED)  # the newest example of its bucket
     await decide(gate, tool="invented")
     await decide(gate, {"beta": {"action": "modify", "tool": "fast_search", "arguments": {"rules": {}}}})
     await decide(gate, {"beta": {"action": "modify", "tool": "rocket", "arguments": {}}})
@@ -217,7 +218,10 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
         if metric.exposed not in seen and f"{metric.name}_count" not in seen
     }
     assert not unseen, "the traffic leaves out some of the metrics"
-    assert '# {trace_id="0af7651916cd43dd8448eb211c80319c"}' in (await page(url))[1]
+    hooks = (("agent", "shop"), ("scheduler", "in-process"), ("tool", "search"))
+    assert expected["toolgate_asked_decisions_total", hooks] == 2
+    for text in ((await page(url))[1], metrics.exposition(OPENMETRICS)[1].decode()):
+        assert '# {trace_id="4bf92f3577b34da6a3ce929d0e0e4736"}' in text
 
 
 async def test_an_exporter_killed_in_mid_run_counts_nothing_twice_and_forgets_nothing(

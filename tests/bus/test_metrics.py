@@ -1,5 +1,6 @@
 """The one door to prometheus_client: what is counted is what is read, in both formats, over HTTP."""
 
+import asyncio
 import urllib.error
 import urllib.request
 from bisect import bisect_left
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from toolgate_bus import catalogue, codec, metrics
 from toolgate_bus.agreed import AT_ONCE, Agreed
 from toolgate_bus.catalogue import EXPORTER, FLEET, PROCESS, Metric
+from toolgate_bus.cli_options import metrics_served, run_async
 from toolgate_bus.counted import counted
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import Heard
@@ -175,3 +177,27 @@ def _summed(pairs):
     for labels, number in pairs:
         sums[labels] = sums.get(labels, 0) + number
     return sums.items()
+
+
+async def _one_look():
+    before = metrics.value("toolgate_event_loop_lag_seconds_count", side="here")
+    for _ in range(500):
+        if metrics.value("toolgate_event_loop_lag_seconds_count", side="here") > before:
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+def test_a_command_serves_its_metrics_and_how_late_its_event_loop_is():
+    with metrics_served(0, "127.0.0.1", "here") as url:
+        assert run_async(_one_look)
+        assert 'toolgate_event_loop_lag_seconds_count{side="here"}' in read(url)[2]
+    with pytest.raises(urllib.error.URLError):
+        read(url)
+
+
+def test_a_command_without_a_port_serves_nothing_and_measures_nothing():
+    with metrics_served(None, "127.0.0.1", "nowhere") as url:
+        assert url is None
+        run_async(lambda: asyncio.sleep(0.3))
+    assert metrics.value("toolgate_event_loop_lag_seconds_count", side="nowhere") == 0
