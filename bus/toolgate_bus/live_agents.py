@@ -108,9 +108,11 @@ def _told(raw: bytes) -> Iterable[Any]:
         return
 
 
+_TOLD: Final = tuple(field.name for field in fields(LiveAgent) if field.name != "orchestrator")
+
+
 def _fields(one: LiveAgent) -> dict[str, Any]:
-    told = asdict(one)
-    del told["orchestrator"]
+    told = {name: getattr(one, name) for name in _TOLD}
     return {**told, "lineage": list(one.lineage)}
 
 

@@ -11,6 +11,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, TypedDict
 
 from amplifier_core import AmplifierSession, HookResult
@@ -19,7 +20,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.money import micro
 
 from toolgate_orchestrator.host.child_plan import SELF, child_plan, instruction_of
-from toolgate_orchestrator.host.installed_modules import is_ours, offers_of
+from toolgate_orchestrator.host.installed_modules import Offers, is_ours, offers_of
 
 __all__ = ["RESUME", "SPAWN", "Finished", "SubAgents", "let_delegate"]
 
@@ -67,6 +68,12 @@ class _Tree:
         self.kept.move_to_end(session)
         while len(self.kept) > KEPT:
             self.kept.popitem(last=False)
+
+
+@cache
+def _offers() -> Offers:
+    """What is installed: it does not change while a process runs, and finding it takes milliseconds."""
+    return offers_of()
 
 
 def _nobody(_session: Any) -> None:
@@ -117,7 +124,7 @@ class SubAgents:
             there = ", ".join(sorted(agents)) or "none; name them in the plan's `agents:`"
             raise ConfigError(f"there is no agent {agent_name!r}; there are: {there}")
         overlay = agents[agent_name] if agent_name != SELF else {}
-        offers = offers_of()
+        offers = _offers()
         plan = child_plan(
             self._session.config,
             agent_name,

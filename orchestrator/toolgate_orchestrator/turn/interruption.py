@@ -3,13 +3,14 @@
 Works like `asyncio.timeout`: inside the block, the task itself is cancelled when it is due; leaving the
 block turns that cancellation back into a plain fact (`fired`). Cancellation from outside passes through
 untouched. The kernel's token has no way to take a callback back, so it is looked at every 20 ms, which
-costs a quarter of a microsecond.
+costs a quarter of a microsecond; all that wait in one event loop are looked at together.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -26,21 +27,20 @@ class Watch:
         self.fired = False
         self._due = due
         self._task: asyncio.Task[Any] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._others = 0
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
         if self._task is not None:
             self._others = self._task.cancelling()
-            self._look()
+            if not self.look():
+                _ticker().watches.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._timer is not None:
-            self._timer.cancel()
+        _ticker().watches.discard(self)
         if not self.fired or self._task is None:
             return False
         left = self._task.uncancel()
@@ -51,12 +51,45 @@ class Watch:
         """Whether it is time."""
         return self._due()
 
+    def look(self) -> bool:
+        """End the block if it is time; whether it was."""
+        if self._task is None or not self._due():
+            return False
+        self.fired = True
+        self._task.cancel("the session was cancelled")
+        return True
+
+
+class _Ticker:
+    """Looks at all watches of one event loop, as long as there are any."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.watches: set[Watch] = set()
+        self._loop, self._ticks = loop, False
+
+    def tick(self) -> None:
+        """Have a tick come, unless one is on its way."""
+        if not self._ticks:
+            self._ticks = True
+            self._loop.call_later(_LOOK_EVERY_S, self._look)
+
     def _look(self) -> None:
-        if self._due() and self._task is not None:
-            self.fired = True
-            self._task.cancel("the session was cancelled")
-            return
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+        self._ticks = False
+        self.watches.difference_update([one for one in self.watches if one.look()])
+        if self.watches:
+            self.tick()
+
+
+_tickers: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Ticker]" = WeakKeyDictionary()
+
+
+def _ticker() -> _Ticker:
+    loop = asyncio.get_running_loop()
+    ticker = _tickers.get(loop)
+    if ticker is None:
+        ticker = _tickers[loop] = _Ticker(loop)
+    ticker.tick()
+    return ticker
 
 
 class Interruption(Watch):
