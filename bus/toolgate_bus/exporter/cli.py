@@ -48,24 +48,24 @@ def exporter(
 ) -> None:
     """Serve the metrics of a whole fleet to Prometheus, out of the facts on the bus.
 
-    Agents that live for seconds and agents that were killed are counted like any
-    other. What was counted is kept on the server of the bus, together with how far
-    was read: an exporter that is restarted goes on exactly where it was, and loses
+    Agents that live for seconds and agents that were killed are counted, too.
+    What was counted is kept on the server of the bus, together with how far was
+    read: an exporter that is restarted goes on exactly where it was, and loses
     nothing while facts are kept (an hour).
 
     \b
       toolgate exporter                       http://127.0.0.1:9464/metrics
-      toolgate exporter --port 0 --json       any free port; one JSON line tells it
-      toolgate exporter --address 0.0.0.0 --redis redis://bus:6379 --namespace prod
+      toolgate exporter --port 0 --json       any free port; a line tells it
+      toolgate exporter --address 0.0.0.0 --redis redis://bus:6379
 
-    Of several for one namespace one counts; the others stand by, serve nothing of the
-    fleet, and take over within seconds. GET /healthz says 200 where facts are read,
-    else 503 (stands by, or the server is away); /livez says 200 while it runs.
+    Of several for one namespace one counts. The others stand by, serve nothing
+    of the fleet, and take over within seconds. GET /healthz says 200 where facts
+    are read, else 503 (stands by, or the server is away); /livez always 200.
 
     Labels are bounded: beyond 1000 series of a metric they become `other`.
-    What is served: deploy/README.md. Ctrl-C and SIGTERM keep the count, and end with 0.
+    What is served: deploy/README.md. Ctrl-C and SIGTERM keep the count.
 
-    Exit codes: 0 ended in good order, 2 an option is wrong or the port is in use.
+    Exit codes: 0 ended in good order, 2 an option is wrong or the port is taken.
     """
     with started_bus(redis, namespace, None) as settings:
         run_async(lambda: _serve(settings, port, address, json_))
