@@ -20,7 +20,7 @@ __all__ = ["app", "main"]
 GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
 SUMMARIES = {
-    "demo": "Watch three schedulers rule on a small agent. Start here.",
+    "demo": "Watch three schedulers rule on an agent and on a team. Start here.",
     "run": "Run an agent from a mount plan, ruled on by schedulers.",
     "chat": "Talk with an agent, ruled on by schedulers.",
     "replay": "Put recorded agent runs before schedulers.",
