@@ -48,14 +48,17 @@ class Passage:
         tools: ToolCalls,
         note: Note | None = None,
         cancelled: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._selection, self._tools, self._note, self._cancelled = selection, tools, note, cancelled
+        """`cancelled` in any way; `stopping`: after the tools that run. The turn itself ends at once."""
+        self._selection, self._tools, self._note = selection, tools, note
+        self._cancelled, self._stopping = cancelled, stopping
 
     async def select(self, call: Call) -> Call | Refusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if self._selection is None:
             return call
-        with Watch(self._cancelled):
+        with Watch(self._stopping):
             return await self._selection.select(call)
         return Refusal(STOPPED, call)
 
@@ -75,7 +78,7 @@ class Passage:
     async def _prepared(self, selected: Call) -> Call | Refusal:
         """The call after tool:pre, ruled on once more where a hook changed it."""
         prepared: Call | Refusal | None = None
-        with Watch(self._cancelled):
+        with Watch(self._stopping):
             try:
                 prepared = await self._tools.before(selected)
             except BaseException:

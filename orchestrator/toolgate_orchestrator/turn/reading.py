@@ -39,10 +39,10 @@ class Reading:
     """One answer on its way in."""
 
     def __init__(
-        self, provider: Any, blocks: ContentBlocks, on_call: OnCall | None, cancelled: Callable[[], bool]
+        self, provider: Any, blocks: ContentBlocks, on_call: OnCall | None, stopping: Callable[[], bool]
     ) -> None:
         self._provider, self._blocks = provider, blocks
-        self._on_call, self._cancelled = on_call, cancelled
+        self._on_call, self._stopping = on_call, stopping
         self._streamed = Streamed()
 
     @property
@@ -55,7 +55,7 @@ class Reading:
 
         Raises what the provider raises.
         """
-        with Watch(self._cancelled):
+        with Watch(self._stopping):
             return await self._whole(request, options, stream=stream)
         await self._blocks.close(None)
         return Reply(self._streamed.response, self._streamed_calls(), stopped=True)
@@ -74,7 +74,7 @@ class Reading:
         async with aclosing(_closable(await stream if inspect.isawaitable(stream) else stream)) as events:
             async for event in events:
                 await self._take(streamed.feed(event))
-                if stopped := self._cancelled():
+                if stopped := self._stopping():
                     break
         if not stopped:
             await self._take(streamed.close())

@@ -54,7 +54,7 @@ class Llm:
         streams: bool = False,
         note: Note | None = None,
         on_text: OnText | None = None,
-        cancelled: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
         self.provider = provider
@@ -70,7 +70,7 @@ class Llm:
         self._context = context
         self._hooks = hooks
         self._options: dict[str, Any] = {"extended_thinking": True} if thinking else {}
-        self._note, self._on_text, self._cancelled = note, on_text, cancelled
+        self._note, self._on_text, self._stopping = note, on_text, stopping
         self._spoken = self._apart = False
         self._streams = streams
 
@@ -118,7 +118,7 @@ class Llm:
     async def _reply(self, request: Any, on_call: OnCall | None) -> Reply:
         tell = self._tell if self._on_text is not None else None
         blocks = ContentBlocks(self._hooks, self.name, self.iterations, tell)
-        self._reading = Reading(self.provider, blocks, on_call, self._cancelled)
+        self._reading = Reading(self.provider, blocks, on_call, self._stopping)
         try:
             reply = await self._reading.read(request, self._options, stream=self._streams)
         except asyncio.CancelledError:

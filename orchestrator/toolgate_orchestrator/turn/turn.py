@@ -161,6 +161,11 @@ class Turn:
         return self._token is not None and self._token.is_cancelled is True
 
     @property
+    def stopping(self) -> bool:
+        """Whether it is to end after the tools that run; what ends at once is ended from outside."""
+        return self.cancelled and self._token is not None and self._token.is_immediate is not True
+
+    @property
     def llm(self) -> Llm:
         """The provider of this turn."""
         if self._llm is None:
@@ -177,7 +182,7 @@ class Turn:
                 streams=self.loop.streams,
                 note=self._facts.note,
                 on_text=self._on_text,
-                cancelled=lambda: self.cancelled,
+                stopping=lambda: self.stopping,
             )
         return self._llm
 
@@ -341,7 +346,9 @@ class Turn:
             if gate is not None and config is not None:
                 place = place_of(self.coordinator)
                 selection = Selection(self.hooks, self.tools.tools, gate, config, note, place)
-            self._passage = Passage(selection, self.tools, note, lambda: self.cancelled)
+            self._passage = Passage(
+                selection, self.tools, note, lambda: self.cancelled, lambda: self.stopping
+            )
         return self._passage
 
     async def _finish(self, ended: _Ended) -> None:
