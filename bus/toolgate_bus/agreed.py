@@ -1,25 +1,55 @@
-"""Counts decisions to which everyone asked said continue, nearly all there are, many at a time.
+"""Decisions to which everyone asked said continue, nearly all there are: noted one by one, counted many
+at a time.
 
-A decision is noted in one step; what it adds to which metric is found later, for many at once and
-before anybody reads: one at a time it would cost a tenth of a decision. Notes come from one thread,
-readers may be others.
+A decision is noted in one step, by appending to a `Batch`. What it adds to which metric is found later,
+when its fact is made, and before anybody reads: one at a time it would cost a tenth of a decision.
+Notes come from one thread, readers may be others.
 """
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from threading import Lock
-from typing import Final
+from typing import Any, Final, NamedTuple, cast
 
 from toolgate_bus.catalogue import DECISION_SECONDS, VERDICT_SECONDS
 from toolgate_bus.events import Heard
 
-__all__ = ["Agreed", "Labels", "Row", "added"]
+__all__ = ["AT_ONCE", "Agreed", "Batch", "Labels", "Note", "Row", "added"]
 
 Labels = tuple[str, ...]
 Row = list[float]
 """Observations of each bucket of a histogram, and behind them the sum of all seconds."""
 AT_ONCE: Final = 64
+"""Decisions in one batch."""
+
+
+class Note(NamedTuple):
+    """One decision. (Who notes gives a plain tuple: it is made for nearly every decision.)"""
+
+    asked: Labels
+    on: Labels
+    """Tool and agent."""
+    seconds: float
+    heard: Sequence[Heard]
+    """Everyone's continue."""
+    id: str
+    question: bytes
+    seq: int
+    """Number of its fact, and when it was made."""
+    at: float
+
+
+class Batch:
+    """Decisions that are counted together; whoever made it appends to `notes`, up to `AT_ONCE`."""
+
+    __slots__ = ("closed", "counted", "notes")
+
+    def __init__(self, first: tuple[Any, ...]) -> None:
+        self.notes = [first]
+        self.counted = 0
+        self.closed = False
+        """Nothing will be appended any more."""
 
 
 def added(row: Row, bounds: Sequence[float], observed: Sequence[float]) -> Row:
@@ -38,7 +68,7 @@ class Agreed:
     """The decisions of one process to which everyone asked said continue."""
 
     def __init__(self) -> None:
-        self._noted: deque[tuple[Labels, Labels, float, Sequence[Heard]]] = deque()
+        self._batches: list[Batch] = []
         self._lock = Lock()
         self._decisions: dict[tuple[Labels, Labels], int] = {}
         """By who was asked, and tool and agent."""
@@ -47,12 +77,18 @@ class Agreed:
             lambda: [0.0] * (len(VERDICT_SECONDS.buckets) + 2)
         )
 
-    def note(self, asked: Labels, on: Labels, seconds: float, heard: Sequence[Heard]) -> None:
-        """A decision: who was asked, tool and agent, what it took, and everyone's continue."""
-        noted = self._noted
-        noted.append((asked, on, seconds, heard))
-        if len(noted) >= AT_ONCE:
-            self._settle()
+    def batch(self, *first: Any) -> Batch:
+        """A batch that begins with this `Note`; what is appended to it is counted by and by."""
+        made = Batch(first)
+        with self._lock:
+            self._batches.append(made)
+        return made
+
+    def close(self, batch: Batch) -> list[Note]:
+        """Count what is in a batch, to which nothing will be added; gives its notes."""
+        batch.closed = True
+        self._settle()
+        return cast("list[Note]", batch.notes)
 
     def decisions(self) -> list[tuple[Labels, float]]:
         """By outcome, tool and agent."""
@@ -78,16 +114,19 @@ class Agreed:
 
     def _settle(self) -> dict[tuple[Labels, Labels], int]:
         with self._lock:
-            noted, counts = self._noted, self._decisions
+            counts = self._decisions
+            keys: list[tuple[Labels, Labels]] = []
             seconds: list[float] = []
             verdicts: defaultdict[str, list[float]] = defaultdict(list)
-            keys: list[tuple[Labels, Labels]] = []
-            for _ in range(len(noted)):
-                asked, on, took, heard = noted.popleft()
-                keys.append((asked, on))
-                seconds.append(took)
-                for one in heard:
-                    verdicts[one[0]].append(one[4])
+            for batch in self._batches:
+                upto = len(batch.notes)
+                for asked, on, took, heard, *_ in batch.notes[batch.counted : upto]:
+                    keys.append((asked, on))
+                    seconds.append(took)
+                    for one in heard:
+                        verdicts[one[0]].append(one[4])
+                batch.counted = upto
+            self._batches = [one for one in self._batches if not one.closed and one.counted < AT_ONCE]
             for key, number in Counter(keys).items():
                 counts[key] = counts.get(key, 0) + number
             if seconds:

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from toolgate_bus import codec, metrics
+from toolgate_bus.ports import Made
 
 __all__ = ["LATEST_S", "FactsOut"]
 
@@ -30,11 +31,11 @@ class FactsOut:
     __slots__ = ("_along_at", "_unconfirmed", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], bytes]] = deque()
+        self._waiting: deque[Callable[[], Made]] = deque()
         self._unconfirmed: deque[bytes] = deque()
         self._along_at = 0.0
 
-    def add(self, make: Callable[[], bytes]) -> bool:
+    def add(self, make: Callable[[], Made]) -> bool:
         """Have a fact wait; False where too many do, and it is dropped."""
         if len(self._waiting) >= MOST_WAITING:
             metrics.count(metrics.FACTS_DROPPED)
@@ -59,7 +60,7 @@ class FactsOut:
         """The frames of all that wait, to be written now; each counts as unconfirmed until `confirmed`."""
         waiting = list(self._waiting)
         self._waiting.clear()
-        made = [fact for make in waiting if (fact := _made(make)) is not None]
+        made = [fact for make in waiting for fact in _made(make)]
         frames = [codec.frame(part) for part in codec.frames(made)]
         self._unconfirmed.extend(frames)
         return frames
@@ -73,10 +74,11 @@ class FactsOut:
         return tuple(self._unconfirmed)
 
 
-def _made(make: Callable[[], bytes]) -> bytes | None:
+def _made(make: Callable[[], Made]) -> list[bytes]:
     try:
-        return make()
+        made = make()
     except Exception:  # noqa: BLE001 - it comes from above; whatever went wrong there, the others are written
         _log.exception("a fact could not be made")
         metrics.count(metrics.FACTS_DROPPED)
-        return None
+        return []
+    return made if isinstance(made, list) else [made]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from toolgate_bus import codec
 from toolgate_bus.errors import BusDown
-from toolgate_bus.ports import Delivery, Member, OrchestratorListener, SchedulerListener
+from toolgate_bus.ports import Delivery, Made, Member, OrchestratorListener, SchedulerListener
 from toolgate_bus.store import MemoryStore
 
 __all__ = ["MemoryHub", "MemoryOrchestratorBus", "MemorySchedulerBus"]
@@ -141,9 +141,10 @@ class MemoryOrchestratorBus:
         if self._flush_handle is None:
             self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
 
-    def fact(self, make: Callable[[], bytes]) -> None:
-        """Keep one fact."""
-        self._hub.facts.append(make())
+    def fact(self, make: Callable[[], Made]) -> None:
+        """Keep a fact, or several."""
+        made = make()
+        self._hub.facts += made if isinstance(made, list) else [made]
 
     def _flush(self) -> None:
         self._flush_handle = None

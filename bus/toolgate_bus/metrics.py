@@ -64,7 +64,8 @@ __all__ = [
     "Counts",
     "Durations",
     "Gauges",
-    "agreed",
+    "agreed_batch",
+    "agreed_close",
     "count",
     "exposition",
     "observe",
@@ -83,6 +84,11 @@ class Collector(Protocol):
 
     def collect(self) -> Iterable[Family]:
         """The metrics as Prometheus reads them."""
+
+
+def _readable(labels: Labels) -> Labels:
+    """The labels as they can be written: one that cannot be would cost the whole page."""
+    return tuple(label.encode("utf-8", "replace").decode() for label in labels)
 
 
 class Counts:
@@ -112,7 +118,7 @@ class Counts:
         if not self.metric.labels:
             series.setdefault((), 0)
         for labels, number in series.items():
-            family.add_metric(labels, number)
+            family.add_metric(_readable(labels), number)
         return [family]
 
 
@@ -178,7 +184,7 @@ class Durations:
                 found = self.examples.get((labels, number))
                 example = None if found is None else Exemplar({"trace_id": found[0]}, found[1], found[2])
                 buckets.append((bound, total, example))
-            family.add_metric(labels, buckets, series[-1])  # type: ignore[arg-type]
+            family.add_metric(_readable(labels), buckets, series[-1])  # type: ignore[arg-type]
         return [family]
 
 
@@ -195,7 +201,7 @@ class Gauges:
         """The metric as Prometheus reads it."""
         family = GaugeMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
         for labels, number in self.series.items():
-            family.add_metric(labels, number)
+            family.add_metric(_readable(labels), number)
         return [family]
 
 
@@ -265,8 +271,10 @@ def count(counts: Counts, *labels: str) -> None:
     series[labels] = series.get(labels, 0) + 1
 
 
-agreed = _agreed.note
-"""Count a decision to which everyone asked said continue, with its verdicts and what all took."""
+agreed_batch = _agreed.batch
+"""Count decisions to which everyone asked said continue: a batch for them, with the first one in it."""
+agreed_close = _agreed.close
+"""Nothing more comes into a batch: what is in it."""
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:

@@ -26,7 +26,7 @@ from toolgate_bus.facts_out import LATEST_S, FactsOut
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
-from toolgate_bus.ports import OrchestratorListener
+from toolgate_bus.ports import Made, OrchestratorListener
 from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
 from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.verdict_reader import VerdictReader
@@ -163,8 +163,8 @@ class RedisOrchestratorBus:
         elif len(waiting) == EARLY:
             self._write_asks()
 
-    def fact(self, make: Callable[[], bytes]) -> None:
-        """Queue one fact; `make` gives its bytes, and is called off the decision's path."""
+    def fact(self, make: Callable[[], Made]) -> None:
+        """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
         if self._facts.add(make) and self._fact_timer is None:
             self._fact_timer = self._loop.call_later(LATEST_S, self._write_facts)
 

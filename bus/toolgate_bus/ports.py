@@ -15,6 +15,7 @@ __all__ = [
     "Commands",
     "Delivery",
     "Facts",
+    "Made",
     "Member",
     "OrchestratorBus",
     "OrchestratorListener",
@@ -22,6 +23,10 @@ __all__ = [
     "SchedulerListener",
     "Store",
 ]
+
+
+Made = bytes | list[bytes]
+"""A fact as it is written, or several that follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +127,8 @@ class OrchestratorBus(Protocol):
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
 
-    def fact(self, make: Callable[[], bytes]) -> None:
-        """Queue one fact; `make` gives its bytes, and is called off the decision's path."""
+    def fact(self, make: Callable[[], Made]) -> None:
+        """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
 
 
 class SchedulerListener(Protocol):

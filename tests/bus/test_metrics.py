@@ -65,6 +65,15 @@ def test_metrics_are_served_as_text_and_as_openmetrics(serving):
     assert [one.value for one in decisions.samples if one.labels["tool"] == "served"] == [1.0]
 
 
+def test_a_label_that_no_page_can_hold_is_written_as_near_as_can_be(serving):
+    metrics.count(metrics.ASKED, "odd\ud800", "t", "a")
+    metrics.observe(metrics.VERDICT_SECONDS, 0.1, "odd\ud800")
+    for accept in (OPENMETRICS, "text/plain"):
+        status, _, body = read(serving.url, accept)
+        assert status == 200
+        assert body.count('scheduler="odd?"') > 1
+
+
 def test_the_newest_example_of_each_bucket_shows_in_openmetrics(serving):
     older = TRACE.replace("0", "1")
     metrics.observe(metrics.VERDICT_SECONDS, 0.003, "exemplary", trace=older)
@@ -134,11 +143,20 @@ def heard(name, seconds):
 
 @pytest.mark.parametrize("decisions", [1, AT_ONCE - 1, AT_ONCE, 3 * AT_ONCE + 5])
 def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
-    agreed, from_facts = Agreed(), {}
+    agreed, from_facts, batch = Agreed(), {}, None
     for number in range(decisions):
         tool = f"t{number % 2}"
         verdicts = (heard("a", 0.001), heard("b", 0.25))
-        agreed.note(("a", "b"), (tool, "shop"), 0.25, verdicts)
+        note = (("a", "b"), (tool, "shop"), 0.25, verdicts, "", b"", number, 0.0)
+        if batch is None or len(batch.notes) == AT_ONCE:
+            batch = agreed.batch(*note)
+        else:
+            batch.notes.append(note)
+        if number % 50 == 7:  # somebody reads in between, or its facts are made
+            agreed.decisions()
+        if number % 90 == 8:
+            assert agreed.close(batch)[-1] == note
+            batch = None
         fact = {
             "event": "decision",
             "outcome": "continue",

@@ -91,16 +91,16 @@ class _Unobserved(Conclusion):
 @contextmanager
 def _uncounted() -> Iterator[None]:
     """Nothing is counted in this process meanwhile."""
-    kept = metrics.agreed, metrics.count, metrics.observe
+    kept = metrics.count, metrics.observe
 
     def nothing(*_: object, **__: object) -> None:
         pass
 
-    metrics.agreed = metrics.count = metrics.observe = nothing
+    metrics.count = metrics.observe = nothing
     try:
         yield
     finally:
-        metrics.agreed, metrics.count, metrics.observe = kept
+        metrics.count, metrics.observe = kept
 
 
 async def observe(

@@ -12,6 +12,7 @@ from contextvars import Context
 
 import structlog
 from toolgate_bus import codec, metrics
+from toolgate_bus.agreed import Batch
 from toolgate_bus.breaker import Breaker
 from toolgate_bus.errors import CodecError
 from toolgate_bus.live_agents import LiveAgent, Stop
@@ -47,6 +48,8 @@ class Client:
         """How often the bus went away; a question that saw this change is excused from the breaker."""
         self.facts = 0
         """Number of the last fact of this orchestrator: the record shows gaps by it."""
+        self.batch: Batch | None = None
+        """Decisions that all agreed on, whose facts follow each other; None where another fact came after."""
         self.users = 0
         self.present: dict[str, Presence] = {}
         """The live sessions that are ruled on through this bus, by id."""

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, Final
 
 from toolgate_bus import codec, metrics, record
+from toolgate_bus.agreed import AT_ONCE, Batch
 from toolgate_bus.counted import decides, trace_id
 from toolgate_bus.events import Decision, Heard
 from toolgate_bus.plain_fact import MOST_QUESTION, MOST_VERDICTS, plain_fact
@@ -67,17 +68,17 @@ class Conclusion:
         for heard in verdicts:
             if heard.verdict is not codec.PLAIN_CONTINUE:
                 return False
-        if call.trace:  # its trace id may become an example
-            _count(call, decision, asked)
-        else:
-            metrics.agreed(asked, call.labels, decision.seconds, verdicts)
         client = self._client
-        if client is not None:
-            client.facts += 1
-            # Seven words in one call: it is made for nearly every decision.
-            client.bus.fact(
-                partial(plain_fact, decision.id, body, verdicts, decision.seconds, client.facts, time.time())
-            )
+        if client is None or call.trace:  # its trace id may become an example
+            return False
+        client.facts = seq = client.facts + 1
+        batch = client.batch
+        note = (asked, call.labels, decision.seconds, verdicts, decision.id, body, seq, time.time())
+        if batch is not None and len(batch.notes) < AT_ONCE:
+            batch.notes.append(note)
+        else:
+            client.batch = batch = metrics.agreed_batch(*note)
+            client.bus.fact(partial(_facts, client, batch))
         return True
 
     def late(self, call: Call, heard: Heard) -> None:
@@ -121,6 +122,7 @@ class Conclusion:
         client = self._client
         if client is not None:
             client.facts += 1
+            client.batch = None  # what is agreed on after this comes after it
             client.bus.fact(partial(make, client.facts, time.time()))
 
     def _decision(
@@ -186,3 +188,10 @@ def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
     if not decision.allowed:
         outcome = "denied" if decision.outcome == "deny" else "cancelled"
         metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)
+
+
+def _facts(client: Client, batch: Batch) -> list[bytes]:
+    """The facts of a batch, which is counted with this."""
+    if client.batch is batch:
+        client.batch = None
+    return [plain_fact(one[4], one[5], one[3], one[2], one[6], one[7]) for one in metrics.agreed_close(batch)]
