@@ -15,13 +15,15 @@ from typing import Any, Final, NamedTuple, cast
 from toolgate_bus.catalogue import DECISION_SECONDS, VERDICT_SECONDS
 from toolgate_bus.events import Heard
 
-__all__ = ["AT_ONCE", "Agreed", "Batch", "Labels", "Note", "Row", "added"]
+__all__ = ["AT_ONCE", "NOTED", "Agreed", "Batch", "Labels", "Note", "Row", "added"]
 
 Labels = tuple[str, ...]
 Row = list[float]
 """Observations of each bucket of a histogram, and behind them the sum of all seconds."""
 AT_ONCE: Final = 64
 """Decisions in one batch."""
+NOTED: Final = 2048
+"""Observations that are sorted into buckets at once."""
 
 
 class Note(NamedTuple):
@@ -64,6 +66,24 @@ def added(row: Row, bounds: Sequence[float], observed: Sequence[float]) -> Row:
     return made
 
 
+class _Noted:
+    """A row of a histogram, and the observations that are not in it yet."""
+
+    __slots__ = ("_bounds", "_row", "times")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._row: Row = [0.0] * (len(bounds) + 2)
+        self.times: list[float] = []
+
+    def sorted(self) -> Row:
+        """The row with all of them."""
+        if self.times:
+            self._row = added(self._row, self._bounds, self.times)
+            self.times.clear()
+        return self._row
+
+
 class Agreed:
     """The decisions of one process to which everyone asked said continue."""
 
@@ -72,10 +92,8 @@ class Agreed:
         self._lock = Lock()
         self._decisions: dict[tuple[Labels, Labels], int] = {}
         """By who was asked, and tool and agent."""
-        self._seconds: Row = [0.0] * (len(DECISION_SECONDS.buckets) + 2)
-        self._verdicts: defaultdict[str, Row] = defaultdict(
-            lambda: [0.0] * (len(VERDICT_SECONDS.buckets) + 2)
-        )
+        self._seconds = _Noted(DECISION_SECONDS.buckets)
+        self._verdicts: defaultdict[str, _Noted] = defaultdict(lambda: _Noted(VERDICT_SECONDS.buckets))
 
     def batch(self, *first: Any) -> Batch:
         """A batch that begins with this `Note`; what is appended to it is counted by and by."""
@@ -104,33 +122,34 @@ class Agreed:
 
     def decision_seconds(self) -> dict[Labels, Row]:
         """The one row of the decisions' histogram; none before there was any."""
-        return {(): self._seconds} if self._settle() else {}
+        if not self._settle():
+            return {}
+        with self._lock:
+            return {(): self._seconds.sorted()}
 
     def verdict_seconds(self) -> dict[Labels, Row]:
         """The verdicts' histogram, by scheduler."""
         self._settle()
         with self._lock:
-            return {(name,): row for name, row in self._verdicts.items()}
+            return {(name,): noted.sorted() for name, noted in self._verdicts.items()}
 
     def _settle(self) -> dict[tuple[Labels, Labels], int]:
         with self._lock:
             counts = self._decisions
-            keys: list[tuple[Labels, Labels]] = []
-            seconds: list[float] = []
-            verdicts: defaultdict[str, list[float]] = defaultdict(list)
+            keys: list[tuple[Any, ...]] = []  # asked, on
+            seconds, verdicts = self._seconds.times, self._verdicts
             for batch in self._batches:
                 upto = len(batch.notes)
-                for asked, on, took, heard, *_ in batch.notes[batch.counted : upto]:
-                    keys.append((asked, on))
-                    seconds.append(took)
-                    for one in heard:
-                        verdicts[one[0]].append(one[4])
+                for note in batch.notes[batch.counted : upto]:
+                    keys.append(note[:2])
+                    seconds.append(note[2])
+                    for one in note[3]:
+                        verdicts[one[0]].times.append(one[4])
                 batch.counted = upto
             self._batches = [one for one in self._batches if not one.closed and one.counted < AT_ONCE]
             for key, number in Counter(keys).items():
                 counts[key] = counts.get(key, 0) + number
-            if seconds:
-                self._seconds = added(self._seconds, DECISION_SECONDS.buckets, seconds)
-                for name, times in verdicts.items():
-                    self._verdicts[name] = added(self._verdicts[name], VERDICT_SECONDS.buckets, times)
+            if len(seconds) >= NOTED:
+                for noted in (self._seconds, *verdicts.values()):
+                    noted.sorted()
             return dict(counts)

@@ -22,7 +22,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 
 from toolgate_bus import catalogue
-from toolgate_bus.agreed import Agreed, Labels, Row, added
+from toolgate_bus.agreed import NOTED, Agreed, Labels, Row, added
 from toolgate_bus.catalogue import Metric
 from toolgate_bus.counted import counted
 from toolgate_bus.metrics_server import Serving, serve_page
@@ -74,9 +74,6 @@ __all__ = [
     "told",
     "value",
 ]
-
-NOTED: Final = 2048
-"""Observations that are sorted into buckets at once."""
 
 
 class Collector(Protocol):

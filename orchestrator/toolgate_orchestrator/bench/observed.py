@@ -133,9 +133,11 @@ async def _compared(both: "_Side", neither: "_Side", decisions: int) -> Observed
     found = Observed(both.schedulers, both.lanes)
     for side in (both, neither):
         await side.block(WARM_UP)
+    # Many at a time are soon done: a block is long enough that its beginning and end do not tell.
+    each = -(-decisions // BLOCKS) * (4 if both.lanes > 1 else 1)
     for pair in range(BLOCKS):
         order = (both, neither) if pair % 2 else (neither, both)
-        samples = {side: await side.block(-(-decisions // BLOCKS)) for side in order}
+        samples = {side: await side.block(each) for side in order}
         found.add(samples[both], samples[neither])
     return found
 
