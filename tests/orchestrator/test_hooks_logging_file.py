@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -185,12 +186,22 @@ def test_what_is_no_file_is_not_written_to(path: Path, file: EventFile, make: An
     assert file._unwritten.lines == 1
 
 
+def taken_by_the_thread(file: EventFile) -> None:
+    """Wait until the thread has what waits: what comes then stays in the queue, in one piece."""
+    until = time.monotonic() + 20
+    while file._waiting:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
 def test_a_disk_that_hangs_holds_up_nobody(
     path: Path, file: EventFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(hooks_logging_file, "_MAX_WAITING", 600)
     with file._disk:  # the thread cannot write
-        for seq in range(1, 101):
+        file.write(line(1))
+        taken_by_the_thread(file)
+        for seq in range(2, 101):
             file.write(line(seq))
         with caplog.at_level(logging.WARNING):
             thread = file._thread
