@@ -173,8 +173,8 @@ def _mounted(fact: Fact) -> str:
 
 def _took(metric: Metric, fact: Fact, labels: tuple[str, ...], trace: str | None = None) -> Iterator[Added]:
     seconds = fact.get("seconds")
-    if type(seconds) in (int, float) and 0 <= seconds <= LONGEST_S:  # type: ignore[operator]
-        yield Added(metric, labels, float(seconds), trace)  # type: ignore[arg-type]
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_S:
+        yield Added(metric, labels, float(seconds), trace)
 
 
 def _amount(told: Any) -> float:

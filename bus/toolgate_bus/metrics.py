@@ -181,7 +181,7 @@ class Durations:
                 found = self.examples.get((labels, number))
                 example = None if found is None else Exemplar({"trace_id": found[0]}, found[1], found[2])
                 buckets.append((bound, total, example))
-            family.add_metric(_readable(labels), buckets, series[-1])  # type: ignore[arg-type]
+            family.add_metric(_readable(labels), buckets, series[-1])  # type: ignore[arg-type]  # typed without exemplars
         return [family]
 
 
