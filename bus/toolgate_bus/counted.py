@@ -39,7 +39,7 @@ class Added(NamedTuple):
 
 
 def counted(fact: Fact) -> Iterator[Added]:
-    """What one fact, as `record.read_fact` gives it or as it is noted, adds to the metrics."""
+    """What one fact, as `record.read_facts` gives it or as it is noted, adds to the metrics."""
     told = _BY_EVENT.get(fact.get("event", ""))
     return told(fact) if told is not None else iter(())
 

@@ -6,13 +6,13 @@ Writing, and hearing of what was written, is the bus's affair.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import structlog
 
 from toolgate_bus import codec, metrics
-from toolgate_bus.ports import Made
+from toolgate_bus.ports import Made, Packed
 
 __all__ = ["LATEST_S", "FactsOut"]
 
@@ -38,6 +38,7 @@ class FactsOut:
     def add(self, make: Callable[[], Made]) -> bool:
         """Have a fact wait; False where too many do, and it is dropped."""
         if len(self._waiting) >= MOST_WAITING:
+            _made(make)  # what is counted with it is counted
             metrics.count(metrics.FACTS_DROPPED)
             return False
         if not self._waiting:
@@ -61,7 +62,7 @@ class FactsOut:
         waiting = list(self._waiting)
         self._waiting.clear()
         made = [fact for make in waiting for fact in _made(make)]
-        frames = [codec.frame(part) for part in codec.frames(made)]
+        frames = [codec.frame(part) for part in _parts(made)]
         self._unconfirmed.extend(frames)
         return frames
 
@@ -74,11 +75,26 @@ class FactsOut:
         return tuple(self._unconfirmed)
 
 
-def _made(make: Callable[[], Made]) -> list[bytes]:
+def _made(make: Callable[[], Made]) -> list[Packed]:
     try:
         made = make()
     except Exception:  # noqa: BLE001 - it comes from above; whatever went wrong there, the others are written
         _log.exception("a fact could not be made")
         metrics.count(metrics.FACTS_DROPPED)
         return []
-    return made if isinstance(made, list) else [made]
+    return made if isinstance(made, list) else [Packed(made, 1)]
+
+
+def _parts(made: Iterable[Packed]) -> Iterator[list[bytes]]:
+    """The items of each frame, as many as fit: at most 64 facts, and no more than 64 KiB unless it is one."""
+    part: list[bytes] = []
+    facts = size = 0
+    for item, held in made:
+        if part and (facts + held > codec.MAX_ITEMS or size + len(item) > codec.FULL_FRAME):
+            yield part
+            part, facts, size = [], 0, 0
+        part.append(item)
+        facts += held
+        size += len(item)
+    if part:
+        yield part

@@ -322,7 +322,10 @@ def _facts(fields: Sequence[bytes]) -> list[Fact]:
         try:
             if isinstance(item, CodecError):
                 raise item
-            facts.append(record.read_fact(item))
+            found = record.read_facts(item)
+            if len(facts) + len(found) > codec.MAX_ITEMS:
+                raise CodecError("oversize", f"a frame holds at most {codec.MAX_ITEMS} facts")
+            facts += found
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
     return facts

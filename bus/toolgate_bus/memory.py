@@ -144,7 +144,7 @@ class MemoryOrchestratorBus:
     def fact(self, make: Callable[[], Made]) -> None:
         """Keep a fact, or several."""
         made = make()
-        self._hub.facts += made if isinstance(made, list) else [made]
+        self._hub.facts += [one.item for one in made] if isinstance(made, list) else [made]
 
     def _flush(self) -> None:
         self._flush_handle = None

@@ -142,6 +142,7 @@ class RedisOrchestratorBus:
                     ]
                 )
         await host
+        self._facts.frames()  # those that could not be written are counted nevertheless
         await self._commands.aclose()
 
     def watch(self, schedulers: Iterable[str]) -> None:
@@ -192,27 +193,34 @@ class RedisOrchestratorBus:
                 head = ("XADD", inbox, "*", "event", event, "orch", self.orchestrator)
                 packed.append(pack_command((*head, "frame", codec.frame(part))))
                 self._replies.append((scheduler, tuple(islice(ids, len(part)))))
-        writer.write(b"".join(packed), len(packed))
         if self._facts.due:
-            self._write_facts()
+            packed += self._commands_of_facts(writer)
+        writer.write(b"".join(packed), len(packed))
 
     def _write_facts(self) -> None:
+        self._stop_timer()
+        writer = self._writer
+        if writer is not None and self._facts.waiting:  # else they wait for the connection
+            for command in self._commands_of_facts(writer):
+                writer.write(command)
+
+    def _commands_of_facts(self, writer: Link) -> list[bytes]:
+        """The commands that write all facts that wait, to be sent next; none while too much is unsent."""
+        self._stop_timer()
+        if writer.unsent > UNSENT_BYTES:
+            self._fact_timer = self._loop.call_later(BEAT_SECONDS, self._write_facts)
+            return []
+        return [self._command_of(frame) for frame in self._facts.frames()]
+
+    def _stop_timer(self) -> None:
         if self._fact_timer is not None:
             self._fact_timer.cancel()
             self._fact_timer = None
-        writer = self._writer
-        if writer is None or not self._facts.waiting:
-            return  # they wait for the connection
-        if writer.unsent > UNSENT_BYTES:
-            self._fact_timer = self._loop.call_later(BEAT_SECONDS, self._write_facts)
-            return
-        for frame in self._facts.frames():
-            self._write_frame(writer, frame)
 
-    def _write_frame(self, writer: Link, frame: bytes) -> None:
+    def _command_of(self, frame: bytes) -> bytes:
         key = self._keys.facts(self.orchestrator)
         self._replies.append(FACTS)
-        writer.write(pack_command(("XADD", key, "*", "event", "facts", "frame", frame)))
+        return pack_command(("XADD", key, "*", "event", "facts", "frame", frame))
 
     def _write_again(self) -> None:
         """After a reconnect: what may have been lost with the old connection, in its order.
@@ -221,7 +229,7 @@ class RedisOrchestratorBus:
         """
         if self._writer is not None:
             for frame in self._facts.unconfirmed():
-                self._write_frame(self._writer, frame)
+                self._writer.write(self._command_of(frame))
 
     def _send(self, writer: Link, *command: Arg) -> None:
         self._replies.append(None)
@@ -243,9 +251,7 @@ class RedisOrchestratorBus:
     async def _drain(self) -> None:
         self._flush()
         self._write_facts()
-        if self._fact_timer is not None:
-            self._fact_timer.cancel()
-            self._fact_timer = None
+        self._stop_timer()
         if self._writer is not None:
             self._drained = asyncio.Event()
             self._replies.append(DRAIN)

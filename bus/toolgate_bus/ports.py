@@ -19,14 +19,22 @@ __all__ = [
     "Member",
     "OrchestratorBus",
     "OrchestratorListener",
+    "Packed",
     "SchedulerBus",
     "SchedulerListener",
     "Store",
 ]
 
 
-Made = bytes | list[bytes]
-"""A fact as it is written, or several that follow each other."""
+class Packed(NamedTuple):
+    """An item as it is written, and how many facts it holds."""
+
+    item: bytes
+    facts: int
+
+
+Made = bytes | list[Packed]
+"""The item of one fact, or those of several that follow each other."""
 
 
 @dataclass(frozen=True, slots=True)

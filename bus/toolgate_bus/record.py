@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus import codec
+from toolgate_bus.agreed_fact import each_decision
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
 
-__all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_fact", "read_verdict", "verdict_fields"]
+__all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_facts", "read_verdict", "verdict_fields"]
 
 _NO_ID: Final = bytes(codec.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
@@ -144,8 +145,8 @@ def _item(fields: dict[str, Any]) -> bytes:
     return codec.item(_NO_ID, 0, body)
 
 
-def read_fact(item: codec.Item) -> dict[str, Any]:
-    """A fact from its item, the question of a decision opened; raises CodecError.
+def read_facts(item: codec.Item) -> list[dict[str, Any]]:
+    """The facts of an item, nearly always one; the question of a decision is opened. Raises CodecError.
 
     `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's;
     `final_input` None means the arguments were left as they were.
@@ -153,6 +154,13 @@ def read_fact(item: codec.Item) -> dict[str, Any]:
     fields = codec.unpack(item.body, codec.MAX_FRAME)
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
+    if fields["event"] == "agreed":
+        return [_opened(one) for one in each_decision(fields)]
+    return [_opened(fields)]
+
+
+def _opened(fields: dict[str, Any]) -> dict[str, Any]:
+    """A fact with the question of its decision, if it is one, in place of that question's bytes."""
     question = fields.pop("question", None)
     if not isinstance(question, bytes):
         return fields

@@ -17,6 +17,7 @@ Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify val
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from toolgate_bus.codec import PLAIN_CONTINUE
 from toolgate_bus.events import Continue, Heard, Hold
 from toolgate_bus.merge import NOTHING, Merged, merge
 
@@ -40,6 +41,8 @@ class Closed(NamedTuple):
     """Who still holds: they are told that nobody waits any longer."""
     was_held: bool = False
     """Whether anybody said `hold` at all."""
+    agreed: bool = False
+    """Whether everyone who was waited for said a plain continue, and nothing else was heard."""
 
     @property
     def denied(self) -> bool:
@@ -73,6 +76,7 @@ class Round:
         "_state",
         "_troubled",
         "_was_held",
+        "_worded",
     )
 
     def __init__(
@@ -100,6 +104,7 @@ class Round:
         self._troubled = False
         self._was_held = False
         self._plain = True
+        self._worded = False
         for name in patient:
             if name in self._state:
                 self._holds[name] = _Holding(now, now + max_hold)
@@ -134,6 +139,8 @@ class Round:
         ):
             # Nearly every verdict: nothing below could make of it anything else.
             self._heard.append(heard)
+            if heard.verdict is not PLAIN_CONTINUE:
+                self._worded = True
             self._state[name] = "answered"
             self._open -= 1
             return True
@@ -192,7 +199,7 @@ class Round:
         self._closed = True
         heard = tuple(self._heard)
         if self._plain and not self._open and not self._troubled:
-            return Closed(NOTHING, (), (), (), (), heard)
+            return Closed(NOTHING, (), (), (), (), heard, agreed=not self._worded)
         merged = merge(heard, modifies=self._modifies)
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():

@@ -4,11 +4,9 @@ import pytest
 from bus_strategies import json_maps
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import catalogue, codec, record
+from toolgate_bus import catalogue
 from toolgate_bus.catalogue import FLEET
 from toolgate_bus.counted import counted, trace_id
-from toolgate_bus.events import Decision, Heard
-from toolgate_bus.plain_fact import MOST_VERDICTS, plain_fact
 
 pytestmark = pytest.mark.pure
 
@@ -172,33 +170,3 @@ def test_whatever_stands_in_a_fact_its_additions_are_bounded_and_of_known_metric
         assert all(isinstance(label, str) and len(label) <= 128 for label in labels)
         assert 0 <= amount <= 1e15
         assert trace is None or len(trace) == 32
-
-
-names = st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True)
-seconds = st.floats(0, 1e6)
-heard = st.builds(
-    lambda name, priority, took: Heard(name, codec.PLAIN_CONTINUE, priority, seconds=took),
-    names,
-    st.integers(-(2**31), 2**31 - 1),
-    seconds,
-)
-
-
-@given(
-    st.lists(heard, max_size=MOST_VERDICTS, unique_by=lambda one: one.scheduler),
-    json_maps,
-    seconds,
-    st.integers(1, 2**63),
-    st.floats(0, 1e11),
-)
-def test_what_all_agreed_on_is_packed_by_hand_exactly_as_otherwise(verdicts, arguments, took, seq, at):
-    question = codec.pack({**QUESTION, "tool_input": arguments})
-    ended = Decision(
-        "ab" * 16, "continue", "agreed", "search", {}, "search", {}, verdicts=tuple(verdicts), seconds=took
-    )
-    fields = [record.verdict_fields(one) for one in verdicts]
-    slow = record.decision_fact(ended, question, fields, None, None, seq, at)
-    fast = plain_fact(ended.id, question, verdicts, took, seq, at)
-    (slow_item,), (fast_item,) = (codec.items(codec.frame([one])) for one in (slow, fast))
-    assert record.read_fact(fast_item) == record.read_fact(slow_item)
-    assert fast_item[:2] == slow_item[:2]

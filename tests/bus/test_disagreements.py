@@ -29,7 +29,8 @@ def fact(*verdicts, outcome="continue", why="agreed", tool_input=None, final=Non
         decision, question, [verdict_fields(one) for one in verdicts], final and arguments, None, 1, 2.0
     )
     (item,) = codec.items(codec.frame([raw]))
-    return record.read_fact(item)
+    (fact,) = record.read_facts(item)
+    return fact
 
 
 @pytest.mark.parametrize(

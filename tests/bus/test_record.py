@@ -29,7 +29,8 @@ def kept(decision, *, final_input=None, reason=None, question=QUESTION):
     verdicts = [record.verdict_fields(heard) for heard in decision.verdicts]
     raw = record.decision_fact(decision, codec.pack(question), verdicts, final_input, reason, 7, 2.5)
     (item,) = codec.items(codec.frame([raw]))
-    return record.read_fact(item)
+    (fact,) = record.read_facts(item)
+    return fact
 
 
 def test_a_decision_everybody_agreed_on_is_read_back_whole():
@@ -106,7 +107,7 @@ def test_all_that_a_verdict_says_is_kept():
 def test_any_other_fact_comes_back(fields):
     raw = record.other_fact({**fields, "event": "tool:post", "question": None}, 3, 1.0)
     (item,) = codec.items(codec.frame([raw]))
-    fact = record.read_fact(item)
+    (fact,) = record.read_facts(item)
     assert {name: fact[name] for name in fields if name not in ("seq", "at", "event", "question")} == {
         name: value for name, value in fields.items() if name not in ("seq", "at", "event", "question")
     }
@@ -114,7 +115,7 @@ def test_any_other_fact_comes_back(fields):
 
 
 hostile = st.fixed_dictionaries(
-    {"event": st.sampled_from(["decision", "verdict"]) | texts},
+    {"event": st.sampled_from(["decision", "verdict", "agreed"]) | texts},
     optional={
         "question": st.binary(max_size=10) | json_maps.map(msgpack.packb) | st.just(msgpack.packb(QUESTION)),
         "outcome": st.sampled_from(["continue", "deny", 5, None, []]),
@@ -128,7 +129,7 @@ hostile = st.fixed_dictionaries(
 def test_what_others_wrote_is_a_fact_or_refused_and_nothing_else(body):
     item = codec.Item(bytes(16), 0, body, None)
     try:
-        fact = record.read_fact(item)
+        facts = record.read_facts(item)
     except CodecError:
         return
-    assert isinstance(fact["event"], str)
+    assert all(isinstance(fact["event"], str) for fact in facts)

@@ -27,7 +27,7 @@ async def gate():
 
 
 def facts(gate):
-    return [record.read_fact(codec.items(codec.frame([raw]))[0]) for raw in gate.hub.facts]
+    return [record.read_facts(codec.items(codec.frame([raw]))[0])[0] for raw in gate.hub.facts]
 
 
 @pytest.mark.parametrize(

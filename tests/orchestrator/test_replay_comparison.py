@@ -182,7 +182,8 @@ def decided(key, *verdicts, question=None, outcome="continue", why="agreed"):
         2.0,
     )
     (item,) = codec.items(codec.frame([raw]))
-    return record.read_fact(item)
+    (fact,) = record.read_facts(item)
+    return fact
 
 
 def ran(key, **fields):

@@ -36,7 +36,7 @@ class Record:
         await coordinator.mount("orchestrator", CLASSES[loop]({"toolgate": ASKED}, self._gate))
 
     def __call__(self, *events: str) -> list[dict[str, Any]]:
-        told = [record.read_fact(codec.items(codec.frame([raw]))[0]) for raw in self._hub.facts]
+        told = [record.read_facts(codec.items(codec.frame([raw]))[0])[0] for raw in self._hub.facts]
         return [fact for fact in told if fact["event"] in events]
 
 

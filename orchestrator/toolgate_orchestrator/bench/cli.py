@@ -69,7 +69,8 @@ def decisions_beside_the_floor(
     Takes about half a minute.
 
     --loops: the same turn, with an LLM that takes its time over each call, on two loops in turns.
-    --observed: decisions with metrics and facts beside decisions without either, in turns.
+    --observed: decisions with metrics and facts beside decisions without either, in turns; takes
+    about a minute.
     fleet: many agents over several processes, and how the figures grow with them.
     """
     if ctx.invoked_subcommand is not None:

@@ -7,6 +7,7 @@ of all processes: gate, scheduler, server. Blocks alternate, so that both see th
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import statistics
@@ -20,7 +21,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolgate_bus import metrics
@@ -37,7 +38,10 @@ from toolgate_orchestrator.gate.ruling import Call, Ruling
 
 __all__ = ["Observed", "observe"]
 
-BLOCKS: Final = 20
+PAIRS: Final = 50
+"""Of blocks, one decision at a time."""
+PAIRS_AT_ONCE: Final = 150
+"""Many at a time are soon done, and what a block of them takes varies more."""
 WARM_UP: Final = 500
 AIM: Final = 0.10
 """The part of a decision's CPU that metrics and facts may take."""
@@ -133,9 +137,9 @@ async def _compared(both: "_Side", neither: "_Side", decisions: int) -> Observed
     found = Observed(both.schedulers, both.lanes)
     for side in (both, neither):
         await side.block(WARM_UP)
-    # Many at a time are soon done: a block is long enough that its beginning and end do not tell.
-    each = -(-decisions // BLOCKS) * (4 if both.lanes > 1 else 1)
-    for pair in range(BLOCKS):
+    # Many at a time: a block is long enough that its beginning and end do not tell.
+    each = -(-decisions // PAIRS) * (4 if both.lanes > 1 else 1)
+    for pair in range(PAIRS_AT_ONCE if both.lanes > 1 else PAIRS):
         order = (both, neither) if pair % 2 else (neither, both)
         samples = {side: await side.block(each) for side in order}
         found.add(samples[both], samples[neither])
@@ -151,6 +155,8 @@ class _Side:
     lanes: int
     pids: Sequence[int]
     meanwhile: Callable[[], AbstractContextManager[None]]
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """No two calls are alike: each lane is a session of its own."""
 
     async def block(self, decisions: int) -> Sample:
         """Decide so often; the facts of the last decisions are waited for."""
@@ -163,7 +169,15 @@ class _Side:
         return sample
 
     async def _decide(self) -> None:
-        decision = await self.gate.decide(TOOLS[0], ARGUMENTS, TOOLS, session="bench", agent="bench")
+        number = next(self.numbers)
+        decision = await self.gate.decide(
+            TOOLS[number % len(TOOLS)],
+            {**ARGUMENTS, "passengers": [{"first": "Ada", "last": str(number)}]},
+            TOOLS,
+            session=f"bench-{number % self.lanes}",
+            agent="bench",
+            tool_call_id=str(number),
+        )
         if len(decision.verdicts) != self.schedulers:
             raise ToolgateError(
                 f"only {len(decision.verdicts)} of {self.schedulers} answered: {decision.why}"

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus import codec
+from toolgate_bus.agreed_fact import MOST_ASKED
 from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Verdict
-from toolgate_bus.merge import NOTHING
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
 
@@ -99,13 +99,13 @@ class Asking:
                 self._settle(client, question, closed)
             call.heard += closed.heard
             if (
-                closed.merged is NOTHING
+                closed.agreed
                 and asked is audience.names
-                and len(closed.heard) == len(asked)
-                and not (closed.silent or audience.shadows)
+                and len(asked) <= MOST_ASKED
+                and not audience.shadows
                 and local is None
             ):
-                call.agreed = audience.names
+                call.agreed = audience.group
             if closed.silent:
                 call.silent.extend(name for name in closed.silent if name not in call.silent)
         return closed

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from toolgate_bus import metrics
+from toolgate_bus.agreed import Group
 from toolgate_bus.signing import Keyring
 
 from toolgate_orchestrator.gate.announced import Announced
@@ -33,6 +34,8 @@ class Audience:
     """The names as a set."""
     capped: frozenset[str]
     """Whose announced priority is above the cap."""
+    group: Group = ()
+    """The names with their priorities: one object for all tools about which just these are asked."""
 
     NOBODY: ClassVar["Audience"]
 
@@ -42,6 +45,7 @@ class Audience:
             return self
         return replace(
             self,
+            group=tuple(one for one in self.group if one[0] != name),
             names=tuple(one for one in self.names if one != name),
             required={one: required for one, required in self.required.items() if one != name},
             everyone=self.everyone - {name},
@@ -60,12 +64,14 @@ class Audiences:
         self._limits = config.schedulers
         self._keyring = keyring
         self._audiences: dict[str, Audience] = {}
+        self._groups: dict[Group, Group] = {}
         self._version = -1
 
     def of(self, tool: str, announced: Mapping[str, Announced], version: int) -> Audience:
         """The audience for a tool, by what the roster says now; `version` changes whenever that does."""
         if self._version != version:
             self._audiences.clear()
+            self._groups.clear()
             self._version = version
         audience = self._audiences.get(tool)
         if audience is None:
@@ -81,12 +87,15 @@ class Audiences:
         # A required scheduler cannot excuse itself by calling itself a shadow.
         shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
         own = {name: announced[name].priority for name in names if name in announced}
+        priorities = {name: min(own[name], self._cap(name, own[name])) for name in own}
+        group = tuple((name, priorities.get(name, 0)) for name in sorted(names))
         return Audience(
-            names=tuple(sorted(names)),
+            names=tuple(name for name, _ in group),
+            group=self._groups.setdefault(group, group),
             required={
                 name: name in self._required for name in sorted((names - shadows) | (waited & self._required))
             },
-            priorities={name: min(own[name], self._cap(name, own[name])) for name in own},
+            priorities=priorities,
             shadows=frozenset(shadows),
             everyone=frozenset(names),
             capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),

@@ -11,10 +11,11 @@ from itertools import chain
 from typing import Any, Final
 
 from toolgate_bus import codec, metrics, record
-from toolgate_bus.agreed import AT_ONCE, Batch
+from toolgate_bus.agreed import Batch, Group
+from toolgate_bus.agreed_fact import MOST_QUESTION, agreed_facts
 from toolgate_bus.counted import decides, trace_id
 from toolgate_bus.events import Decision, Heard
-from toolgate_bus.plain_fact import MOST_QUESTION, MOST_VERDICTS, plain_fact
+from toolgate_bus.ports import Packed
 
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import SchedulerLimits
@@ -45,41 +46,40 @@ class Conclusion:
 
     def conclude(self, call: Call, ruling: Ruling) -> Decision:
         """The decision of a ruling: counted, recorded, told."""
-        decision = ruling.decision(call, time.monotonic())
-        if ruling is AGREED and call.agreed is not None and self._agreed(call, decision, call.agreed):
-            for tell in self.subscribers:
-                tell(decision)
-            return decision
+        now = time.monotonic()
+        decision = ruling.decision(call, now)
+        if not (ruling is AGREED and self._agreed(call, decision, now)):
+            self._concluded(call, decision)
+        for tell in self.subscribers:
+            tell(decision)
+        return decision
+
+    def _agreed(self, call: Call, decision: Decision, now: float) -> bool:
+        """The usual case, in short: everyone said continue. False where there is more to tell after all."""
+        group, client = call.agreed, self._client
+        if group is None or client is None or len(call.body) > MOST_QUESTION or call.trace:
+            return False  # (a trace id may become an example)
+        client.facts = seq = client.facts + 1
+        batch, heard, (tool, agent) = client.batch, decision.verdicts, call.labels
+        if len(heard) == 1:
+            note: tuple[Any, ...] = (tool, agent, decision.seconds, call.id, call.body, now, heard[0].seconds)
+        else:
+            note = (tool, agent, decision.seconds, call.id, call.body, now, *_took(group, heard))
+        if batch is not None and batch.group is group and len(batch.notes) < batch.full:
+            batch.notes += note
+        else:
+            client.batch = batch = metrics.agreed_batch(seq, group, note)
+            client.bus.fact(partial(_facts, client, batch))
+        return True
+
+    def _concluded(self, call: Call, decision: Decision) -> None:
+        """Count and keep whatever came of a call."""
         asked = _asked(call)
         _count(call, decision, asked)
         call.shadows.decided(decision, call.agent_target, call.outgoing)
         disagreeing = self._compare(call)
         if decision.verdicts or self.recording:
             self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
-        for tell in self.subscribers:
-            tell(decision)
-        return decision
-
-    def _agreed(self, call: Call, decision: Decision, asked: tuple[str, ...]) -> bool:
-        """The usual case, in short: everyone said continue. False where there is more to tell after all."""
-        verdicts, body = decision.verdicts, call.body
-        if len(verdicts) > MOST_VERDICTS or len(body) > MOST_QUESTION:
-            return False
-        for heard in verdicts:
-            if heard.verdict is not codec.PLAIN_CONTINUE:
-                return False
-        client = self._client
-        if client is None or call.trace:  # its trace id may become an example
-            return False
-        client.facts = seq = client.facts + 1
-        batch = client.batch
-        note = (asked, call.labels, decision.seconds, verdicts, decision.id, body, seq, time.time())
-        if batch is not None and len(batch.notes) < AT_ONCE:
-            batch.notes.append(note)
-        else:
-            client.batch = batch = metrics.agreed_batch(*note)
-            client.bus.fact(partial(_facts, client, batch))
-        return True
 
     def late(self, call: Call, heard: Heard) -> None:
         """A verdict that came after its decision: kept beside it."""
@@ -190,8 +190,15 @@ def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
         metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)
 
 
-def _facts(client: Client, batch: Batch) -> list[bytes]:
+def _took(group: Group, heard: Sequence[Heard]) -> tuple[float, ...]:
+    """How long each of a group took."""
+    took = {one.scheduler: one.seconds for one in heard}
+    return tuple([took[name] for name, _ in group])
+
+
+def _facts(client: Client, batch: Batch) -> list[Packed]:
     """The facts of a batch, which is counted with this."""
     if client.batch is batch:
         client.batch = None
-    return [plain_fact(one[4], one[5], one[3], one[2], one[6], one[7]) for one in metrics.agreed_close(batch)]
+    metrics.agreed_close(batch)
+    return list(agreed_facts(batch, time.time() - time.monotonic()))

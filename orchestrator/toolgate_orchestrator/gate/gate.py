@@ -190,14 +190,14 @@ class Gate:
         """
         name = _name(tool_name)
         who: dict[str, Any] = {
-            "root_session": root_session or session,
-            "session": session,
-            "parent": parent,
             "agent": self.config.agent if agent is None else agent,
             "labels": {**self.config.labels, **labels} if labels else self.config.labels,
-            "tool_call_id": tool_call_id,
-            "iteration": iteration,
+            "parent": parent,
             "parallel_group_id": parallel_group_id,
+            "iteration": iteration,
+            "root_session": root_session or session,
+            "session": session,
+            "tool_call_id": tool_call_id,
         }
         if lineage:
             who["lineage"] = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from toolgate_bus import codec
+from toolgate_bus.agreed import Group
 from toolgate_bus.delegation import rerouted, target_of
 from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
 from toolgate_bus.round import Closed
@@ -44,7 +45,7 @@ class Call:
     passed_over: list[str] = field(default_factory=list)
     asked: list[Sequence[str]] = field(default_factory=list)
     """Who was asked, round by round; `in-process` among them."""
-    agreed: tuple[str, ...] | None = None
+    agreed: Group | None = None
     """Everyone who was asked, where all of them said continue and there is nothing to remark on."""
     failed_open: dict[str, str] = field(default_factory=dict)
     """Optional schedulers that the decision was made without, and why."""
@@ -126,18 +127,21 @@ class Ruling:
 
 
 def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
-    """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those)."""
+    """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those).
+
+    What many calls have in common comes first: the record keeps it once (`agreed_fact`).
+    """
     few = len(call.tools) <= codec.MAX_ENTRIES
     return {
-        **call.who,
         "phase": phase,
-        "tool_name": call.tool_name,
         "available_tools": list(call.tools) if few else list(call.tools)[: codec.MAX_ENTRIES],
         "available_agents": None if call.agents is None else list(call.agents),
-        "agent_target": call.agent_target,
+        "truncated": not few,
         "ttl_ms": int(patience * 1000) or 1,
         "trace": call.trace,
-        "truncated": not few,
+        "agent_target": call.agent_target,
+        **call.who,
+        "tool_name": call.tool_name,
     }
 
 

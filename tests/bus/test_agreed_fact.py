@@ -1,0 +1,130 @@
+"""Decisions that all agreed on: one fact holds many, and readers see each as any other."""
+
+import struct
+
+import msgpack
+import pytest
+from bus_strategies import json_maps
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus import codec, record
+from toolgate_bus.agreed import AT_ONCE, Batch
+from toolgate_bus.agreed_fact import MOST_ASKED, MOST_QUESTION, agreed_facts
+from toolgate_bus.errors import CodecError
+from toolgate_bus.events import Decision, Heard
+
+pytestmark = pytest.mark.pure
+
+names = st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True)
+seconds = st.floats(0, 1e6)
+groups = st.lists(
+    st.tuples(names, st.integers(-(2**31), 2**31 - 1)),
+    min_size=1,
+    max_size=MOST_ASKED,
+    unique_by=lambda one: one[0],
+).map(tuple)
+decisions = st.tuples(json_maps, st.binary(min_size=16, max_size=16), seconds, st.floats(0, 1e9))
+
+
+def batch_of(group, given_decisions, seq, took=0.5):
+    notes = [
+        ("t", "shop", lasted, key, asked(arguments), at, *[took] * len(group))
+        for arguments, key, lasted, at in given_decisions
+    ]
+    made = Batch(seq, group, notes[0])
+    for note in notes[1:]:
+        made.notes += note
+    return made
+
+
+def asked(arguments):
+    return codec.pack({"available_tools": ["t", "u"], "tool_name": "t", "tool_input": arguments})
+
+
+def read(packed):
+    (item,) = codec.items(codec.frame([packed.item]))
+    return record.read_facts(item)
+
+
+@given(groups, st.lists(decisions, min_size=1, max_size=AT_ONCE), st.integers(1, 2**62), seconds)
+def test_each_is_read_back_exactly_as_if_it_had_a_fact_of_its_own(group, several, seq, took):
+    epoch = 1e9
+    found = [fact for one in agreed_facts(batch_of(group, several, seq, took), epoch) for fact in read(one)]
+    alone = []
+    for number, (arguments, key, lasted, at) in enumerate(several):
+        verdicts = tuple(Heard(name, codec.PLAIN_CONTINUE, rank, seconds=took) for name, rank in group)
+        decision = Decision(
+            key.hex(), "continue", "agreed", "t", {}, "t", {}, verdicts=verdicts, seconds=lasted
+        )
+        fields = [record.verdict_fields(one) for one in verdicts]
+        raw = record.decision_fact(decision, asked(arguments), fields, None, None, seq + number, at + epoch)
+        (item,) = codec.items(codec.frame([raw]))
+        alone += record.read_facts(item)
+    assert found == alone
+
+
+def test_what_all_questions_begin_with_is_kept_once():
+    tools = {"available_tools": [f"tool-{number}" for number in range(50)]}
+    questions = [codec.pack({**tools, "tool_name": "t", "tool_input": {"n": n}}) for n in range(AT_ONCE)]
+    batch = Batch(1, (("cost", 0),), ("t", "", 0.1, bytes(16), questions[0], 0.0, 0.1))
+    for question in questions[1:]:
+        batch.notes += ("t", "", 0.1, bytes(16), question, 0.0, 0.1)
+    (packed,) = agreed_facts(batch, 0.0)
+    assert packed.facts == AT_ONCE
+    assert len(packed.item) < 0.2 * sum(map(len, questions))
+
+
+def test_large_questions_are_parted_into_facts_that_can_be_read():
+    large = {"text": "x" * (MOST_QUESTION - 100)}
+    batch = batch_of((("cost", 0),), [(large, bytes(16), 0.1, 0.0)] * AT_ONCE, 7)
+    packed = list(agreed_facts(batch, 0.0))
+    assert sum(one.facts for one in packed) == AT_ONCE
+    assert max(len(one.item) for one in packed) <= codec.FULL_FRAME
+    assert [fact["seq"] for one in packed for fact in read(one)] == list(range(7, 7 + AT_ONCE))
+
+
+GOOD = {
+    "event": "agreed",
+    "seq": 1,
+    "at": struct.pack(">2d", 1, 2),
+    "ids": bytes(32),
+    "seconds": struct.pack(">2d", 0.1, 0.2),
+    "asked": [["cost", 5, struct.pack(">2d", 0.1, 0.2)]],
+    "begin": asked({})[:-1],
+    "rest": [b"\x80", b"\x80"],
+}
+
+
+def opened(fields):
+    return record.read_facts(codec.Item(bytes(16), 0, msgpack.packb(fields), None))
+
+
+def test_the_documented_fields_are_two_decisions():
+    first, second = opened(GOOD)
+    assert (first["seq"], second["seq"]) == (1, 2)
+    assert (first["at"], second["seconds"]) == (1.0, 0.2)
+    assert second["asked"] == ["cost"]
+    assert second["verdicts"][0]["priority"] == 5
+
+
+WRONG = [None, 5.5, "text", b"", b"short", [], [5], [b"x"], [["a"]], [["a", 0, b"x"]], {}]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    # (That nobody was asked is odd, and harmless.)
+    [(name, wrong) for name in GOOD for wrong in WRONG if (name, wrong) != ("asked", []) and name != "event"],
+)
+def test_fields_that_do_not_fit_each_other_are_refused(name, wrong):
+    with pytest.raises(CodecError):
+        opened({**GOOD, name: wrong})
+
+
+def test_a_little_that_stands_for_very_much_is_refused():
+    begin = codec.pack({"a": "x" * 60_000})
+    many = {"at": bytes(512), "ids": bytes(1024), "seconds": bytes(512), "asked": [], "rest": [b""] * 64}
+    with pytest.raises(CodecError) as refused:
+        opened({**GOOD, **many, "begin": begin})
+    assert refused.value.reason == "oversize"
+    with pytest.raises(CodecError):
+        opened({**GOOD, "rest": [b""] * 65})
