@@ -48,23 +48,31 @@ class Conclusion:
         """The decision of a ruling: counted, recorded, told."""
         now = time.monotonic()
         decision = ruling.decision(call, now)
-        if not (ruling is AGREED and self._agreed(call, decision, now)):
+        if not (ruling is AGREED and self._agreed(call, now)):
             self._concluded(call, decision)
         for tell in self.subscribers:
             tell(decision)
         return decision
 
-    def _agreed(self, call: Call, decision: Decision, now: float) -> bool:
+    def _agreed(self, call: Call, now: float) -> bool:
         """The usual case, in short: everyone said continue. False where there is more to tell after all."""
         group, client = call.agreed, self._client
         if group is None or client is None or len(call.body) > MOST_QUESTION or call.trace:
             return False  # (a trace id may become an example)
         client.facts = seq = client.facts + 1
-        batch, heard, (tool, agent) = client.batch, decision.verdicts, call.labels
+        batch, heard, (tool, agent) = client.batch, call.heard, call.labels
         if len(heard) == 1:
-            note: tuple[Any, ...] = (tool, agent, decision.seconds, call.id, call.body, now, heard[0].seconds)
+            note: tuple[Any, ...] = (
+                tool,
+                agent,
+                now - call.started,
+                call.id,
+                call.body,
+                now,
+                heard[0].seconds,
+            )
         else:
-            note = (tool, agent, decision.seconds, call.id, call.body, now, *_took(group, heard))
+            note = (tool, agent, now - call.started, call.id, call.body, now, *_took(group, heard))
         if batch is not None and batch.group is group and len(batch.notes) < batch.full:
             batch.notes += note
         else:
