@@ -185,6 +185,16 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     toolgate(under_rules, "operator", "approvals", "revoke", always["id"])
     for reader in ("reader", "operator"):
         assert len(rows(toolgate(under_rules, reader, "decisions", "--json"))) == len(CALLS)
+    held = process(
+        "toolgate", "run", "go", "--plan", tmp_path / "plan.yaml", "--json",
+        env={"TOOLGATE_REDIS_URL": under_rules.url("agent")},
+    )  # fmt: skip
+    await wait_until(
+        lambda: rows(toolgate(under_rules, "operator", "approvals", "list", "--json")), timeout=60
+    )
+    toolgate(under_rules, "operator", "agents", "stop", "--all", "--now")
+    held.wait(20)
+    assert json.loads(held.stdout)["status"] == "cancelled", held.stderr
     archived = tmp_path / "record"
     await wait_until(lambda: sum(one.read_text().count('"event":') for one in archived.rglob("*.jsonl")) >= 4)
     for one in running:
