@@ -1,54 +1,42 @@
 """The orchestrator's side of the bus on Redis Streams (DESIGN §5).
 
-Three connections: one writes questions and facts, one reads verdicts, one does ordinary commands.
-All that is queued in one tick of the event loop goes out in one write, several questions for one
-inbox as one frame. One blocking read covers all verdict streams and the wake stream, with explicit
-last ids; the next read goes out before the batch is looked at. Only the tasks in here touch Redis:
-a caller's cancellation never reaches a command. What is lost is made again, with back-off.
+Three connections: one writes questions and facts (`outbox`), one reads verdicts (`verdict_reader`), one
+does ordinary commands: the roster. Only the tasks in here make them: a caller's cancellation never reaches
+a command. What is lost is made again, with back-off.
 """
 
 import asyncio
 import contextlib
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import structlog
 
-from toolgate_bus import codec, metrics
+from toolgate_bus import metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.facts_out import LATEST_S, FactsOut
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
+from toolgate_bus.outbox import Outbox
 from toolgate_bus.ports import Made, OrchestratorListener
-from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
+from toolgate_bus.redis_link import Arg, RedisCommands
 from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.verdict_reader import VerdictReader
 
 __all__ = ["RedisOrchestratorBus"]
 
-EARLY: Final = 32
-"""So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
-UNSENT_BYTES: Final = 8 * 1024 * 1024
 FACTS_RETENTION_MS: Final = 3_600_000
 IDLE_INBOX_MS: Final = 60_000
 AGENTS_EXPIRY_MS: Final = 3_000
 REWIND_EVERY: Final = 10
 """Heartbeats between two looks for verdict streams that were made anew behind our back."""
 _log = structlog.get_logger("toolgate.bus")
-
-Waiting = tuple[str, tuple[bytes, ...]] | None
-"""What a reply is waited for with: a question's scheduler and ids, one of the two below, or nothing."""
-FACTS: Final[Waiting] = ("facts", ())
-DRAIN: Final[Waiting] = ("drain", ())
 
 
 class RedisOrchestratorBus:
@@ -61,19 +49,13 @@ class RedisOrchestratorBus:
         self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd")
         self._roster = Roster(self._commands, namespace)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
-        self._writer: Link | None = None
-        self._replies: deque[Waiting] = deque()
-        self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
-        self._facts = FactsOut()
-        self._flushing = False
-        self._fact_timer: asyncio.TimerHandle | None = None
+        self._outbox = Outbox(self._keys, self.orchestrator)
         self._view = RosterView()
         self._back_at = -EXPIRY_SECONDS
         self._ever_up = False
         self._watched: set[str] = set()
         self._leaving: dict[str, float] = {}
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
-        self._asked: set[str] = set()
         self._beats = 0
         self._told_agents = False
         self._known_writer = False
@@ -87,7 +69,7 @@ class RedisOrchestratorBus:
     @property
     def connected(self) -> bool:
         """Whether questions can be written and verdicts read right now."""
-        return self._writer is not None and self._reader.up
+        return self._outbox.up and self._reader.up
 
     @property
     def reading(self) -> frozenset[str]:
@@ -102,11 +84,11 @@ class RedisOrchestratorBus:
     def listen(self, listener: OrchestratorListener) -> None:
         """Say who is called; once, before `start`."""
         self._listener = listener
+        self._outbox.listen(listener.refused, self._fact_written)
         self._reader.listen(listener.heard, self._woken, self._order)
 
     async def start(self) -> None:
         """Connect and begin; returns when the roster was read, or when connecting failed once."""
-        self._loop = asyncio.get_running_loop()
         self._stop, self._ready, self._poll = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._host = asyncio.create_task(self._run(), name="toolgate-bus")
         await self._ready.wait()
@@ -121,7 +103,7 @@ class RedisOrchestratorBus:
         host, self._host = self._host, None
         # What is heard from now on could not be told of any longer.
         self._reader.listen(lambda _: None, self._woken, lambda _: None)
-        await self._drain()
+        await self._outbox.drain()
         self._stop.set()
         with contextlib.suppress(TransportError):
             if self._was_up:
@@ -142,7 +124,6 @@ class RedisOrchestratorBus:
                     ]
                 )
         await host
-        self._facts.frames()  # those that could not be written are counted nevertheless
         await self._commands.aclose()
 
     def watch(self, schedulers: Iterable[str]) -> None:
@@ -156,108 +137,11 @@ class RedisOrchestratorBus:
 
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
-        waiting = self._asks.setdefault((scheduler, event), [])
-        waiting.append((decision, item))
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-        elif len(waiting) == EARLY:
-            self._write_asks()
+        self._outbox.ask(scheduler, decision, item, event)
 
     def fact(self, make: Callable[[], Made]) -> None:
         """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
-        if self._facts.add(make) and self._fact_timer is None:
-            self._fact_timer = self._loop.call_later(LATEST_S, self._write_facts)
-
-    # ------------------------------------------------------------------ writing
-
-    def _flush(self) -> None:
-        self._flushing = False
-        self._write_asks()
-
-    def _write_asks(self) -> None:
-        asks, self._asks = self._asks, {}
-        if not asks:
-            return
-        writer = self._writer
-        if writer is None:
-            for (scheduler, _), waiting in asks.items():
-                self._listener.refused(scheduler, [decision for decision, _ in waiting], "bus_down")
-            return
-        packed: list[bytes] = []
-        for (scheduler, event), waiting in asks.items():
-            self._asked.add(scheduler)
-            inbox = self._keys.inbox(scheduler)
-            ids = iter([decision for decision, _ in waiting])
-            for part in codec.frames([item for _, item in waiting]):
-                head = ("XADD", inbox, "*", "event", event, "orch", self.orchestrator)
-                packed.append(pack_command((*head, "frame", codec.frame(part))))
-                self._replies.append((scheduler, tuple(islice(ids, len(part)))))
-        if self._facts.due:
-            packed += self._commands_of_facts(writer)
-        writer.write(b"".join(packed), len(packed))
-
-    def _write_facts(self) -> None:
-        self._stop_timer()
-        writer = self._writer
-        if writer is not None and self._facts.waiting:  # else they wait for the connection
-            for command in self._commands_of_facts(writer):
-                writer.write(command)
-
-    def _commands_of_facts(self, writer: Link) -> list[bytes]:
-        """The commands that write all facts that wait, to be sent next; none while too much is unsent."""
-        self._stop_timer()
-        if writer.unsent > UNSENT_BYTES:
-            self._fact_timer = self._loop.call_later(BEAT_SECONDS, self._write_facts)
-            return []
-        return [self._command_of(frame) for frame in self._facts.frames()]
-
-    def _stop_timer(self) -> None:
-        if self._fact_timer is not None:
-            self._fact_timer.cancel()
-            self._fact_timer = None
-
-    def _command_of(self, frame: bytes) -> bytes:
-        key = self._keys.facts(self.orchestrator)
-        self._replies.append(FACTS)
-        return pack_command(("XADD", key, "*", "event", "facts", "frame", frame))
-
-    def _write_again(self) -> None:
-        """After a reconnect: what may have been lost with the old connection, in its order.
-
-        What was not lost is there twice then; readers know a fact by its number.
-        """
-        if self._writer is not None:
-            for frame in self._facts.unconfirmed():
-                self._writer.write(self._command_of(frame))
-
-    def _send(self, writer: Link, *command: Arg) -> None:
-        self._replies.append(None)
-        writer.write(pack_command(command))
-
-    def _written(self, reply: Any) -> None:
-        waiting = self._replies.popleft()
-        if waiting is FACTS:
-            self._facts.confirmed()
-            if isinstance(reply, ServerError):
-                metrics.count(metrics.FACTS_DROPPED)
-            elif not self._known_writer:
-                self._poll.set()  # told with the next heartbeat, which is now
-        elif waiting is DRAIN:
-            self._drained.set()
-        elif waiting is not None and isinstance(reply, ServerError):
-            self._listener.refused(waiting[0], waiting[1], str(reply))
-
-    async def _drain(self) -> None:
-        self._flush()
-        self._write_facts()
-        self._stop_timer()
-        if self._writer is not None:
-            self._drained = asyncio.Event()
-            self._replies.append(DRAIN)
-            self._writer.write(pack_command(("PING",)))
-            with anyio.move_on_after(1.0):
-                await self._drained.wait()
+        self._outbox.fact(make)
 
     # ------------------------------------------------------------------ the host task
 
@@ -269,16 +153,14 @@ class RedisOrchestratorBus:
             tasks.start_soon(keep, self._keep_alive)
             await self._stop.wait()
             tasks.cancel_scope.cancel()
-        if self._writer is not None:
-            self._writer.drop()
-            self._writer = None
+        self._outbox.drop()
         self._reader.drop()
 
     async def _keep_writer(self) -> None:
         backoff = Backoff()
         while True:
             try:
-                link = await open_link(self._url, f"toolgate-orch-{self.orchestrator}-write", self._written)
+                link = await self._outbox.connect(self._url)
             except ConfigError as error:
                 self._fail(error)
                 await backoff.wait_long()
@@ -289,13 +171,10 @@ class RedisOrchestratorBus:
                 await backoff.wait()
                 continue
             backoff.reset()
-            self._replies.clear()
-            self._writer = link
             self._changed()
-            self._write_again()
-            self._write_facts()
+            self._outbox.catch_up()
             await link.lost
-            self._writer = None
+            self._outbox.drop()
             metrics.count(metrics.RECONNECTS, "write")
             self._changed()
 
@@ -320,7 +199,7 @@ class RedisOrchestratorBus:
     async def _keep_roster(self) -> None:
         while True:
             self._poll.clear()  # before the roster is read: who joins meanwhile is found by the next beat
-            if self._writer is not None:
+            if self._outbox.up:
                 with contextlib.suppress(TransportError):
                     await self._beat()
                     self._beats += 1
@@ -333,13 +212,11 @@ class RedisOrchestratorBus:
         while True:
             await anyio.sleep(BEAT_SECONDS)
             self._reader.check_alive()
-            if self._writer is not None:
-                self._writer.drop_if_hung()
+            self._outbox.drop_if_hung()
 
     async def _beat(self) -> None:
         mine = f"o:{self.orchestrator}"
-        idle = self._asked - {member.name for member in self._view.members}
-        self._asked.clear()
+        idle = self._outbox.asked() - {member.name for member in self._view.members}
         replies = await self._commands.pipeline(
             [
                 ("SMEMBERS", self._keys.roster),
@@ -394,11 +271,15 @@ class RedisOrchestratorBus:
         return frozenset(self._watched.union(self._leaving, (member.name for member in self._view.members)))
 
     def _reread(self) -> None:
-        if self._reader.want(self._wanted()) and self._writer is not None:
-            self._send(self._writer, "XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
+        if self._reader.want(self._wanted()):
+            self._outbox.send("XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
 
     def _woken(self) -> None:
         self._poll.set()
+
+    def _fact_written(self) -> None:
+        if not self._known_writer:
+            self._poll.set()  # told with the next heartbeat, which is now
 
     def _order(self, raw: bytes) -> None:
         if (order := decode_stop(raw)) is None:

@@ -331,10 +331,10 @@ def numbered(number):
 
 async def test_facts_that_were_lost_with_a_connection_are_written_again(redis_buses, commands, wait_until):
     asker = await redis_buses.orchestrator()
-    writer = asker.bus._writer
+    writer = asker.bus._outbox._link
     writer.write = lambda data, commands=1: writer.drop()  # the connection takes them along
     asker.bus.fact(numbered(1))
-    await wait_until(lambda: asker.bus._writer not in (None, writer))
+    await wait_until(lambda: asker.bus._outbox._link not in (None, writer))
     asker.bus.fact(numbered(2))
 
     async def kept():
@@ -346,7 +346,7 @@ async def test_facts_that_were_lost_with_a_connection_are_written_again(redis_bu
 async def test_a_fact_whose_answer_was_lost_is_read_once(redis_buses, commands, wait_until):
     asker = await redis_buses.orchestrator()
     key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
-    writer = asker.bus._writer
+    writer = asker.bus._outbox._link
     writer._on_reply = lambda reply: writer.drop()  # written, and nobody hears of it
     asker.bus.fact(numbered(1))
 
