@@ -63,6 +63,13 @@ class Offer(NamedTuple):
     name: str
     amount: int
     """Micro-units."""
+    room: int = 0
+    """What the accounts must be able to hold for it, where that is more: others will spend the rest."""
+
+    @property
+    def needed(self) -> int:
+        """What every account must be able to hold."""
+        return max(self.amount, self.room)
 
 
 class Reservation(NamedTuple):
@@ -213,6 +220,7 @@ class Book:
         """As `Ledger.reserve`."""
         for offer in offers:
             checked_amount(offer.amount)
+            checked_amount(offer.room)
         record = self.records.get(decision)
         if record is not None:
             if record.state not in ("reserved", "denied") or phase < record.phase:
@@ -245,15 +253,15 @@ class Book:
         held: Mapping[tuple[str, int], int],
     ) -> Reservation:
         short, left = "", 0
-        for name, amount in offers:
+        for offer in offers:
             tight = [
                 (purse.limit - purse.spent - purse.reserved + held.get(place, 0), place[0])
                 for place in where
                 if (purse := self.purses[place]).limit is not None
             ]
-            room, tightest = min(tight, key=lambda one: one[0], default=(amount, ""))
-            if amount <= room:
-                return Reservation("reserved", name, amount)
+            room, tightest = min(tight, key=lambda one: one[0], default=(offer.needed, ""))
+            if offer.needed <= room:
+                return Reservation("reserved", offer.name, offer.amount)
             short, left = tightest, max(0, room)
         return Reservation("denied", short=short, left=left)
 

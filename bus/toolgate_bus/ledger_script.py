@@ -91,7 +91,7 @@ if op == 'charge' then
   return 1
 end
 
--- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, …
+-- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …
 local r, phase = fields(rkey), number(ARGV[3])
 if r.state and ((r.state ~= 'reserved' and r.state ~= 'denied') or phase < number(r.phase)) then
   return {'closed', '', '0', '', '0'}
@@ -111,8 +111,8 @@ balances(held)
 local where = keys_of(list)
 local have = balances(where)
 local status, name, amount, short, left = 'denied', '', 0, '', 0
-for i = offers, #ARGV, 2 do
-  local want, room, tight = number(ARGV[i + 1]), nil, ''
+for i = offers, #ARGV, 3 do
+  local want, needed, room, tight = number(ARGV[i + 1]), number(ARGV[i + 2]), nil, ''
   for j, one in ipairs(list) do
     local limit = number(one.limit)
     if limit >= 0 then
@@ -120,7 +120,7 @@ for i = offers, #ARGV, 2 do
       if room == nil or free < room then room, tight = free, one.key end
     end
   end
-  if room == nil or want <= room then
+  if room == nil or needed <= room then
     status, name, amount = 'reserved', ARGV[i], want
     break
   end

@@ -50,7 +50,11 @@ class RedisLedger:
         self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> Reservation:
         """Hold the money for the first of these offers that all accounts can hold, or for none in any."""
-        asked = [word for offer in offers for word in (offer.name, checked_amount(offer.amount))]
+        asked = [
+            word
+            for offer in offers
+            for word in (offer.name, checked_amount(offer.amount), checked_amount(offer.needed))
+        ]
         words = (phase, owner, DENIED_MS, *_words(accounts), *asked)
         status, name, amount, short, left = await self._run(TAKING, "reserve", decision, *words)
         return Reservation(

@@ -75,7 +75,6 @@ class CostAware:
         self.config = config
         self.learned = Learned()
         self._delegations = Delegations()
-        self._looking = asyncio.Lock()
         self.overrides: Overrides = {}
         self._news = False
         """Whether something was learned that the store does not have yet."""
@@ -102,20 +101,10 @@ class CostAware:
     async def _reserve(
         self, call: ToolSelecting, candidates: Sequence[Candidate], accounts: Sequence[Account]
     ) -> Reservation:
-        offers = [Offer(one.name, one.estimate.most) for one in candidates]
-        phase, owner = 0 if call.phase == "select" else 2, asking.get()
-        if call.agent_target is None:
-            return await self._shared.ledger.reserve(call.id, phase, offers, accounts, owner)
-        # What an agent will spend is looked for, and not held: all is reserved, then the tool's own price
-        # in its place. Whoever is asked again finds the first closed, and gets the answer of the second.
-        # One at a time, as delegations side by side would find what the others are about to give back gone.
-        async with self._looking:
-            answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, owner)
-            if answer.status == "denied":
-                return answer
-            found = [one for one in candidates if answer.status == "closed" or one.name == answer.name]
-            held = [Offer(one.name, one.estimate.reserve) for one in found]
-            return await self._shared.ledger.reserve(call.id, phase + 1, held, accounts, owner)
+        # What an agent will spend must be there, and is not held: it pays for its own calls.
+        offers = [Offer(one.name, one.estimate.reserve, room=one.estimate.most) for one in candidates]
+        phase = 0 if call.phase == "select" else 1
+        return await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
 
     def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
         if chosen.own:

@@ -63,6 +63,15 @@ async def test_the_first_offer_that_fits_is_reserved(ledger):
     assert (answer.status, answer.name, answer.amount) == ("reserved", "good", 45)
 
 
+async def test_an_offer_that_needs_more_room_than_it_holds_is_taken_only_where_there_is_so_much(ledger):
+    offers = [Offer("team", 5, room=60), Offer("alone", 20)]
+    await ledger.reserve("a", 0, one(41), [FLEET], "o")
+    assert await ledger.reserve("b", 0, offers, [FLEET], "o") == Reservation("reserved", "alone", 20)
+    await ledger.release("a")
+    assert await ledger.reserve("c", 0, offers, [FLEET], "o") == Reservation("reserved", "team", 5)
+    assert await totals(ledger) == (0, 25)
+
+
 async def test_asking_twice_holds_once_and_is_answered_as_the_first_time(ledger):
     first = await ledger.reserve("a", 0, one(40), [FLEET], "o")
     assert await ledger.reserve("a", 0, one(39), [FLEET], "o") == first
@@ -217,7 +226,7 @@ steps = st.lists(
             st.just("reserve"),
             ids,
             st.integers(0, 1),
-            st.lists(st.builds(Offer, st.sampled_from(["x", "y"]), amounts), min_size=1, max_size=3),
+            st.lists(st.builds(Offer, st.sampled_from(["x", "y"]), amounts, amounts), min_size=1, max_size=3),
             account_sets,
         ),
         st.tuples(st.just("settle"), ids, st.none() | amounts),

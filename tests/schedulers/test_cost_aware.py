@@ -205,7 +205,7 @@ async def test_for_an_agents_work_enough_must_be_left_and_only_the_tools_own_pri
     world = World(**TEAM, budgets=[{"name": "b", "limit": 35}])
     assert await world.one.decide(delegation(0)) == Continue()
     assert world.money == {"b/fleet": (0, 1)}
-    # Side by side too: what one looks for is not gone for the other.
+    # Side by side too, on whichever replica: what one looks for is not gone for the other.
     reserve = world.shared.ledger.reserve
 
     async def slowly(*words):
@@ -213,7 +213,8 @@ async def test_for_an_agents_work_enough_must_be_left_and_only_the_tools_own_pri
         return await reserve(*words)
 
     world.shared.ledger.reserve = slowly
-    verdicts = await asyncio.gather(*(world.one.decide(delegation(number)) for number in (1, 2, 3)))
+    replicas = [(1, world.one), (2, world.other), (3, world.one)]
+    verdicts = await asyncio.gather(*(replica.decide(delegation(number)) for number, replica in replicas))
     assert verdicts == [Continue()] * 3
     assert world.money == {"b/fleet": (0, 4)}
     await world.shared.ledger.charge("usage-1", 15 * UNIT, [Account("b/fleet", 35 * UNIT)])
