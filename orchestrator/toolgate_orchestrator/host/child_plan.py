@@ -89,20 +89,15 @@ def child_plan(
             "use one of Toolgate's loops"
         )
     config = {**loop.get("config", {}), **(orchestrator_config or {})}
-    toolgate = config.get("toolgate")
-    if isinstance(toolgate, Mapping) or toolgate is None:
-        own = _mapping((_chosen(overlay, "orchestrator").get("config") or {}).get("toolgate"))
-        named = {"agent": own.get("agent") or agent} if agent != SELF else {}
-        config["toolgate"] = {**(toolgate or {}), **named} if toolgate is not None or named else None
-    session["orchestrator"] = {**loop, "config": {k: v for k, v in config.items() if v is not None}}
-    own_hooks = _specs(overlay.get("hooks"), "hooks")
+    given = {key: value for key, value in config.items() if value is not None}
+    session["orchestrator"] = {**loop, "config": _named(given, agent, overlay)}
+    providers, tools, hooks = (_specs(overlay.get(kind), kind) for kind in _LISTS)
     return {
         "session": session,
-        "providers": _merged(_inherited(parent, "providers", None), _specs(overlay.get("providers"), "")),
-        "tools": _merged(_inherited(parent, "tools", tool_inheritance), _specs(overlay.get("tools"), "")),
-        "hooks": _merged(
-            own_hooks, _inherited(parent, "hooks", hook_inheritance)
-        ),  # the parent's word counts
+        "providers": _merged(_inherited(parent, "providers", None), providers),
+        "tools": _merged(_inherited(parent, "tools", tool_inheritance), tools),
+        # Of a hook that both configure the parent's word counts.
+        "hooks": _merged(hooks, _inherited(parent, "hooks", hook_inheritance)),
         "agents": {**(parent.get("agents") or {}), **_mapping(overlay.get("agents"))},
     }
 
@@ -111,6 +106,18 @@ def instruction_of(overlay: Mapping[str, Any]) -> str:
     """What the agent is told before anything else; empty where nothing is."""
     text = _mapping(overlay.get("system")).get("instruction") or overlay.get("instruction")
     return text if isinstance(text, str) else ""
+
+
+def _named(config: Spec, agent: str, overlay: Mapping[str, Any]) -> Spec:
+    """A loop's config with the name that schedulers see: the agent's, unless its own plan gives another.
+
+    `toolgate: false` (and whatever is no mapping) stays: the loop itself says what is wrong with it.
+    """
+    toolgate = config.get("toolgate")
+    if agent == SELF or not (toolgate is None or isinstance(toolgate, Mapping)):
+        return config
+    own = _mapping(_mapping(_chosen(overlay, "orchestrator").get("config")).get("toolgate"))
+    return {**config, "toolgate": {**(toolgate or {}), "agent": own.get("agent") or agent}}
 
 
 def _inherited(

@@ -27,7 +27,9 @@ from toolgate_schedulers.console.shape import unlike
 __all__ = ["Asked", "Inbox", "NotSent", "as_page", "visible"]
 
 LOOK_S: Final = 2.0
-"""So often it looks without being told: what expires says nothing."""
+"""So often it looks without being told while calls wait, or came just now: what expires says nothing."""
+QUIET_S: Final = 30.0
+"""So often otherwise: looking walks through the keys of the server."""
 WAIT_S: Final = 0.25
 """So long one reading waits; it holds up the end of the command."""
 PAUSE_S: Final = 0.1
@@ -72,7 +74,8 @@ class Inbox:
     def __init__(self, desk: Desk, decided: Decided, known: Known) -> None:
         self._desk, self._decided, self._known = desk, decided, known
         self._waiting: dict[str, Waiting] = {}
-        self._looked = -math.inf
+        self._looked = self._told = self._heard = -math.inf
+        """When it last looked, was told to, and found the bus there."""
         self._over: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     async def run(self, tell: Callable[[str, Any], Any]) -> None:
@@ -81,20 +84,23 @@ class Inbox:
         while True:
             try:
                 came = await self._desk.news(after, WAIT_S)
-                if came or time.monotonic() - self._looked >= LOOK_S:
+                now = time.monotonic()
+                self._told = now if came else self._told
+                if came or self._due(now):
                     await self._look(tell)
                     await asyncio.sleep(PAUSE_S)
                 after = came[-1].id if came else after
+                self._heard = time.monotonic()
             except TransportError:
                 await asyncio.sleep(AWAY_S)
 
     async def listed(self) -> dict[str, Any]:
         """The calls that wait, the soonest to expire first, and what became of the last ones."""
-        old = time.monotonic() - self._looked
-        if old > 2 * LOOK_S:  # the bus was away: ask it, or say that it still is
+        now = time.monotonic()
+        if now - self._heard > 2 * LOOK_S:  # the bus was away: ask it, or say that it still is
             found, old = await self._desk.waiting(), 0.0
         else:
-            found = list(self._waiting.values())
+            found, old = list(self._waiting.values()), now - self._looked
         waiting = [one._replace(seconds_left=max(0.0, one.seconds_left - old)) for one in found]
         return {"waiting": [as_page(*one) for one in waiting], "over": list(self._over)[::-1]}
 
@@ -118,6 +124,10 @@ class Inbox:
             "words": wrong or told(approval, given, came),
             "instead": came.instead.approval.id if came.instead else None,
         }
+
+    def _due(self, now: float) -> bool:
+        busy = self._waiting or now - self._told < QUIET_S
+        return now - self._looked >= (LOOK_S if busy else QUIET_S)
 
     async def _look(self, tell: Callable[[str, Any], Any]) -> None:
         now = {one.approval.id: one for one in await self._desk.waiting()}
