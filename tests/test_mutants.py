@@ -1,0 +1,20 @@
+"""Every mutation of `make mutants` can still be made, and the tests that are to notice it are there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+from mutants import ACCEPTANCE, MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.pure
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)
+def test_a_mutation_finds_what_it_changes_and_names_tests_that_there_are(mutant: Mutant) -> None:
+    assert mutant.old in (ROOT / mutant.file).read_text(encoding="utf-8")
+    file, _, test = mutant.tests.partition("::")
+    tests = (ROOT / ACCEPTANCE / file).read_text(encoding="utf-8")
+    assert f"def {test.partition('[')[0]}(" in tests or not test
