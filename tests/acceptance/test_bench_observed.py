@@ -21,6 +21,6 @@ def test_it_tells_the_cpu_of_a_decision_with_metrics_and_facts_and_without():
     (row,) = json.loads(ended.stdout)["observed"]
     assert (row["schedulers"], row["in_flight"], row["aim"]) == (1, 8, 0.1)
     for side in ("observed", "unobserved"):
-        assert row[side]["decisions"] == 400
+        assert row[side]["decisions"] == 1200
         assert sys.platform != "linux" or row[side]["cpu_us"] > 0
     assert sys.platform != "linux" or row["part"] < 1

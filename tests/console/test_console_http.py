@@ -242,6 +242,8 @@ async def test_a_page_that_does_not_read_is_not_buffered_for(console, told, wait
     events = await console.live()
     await decisions(events)
     (client,) = console.known.hub._clients
+    # What was kept has been read: from now on pages are sent each decision.
+    await wait_until(lambda: console.known.hub._state.get("bus", {}).get("reading") is False)
     for _ in range(8):  # nobody reads meanwhile
         await told(2000, reason="x" * 150, outcome="deny")
         assert len(client._rows) <= MOST_ROWS

@@ -33,9 +33,18 @@ class Approvals:
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
+        self.open = 0
+        """How many questions are asked right now."""
 
     async def __call__(self, ask: AskUser, call: ToolSelecting) -> Answer:
         """The person's answer; any failure of the approval system is a refusal."""
+        self.open += 1
+        try:
+            return await self._asked(ask, call)
+        finally:
+            self.open -= 1
+
+    async def _asked(self, ask: AskUser, call: ToolSelecting) -> Answer:
         prompt = question_text(ask, call)
         told = {"prompt": prompt, "tool_name": call.tool_name, "decision_id": call.id, "options": ask.options}
         await self._hooks.emit(APPROVAL_REQUIRED, told)

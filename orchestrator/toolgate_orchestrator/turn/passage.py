@@ -9,6 +9,7 @@ reserved for it is given back. In which order or how many at once, is the loop's
 A session that is cancelled waits for nobody's ruling: the question is withdrawn.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ __all__ = ["NOT_RUN", "Passage", "Ran"]
 
 NOT_RUN = "was not run: the session was cancelled"
 STOPPED = "the session was cancelled before it was ruled on"
+HEARD_S = 0.5
+"""So long whoever asks a person may take to withdraw the question, or to answer it with no."""
 
 
 class Ran(NamedTuple):
@@ -53,14 +56,29 @@ class Passage:
         """`cancelled` in any way; `stopping`: after the tools that run. The turn itself ends at once."""
         self._selection, self._tools, self._note = selection, tools, note
         self._cancelled, self._stopping = cancelled, stopping
+        self._stopping_since: float | None = None
 
     async def select(self, call: Call) -> Call | Refusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if self._selection is None:
             return call
-        with Watch(self._stopping):
-            return await self._selection.select(call)
-        return Refusal(STOPPED, call)
+        selected: Call | Refusal | None = None
+        with Watch(self._over):
+            selected = await self._selection.select(call)
+        if isinstance(selected, Refusal):
+            await self._selection.tell(selected)  # it was ruled on: that is told, whatever is cancelled now
+        return selected or Refusal(STOPPED, call)
+
+    def _over(self) -> bool:
+        """Whether nobody waits for a ruling any longer; where a person is asked, they may say no before."""
+        if not self._stopping():
+            self._stopping_since = None
+            return False
+        now = time.monotonic()
+        if self._stopping_since is None:
+            self._stopping_since = now
+        asking = self._selection is not None and self._selection.asking
+        return not asking or now - self._stopping_since >= HEARD_S
 
     async def run(self, selected: Call | Refusal) -> Ran:
         """Run what was selected; nothing but cancellation is raised."""

@@ -55,6 +55,11 @@ class Selection:
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         self._approvals = Approvals(hooks)
 
+    @property
+    def asking(self) -> bool:
+        """Whether a person is being asked."""
+        return self._approvals.open > 0
+
     async def select(self, call: Call) -> Call | Refusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if call.problem:
@@ -68,7 +73,7 @@ class Selection:
         except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
             return self._undecided(call, error)
         if not decision.allowed:
-            return await self._refused(call, decision)
+            return Refusal(decision.reason or f"no reason was given ({decision.why})", call, decision)
         chosen = self._chosen(call, decision)
         try:
             await self._selected(call, chosen, decision)
@@ -128,8 +133,11 @@ class Selection:
             told |= {"tool_input": chosen.arguments, "original_input": call.arguments if scheduled else None}
             await self._hooks.consult(TOOL_SELECTED, {**told, **_ruling(decision)}, chosen.name)
 
-    async def _refused(self, call: Call, decision: Decision) -> Refusal:
-        reason = decision.reason or f"no reason was given ({decision.why})"
+    async def tell(self, refusal: Refusal) -> None:
+        """Tell hooks of a call that was ruled on and may not run."""
+        call, decision = refusal.call, refusal.decision
+        if decision is None:
+            return
         logger.info(
             "tool call %s was not let through: %s, by %s", call.name, decision.why, decision.scheduler
         )
@@ -139,11 +147,10 @@ class Selection:
                 "tool_name": call.name,
                 "tool_input": call.arguments,
                 "tool_call_id": call.id,
-                "reason": reason,
                 **_ruling(decision),
+                "reason": refusal.reason,
             },
         )
-        return Refusal(reason, call)
 
 
 def _ruling(decision: Decision | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
+from toolgate_bus.events import Decision
 
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.current_call import running
@@ -45,6 +46,8 @@ class Refusal:
 
     reason: str
     call: Call
+    decision: Decision | None = None
+    """What was ruled, where it was ruled on."""
 
     def __str__(self) -> str:
         return f"The tool call was denied: {self.reason}"
