@@ -321,7 +321,11 @@ async def test_a_cancelled_task_leaves_no_call_without_a_result_and_is_told(
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-        assert order_of(await a.messages()) == ["user", "assistant", "tool", "tool"]
+        _, response, *results = await a.messages()
+        # The reactive loop runs a call while others are still on their way: those never came.
+        asked = [call["id"] for call in response["tool_calls"]]
+        assert asked if loop == "loop-reactive" else len(asked) == 2
+        assert [result["tool_call_id"] for result in results] == asked
         assert a.names("orchestrator:complete", "execution:end") == ["orchestrator:complete", "execution:end"]
 
 
