@@ -271,7 +271,7 @@ def count(counts: Counts, *labels: str) -> None:
 agreed_batch = _agreed.batch
 """Count decisions to which everyone asked said continue: a batch for them, with the first one in it."""
 agreed_close = _agreed.close
-"""Nothing more comes into a batch: what is in it."""
+"""Nothing more comes into a batch: it is counted."""
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:

@@ -70,7 +70,7 @@ def decisions_beside_the_floor(
 
     --loops: the same turn, with an LLM that takes its time over each call, on two loops in turns.
     --observed: decisions with metrics and facts beside decisions without either, in turns; takes
-    about a minute.
+    about a minute and a half, as it decides twelve times as often where many are in flight.
     fleet: many agents over several processes, and how the figures grow with them.
     """
     if ctx.invoked_subcommand is not None:

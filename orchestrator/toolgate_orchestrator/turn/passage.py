@@ -6,7 +6,8 @@
 A call that a tool:pre hook changed is one that nobody has ruled on: it is selected again. A call
 that was let through and is not run after all is told as the fact tool:unused, so that what was
 reserved for it is given back. In which order or how many at once, is the loop's affair.
-A session that is cancelled waits for nobody's ruling: the question is withdrawn.
+A session that is cancelled waits for nobody's ruling: the question is withdrawn. A person who is asked
+may say no first; and what was ruled is told, whatever is cancelled meanwhile.
 """
 
 import time
