@@ -10,17 +10,19 @@ or cannot be made because the text it changes is no longer there. The truths are
 acceptance tests show; their numbers stand beside each mutation.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "acceptance"))
+sys.path.insert(0, str(Path(__file__).parent))
 
+from mutation import ACCEPTANCE, BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 from options_tested import CONFIGS, shown_by
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,28 +30,21 @@ PACKAGES = ("bus", "orchestrator", "schedulers")
 TIME_LIMIT = 40
 """Seconds for one test: a mutation may well make it hang."""
 
-BUS = "bus/toolgate_bus"
-ORCHESTRATOR = "orchestrator/toolgate_orchestrator"
-SCHEDULERS = "schedulers/toolgate_schedulers"
-ACCEPTANCE = "tests/acceptance"
 
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change for the worse, and the tests that must notice."""
-
-    truth: int | str
-    """Number of the acceptance truth, or the part of the project."""
-    name: str
-    file: str
-    old: str
-    """Changed wherever it stands in the file."""
-    new: str
-    tests: str
-    """As pytest names them, seen from tests/acceptance."""
+def of_attacks() -> tuple[Mutant, ...]:
+    """The mutations that stand beside the attacks: `attacks/mutations_*.py`, each with its MUTANTS."""
+    found: list[Mutant] = []
+    for file in sorted((Path(__file__).parent / "attacks").glob("mutations_*.py")):
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        if spec is not None and spec.loader is not None:
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            found += module.MUTANTS
+    return tuple(found)
 
 
 MUTANTS = (
+    *of_attacks(),
     # 3: recorded runs go through the real loop
     Mutant(
         3,
