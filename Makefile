@@ -16,7 +16,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint check soak mutants up down clean
+.PHONY: help demo test test-fast lint check soak mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -45,6 +45,9 @@ check: lint test ## lint, then test: what CI runs
 
 mutants: $(DEV) ## break the code on purpose and see the tests go red
 	@$(BIN)/python tests/mutants.py
+
+cost: $(DEV) ## what a decision costs beside another version: make cost AGAINST=v0.1.0
+	@$(BIN)/python tests/cost_beside.py $(AGAINST)
 
 up: ## run a fleet in containers: server, schedulers, agent, Prometheus, Grafana
 	@$(HAVE_COMPOSE)
