@@ -42,7 +42,7 @@ def cpu_of(pid: int) -> float:
     )
 
 
-# ------------------------------------------------------------------ in a process of its own, of either version
+# ------------------------------------------------------------------ a process of its own, of either version
 
 
 async def run_gate(url: str, namespace: str) -> None:
