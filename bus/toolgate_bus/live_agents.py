@@ -32,6 +32,8 @@ MAX_ORDER: Final = 64 * 1024
 MOST_NAMED: Final = 1024
 """Sessions and trees that one order names."""
 _TEXT: Final = 256
+_OLDEST: Final = 1e10
+"""Seconds."""
 _PAGE: Final = 50
 
 
@@ -226,7 +228,7 @@ def _agent(orchestrator: str, told: Any) -> LiveAgent | None:
             known["parent"] = value[:_TEXT]
         elif field.name in ("turns", "calls", "vetoes", "cost") and type(value) is int and 0 <= value < 2**63:
             known[field.name] = value
-        elif field.name == "age" and isinstance(value, int | float) and value >= 0:
+        elif field.name == "age" and isinstance(value, int | float) and 0 <= value <= _OLDEST:
             known["age"] = float(value)
     return LiveAgent(**known)
 

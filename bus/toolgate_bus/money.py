@@ -1,19 +1,31 @@
 """Amounts of money between what people and tools write and the whole micro-units that are counted. Pure."""
 
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from toolgate_bus.ledger import MAX_AMOUNT, UNIT
 
-__all__ = ["micro", "shown"]
+__all__ = ["MOST_DOLLARS", "dollars", "is_amount", "micro", "shown"]
 
+MOST_DOLLARS: Final = Decimal(MAX_AMOUNT) / UNIT
+"""The largest amount that anybody may tell, in units of the currency."""
 _LONGEST: Final = 64
 
 
 def micro(told: Any) -> int | None:
     """A number or decimal text in micro-units, rounded up: nothing may cost less than it does.
 
-    None for what is no amount: another type, negative, not finite, above `MAX_AMOUNT`.
+    None for what is no amount (`dollars`).
+    """
+    value = dollars(told)
+    return None if value is None else int((value * UNIT).to_integral_value(ROUND_CEILING))
+
+
+def dollars(told: Any) -> Decimal | None:
+    """A number or decimal text as it was told, in units of the currency.
+
+    None for what is no amount: another type, negative, not finite, above `MOST_DOLLARS`. The bounds are
+    looked at before anything is computed: `1e999980` is short, and a minute's work for who multiplies it.
     """
     if isinstance(told, bool) or not isinstance(told, int | float | str | Decimal):
         return None
@@ -21,12 +33,14 @@ def micro(told: Any) -> int | None:
         return None
     try:
         value = Decimal(str(told))
-        if not 0 <= value <= MAX_AMOUNT:
-            return None
-        amount = int((value * UNIT).to_integral_value(ROUND_CEILING))
+        return value if 0 <= value <= MOST_DOLLARS else None
     except (ArithmeticError, ValueError):
         return None
-    return amount if amount <= MAX_AMOUNT else None
+
+
+def is_amount(told: Any) -> TypeGuard[int]:
+    """Whether that is a whole number of micro-units that a ledger counts."""
+    return type(told) is int and 0 <= told <= MAX_AMOUNT
 
 
 def shown(amount: int, currency: str = "") -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.ledger import MAX_AMOUNT
-from toolgate_bus.money import micro
+from toolgate_bus.money import is_amount, micro
 
 from toolgate_schedulers.target_health import UNDONE
 
@@ -64,9 +64,8 @@ class Delegations:
         elif event == "usage":
             self._spend(session, micro(fact.get("cost_usd")) or 0)
         elif event in _ENDS:
-            cost: Any = fact.get("cost")
-            told = type(cost) is int and 0 <= cost <= MAX_AMOUNT
-            self._spend(session, cost if told else price_of(str(fact.get("tool"))))
+            cost = fact.get("cost")
+            self._spend(session, cost if is_amount(cost) else price_of(str(fact.get("tool"))))
             return self._end(session, fact)
         return None
 

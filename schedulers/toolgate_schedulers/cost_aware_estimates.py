@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError
 from toolgate_bus.ledger import MAX_AMOUNT
+from toolgate_bus.money import is_amount
 from toolgate_bus.store import MAX_VALUE
 
 from toolgate_schedulers.cost_aware_config import CostAwareConfig, Price
@@ -74,7 +75,7 @@ class Learned:
             return False
         cost, us = fact.get("cost"), _microseconds(fact.get("seconds"))
         heard = False
-        if type(cost) is int and 0 <= cost <= MAX_AMOUNT:
+        if is_amount(cost):
             heard = True
             _keep(self.costs, tool, cost)
         # A call that failed may have ended at once: that is not how long the tool takes.

@@ -10,6 +10,7 @@ from toolgate_bus.money import shown
 from toolgate_schedulers.cost_aware_config import DAY, HOUR, SLICE, CostAwareConfig
 from toolgate_schedulers.cost_aware_estimates import Learned, estimate
 from toolgate_schedulers.cost_aware_scoring import Candidate
+from toolgate_schedulers.interchangeable import group_of
 
 __all__ = ["refusal", "replacement"]
 
@@ -58,15 +59,16 @@ def _affordable(
     candidates: Sequence[Candidate],
     left: int,
 ) -> str:
+    """Only what does the same work is offered: an LLM that is told no takes up what it is shown."""
     tried = {one.tool for one in candidates}
-    prices = {tool: estimate(config, learned, tool).reserve for tool in call.available_tools}
-    possible = sorted((price, tool) for tool, price in prices.items() if price <= left and tool not in tried)[
-        :_SHOWN_TOOLS
-    ]
+    group = group_of(config.alternatives, call.tool_name)
+    equivalents = [tool for tool in (group.tools if group else None) or () if tool in call.available_tools]
+    prices = {tool: estimate(config, learned, tool).reserve for tool in equivalents if tool not in tried}
+    possible = sorted((price, tool) for tool, price in prices.items() if price <= left)[:_SHOWN_TOOLS]
     if not possible:
-        return "No other tool is affordable: answer with what you have."
+        return "No equivalent is affordable: answer with what you have."
     told = ", ".join(f"{tool} ({_money(config, price) if price else 'free'})" for price, tool in possible)
-    return f"Affordable: {told}."
+    return f"Affordable in its place: {told}."
 
 
 def _until(config: CostAwareConfig, account: str) -> str:

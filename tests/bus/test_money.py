@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.ledger import MAX_AMOUNT
-from toolgate_bus.money import micro, shown
+from toolgate_bus.money import MOST_DOLLARS, dollars, is_amount, micro, shown
 
 pytestmark = pytest.mark.pure
 
@@ -20,10 +20,21 @@ def test_an_amount_is_counted_in_millionths_and_rounded_up(told, amount):
 
 
 @pytest.mark.parametrize(
-    "told", [True, None, "much", "", "9" * 65, -0.1, float("nan"), float("inf"), [1], 1e300]
+    "told",
+    [
+        *(True, None, "much", "", "9" * 65, -0.1, float("nan"), float("inf"), [1], 1e300),
+        *("1e999980", "-1e999980", "NaN", 10**400, Decimal("1e999999"), MOST_DOLLARS + 1),
+    ],
 )
 def test_what_is_no_amount_is_none(told):
     assert micro(told) is None
+    assert dollars(told) is None
+
+
+@pytest.mark.parametrize("told", [1.0, True, "1", -1, MAX_AMOUNT + 1, 10**400, None])
+def test_what_is_no_number_of_millionths_is_none(told):
+    assert not is_amount(told)
+    assert is_amount(MAX_AMOUNT)
 
 
 @given(st.integers(0, MAX_AMOUNT))

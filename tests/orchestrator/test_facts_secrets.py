@@ -61,6 +61,33 @@ async def test_other_facts_are_kept_without_secrets(gate):
     assert b"sk-abcd" not in gate.hub.facts[0]
 
 
+@pytest.mark.parametrize(
+    "redact", [{"patterns": ["[0-9a-f]{32}"]}, {"fields": ["cost", "decision_id", "session", "cost_usd"]}]
+)
+async def test_what_the_engine_itself_wrote_is_kept_whatever_is_secret(redact):
+    hub = MemoryHub()
+    hub.readers = 1
+    client = Client(hub.orchestrator())
+    await client.start()
+    made = Gate(parse({"redact": redact}), client, None)
+    made.hub = hub
+    own = {"decision_id": "0f" * 16, "session": "ab" * 16, "labels": {"job": "cd" * 16}, "tool": "a"}
+    told = {**own, "cost": 5, "cost_usd": "0.25", "seconds": 0.5}
+    made.note("tool:post", {**told, "words": "ef" * 16, "result": {"cost": "x"}})
+    (fact,) = facts(made)
+    await client.bus.aclose()
+    assert fact | told == fact
+    redacted = "words" if "patterns" in redact else "result"
+    assert "⟦toolgate:redacted:" in str(fact[redacted])
+
+
+@pytest.mark.parametrize("odd", ["\ud800", 2**70, {"deep": object()}, ["x" * 9000], "x" * 9000, b"raw"])
+async def test_what_somebody_else_put_under_a_name_of_the_engine_is_kept_as_it_may_travel(gate, odd):
+    gate.note("tool:post", {"decision_id": "d", "cost": 5, "session": odd})
+    (fact,) = facts(gate)
+    assert (fact["event"], fact["decision_id"], fact["cost"]) == ("tool:post", "d", 5)
+
+
 async def test_a_fact_that_cannot_be_kept_is_still_told_of(gate):
     gate.note("odd\ud800", {"x": 1})
     (fact,) = facts(gate)

@@ -90,8 +90,9 @@ async def test_over_budget_with_no_affordable_equivalent_the_llm_is_told_why():
     world = World(**FORTY, budgets=[{"name": "b", "limit": 3}], **EQUIVALENT)
     verdict = await world.one.decide(call(0, available=("dear", "cheap", "calc")))
     assert isinstance(verdict, Deny)
-    for words in ("dear would cost up to 40.00 USD", "3.00 USD is left", "cheap (5.00 USD)", "calc (free)"):
+    for words in ("dear would cost up to 40.00 USD", "3.00 USD is left", "cheap (5.00 USD)", "No equivalent"):
         assert words in verdict.reason
+    assert "calc" not in verdict.reason
 
 
 async def test_the_tightest_of_several_budgets_decides():

@@ -540,7 +540,7 @@ def test_whatever_a_fact_holds_it_is_followed_or_passed_over(fact):
 # ---------------------------------------------------------------------- words
 
 
-def test_a_refusal_says_what_it_would_cost_what_is_left_and_what_is_affordable():
+def test_a_refusal_says_what_it_would_cost_and_what_is_left_and_offers_no_tool_of_another_kind():
     read = config(
         tools=TOOLS | {"mid": {"cost": 0.1}},
         alternatives=[{"tools": ["dear", "mid"]}],
@@ -552,7 +552,7 @@ def test_a_refusal_says_what_it_would_cost_what_is_left_and_what_is_affordable()
     assert refusal(read, Learned(), asked, found, answer) == (
         "Over budget: dear would cost up to 0.40 USD, and 0.05 USD is left of the budget daily. "
         "Its equivalents cost too much as well: mid (0.10 USD). "
-        "Affordable: calc (free), cheap (0.02 USD). "
+        "No equivalent is affordable: answer with what you have. "
         "Do not repeat this call for now: the budget is renewed every day."
     )
 
@@ -564,7 +564,15 @@ def test_a_refusal_with_nothing_affordable_says_so():
         read, Learned(), asked, candidates_of(read, Learned(), asked), Reservation("denied", short="b/fleet")
     )
     assert "0.00 EUR is left of the budget b." in said
-    assert "No other tool is affordable: answer with what you have. Do not repeat this call." in said
+    assert "No equivalent is affordable: answer with what you have. Do not repeat this call." in said
+
+
+def test_a_replacement_that_is_too_dear_is_refused_with_what_could_run_in_its_place():
+    read = config(tools=TOOLS, alternatives=EQUIVALENT, budgets=[{"name": "b", "limit": 1}])
+    asked = call(available=("a_delete", "cheap", "dear")).model_copy(update={"phase": "verify"})
+    found = candidates_of(read, Learned(), asked)
+    answer = Reservation("denied", short="b/fleet", left=20_000)
+    assert "Affordable in its place: cheap (0.02 USD)." in refusal(read, Learned(), asked, found, answer)
 
 
 def test_what_is_said_of_a_delegation_names_the_agent_and_of_a_slice_what_it_is():

@@ -114,7 +114,7 @@ class FleetCounts:
         made = cls()
         try:
             made._fill(json.loads(text))
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(f"these are no counts: {error!r}") from None
         return made
 

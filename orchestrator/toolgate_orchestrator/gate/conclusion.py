@@ -19,6 +19,7 @@ from toolgate_bus.ports import Packed
 
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.own_fields import own_fields
 from toolgate_orchestrator.gate.question import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fields
@@ -109,13 +110,15 @@ class Conclusion:
             tell(call.id.hex(), told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
-        """Any other fact, counted; its values are redacted as arguments are.
+        """Any other fact, counted; what is not the engine's own in it is redacted as arguments are.
 
         What becomes of a decision is told in any case: somebody may have reserved for it and died.
         """
         metrics.told({**data, "event": event})
         if self.recording or data.get("decision_id"):
-            fields = {**self._redactor.outgoing(data).value, "event": event}
+            own = own_fields(data)
+            foreign = {name: value for name, value in data.items() if name not in own}
+            fields = {**self._redactor.outgoing(foreign).value, **own, "event": event}
             self._keep(lambda seq, at: record.other_fact(fields, seq, at))
 
     def _compare(self, call: Call) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from toolgate_bus.delegation import target_of
+from toolgate_bus.ledger import MAX_AMOUNT
 from toolgate_bus.live_agents import LiveAgent
-from toolgate_bus.money import micro
+from toolgate_bus.money import is_amount, micro
 
 __all__ = ["AGENT_STOP", "Presence"]
 
@@ -115,8 +116,9 @@ class Presence:
 
     def paid(self, fact: Mapping[str, Any]) -> None:
         """What a fact says that something cost: micro-units of a tool, or the currency of an LLM."""
-        cost = fact.get("cost")
-        self.cost += cost if type(cost) is int else micro(fact.get("cost_usd")) or 0
+        told = fact.get("cost")
+        cost = told if is_amount(told) else micro(fact.get("cost_usd")) or 0
+        self.cost = min(self.cost + cost, MAX_AMOUNT)
 
     def stop(self, *, now: bool, by: str = "") -> None:
         """End the running turn; without one there is nothing to end. `by` is who said it."""

@@ -18,7 +18,7 @@ NO_KEY = "no-key"
 """Sent where a server needs no key: the SDK insists on one."""
 _OFFICIAL = "api.openai.com"
 
-Price = Annotated[Decimal, Field(ge=0)]
+Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 
 
 class _Part(BaseModel):

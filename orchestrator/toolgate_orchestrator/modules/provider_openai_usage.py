@@ -5,10 +5,11 @@ configured prices make of the tokens, else unknown: None is not zero.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from amplifier_core import Usage
+from toolgate_bus.money import dollars
 
 from toolgate_orchestrator.modules.provider_openai_config import Prices
 
@@ -16,6 +17,8 @@ __all__ = ["cost_of", "usage_of"]
 
 COST_HEADER = "x-litellm-response-cost"
 _MILLION = Decimal(1_000_000)
+_MOST_TOKENS = 10**12
+"""Of one answer; whoever tells more tells nonsense."""
 
 
 def usage_of(told: Mapping[str, Any] | None, cost: Decimal | None) -> Usage | None:
@@ -73,15 +76,9 @@ def _details(told: Mapping[str, Any], field: str) -> Mapping[str, Any]:
 
 def _count(told: Mapping[str, Any], field: str) -> int | None:
     value = told.get(field)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
 
 
 def _money(value: Any) -> Decimal | None:
     """An amount that somebody told; None for nonsense. A JSON number is taken as it was written."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        amount = Decimal(str(value).strip())
-    except InvalidOperation:
-        return None
-    return amount if amount.is_finite() and amount >= 0 else None
+    return dollars(value)

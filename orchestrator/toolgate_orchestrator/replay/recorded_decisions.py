@@ -10,6 +10,7 @@ from toolgate_bus.disagreements import is_redacted, ruled_of
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import Modify, ToolSelecting
 from toolgate_bus.gathered import gathered
+from toolgate_bus.money import is_amount
 from toolgate_bus.what_if import Ruled
 
 from toolgate_orchestrator.replay.comparison import Prices
@@ -36,7 +37,7 @@ class RecordedDecision:
     def cost(self) -> int | None:
         """What the call really cost, in micro-units, where the tool told it."""
         cost = self.ran.get("cost") if self.ran else None
-        return cost if type(cost) is int and cost >= 0 else None
+        return cost if is_amount(cost) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,6 @@ def _costs(ran: Iterable[Fact]) -> dict[str, int]:
     by_tool: dict[str, list[int]] = {}
     for fact in ran:
         tool, cost = fact.get("tool"), fact.get("cost")
-        if isinstance(tool, str) and type(cost) is int and cost >= 0:
+        if isinstance(tool, str) and is_amount(cost):
             by_tool.setdefault(tool, []).append(cost)
     return {tool: round(median(costs)) for tool, costs in by_tool.items()}

@@ -6,10 +6,10 @@ hook that really changed the result changes the text.
 
 import json
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
+from toolgate_bus.money import micro
 
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 
@@ -23,7 +23,6 @@ __all__ = [
     "result_for_hooks",
 ]
 
-_MOST = 2**52
 _FIELDS = frozenset({"success", "output", "error", "content"})
 
 
@@ -62,18 +61,11 @@ def error_of(result: ToolResult) -> tuple[str, str]:
 def cost_of(result: Any) -> int | None:
     """What a tool says it cost, in micro-units: `cost_usd` in its output; None where it says nothing.
 
-    A number or decimal text; rounded up, as nothing may cost less than it does.
+    A number or decimal text within the bounds of `money`; rounded up, as nothing may cost less than it does.
     """
     output = getattr(result, "output", None)
     told = output.get("cost_usd") if isinstance(output, Mapping) else None
-    if isinstance(told, bool) or not isinstance(told, int | float | str | Decimal):
-        return None
-    try:
-        micro = Decimal(str(told)) * 1_000_000
-        cost = int(micro.to_integral_value(ROUND_CEILING))
-    except (ArithmeticError, ValueError):
-        return None
-    return cost if 0 <= cost <= _MOST else None
+    return micro(told)
 
 
 class Changed(NamedTuple):
