@@ -20,8 +20,10 @@ HERE = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failed)
 LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
-NOT_SENT = {"name", "replica", "age", "extra"}
+NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof"}
 """Fields of a Member that its heartbeat does not hold: the key names the first two."""
+SINCE_2 = {"wire", "phases", "kinds", "build", "revision", "beat"}
+"""Fields that only readers of version 2 look for."""
 
 
 def bounded(node: Any) -> Any:
@@ -74,7 +76,7 @@ def withdrawn() -> dict[str, Any]:
 def heartbeat() -> dict[str, Any]:
     """What a scheduler's replica keeps on the roster; readers pass over fields that they do not know."""
     schema = TypeAdapter(Member).json_schema()
-    fields = {name: value for name, value in schema["properties"].items() if name not in NOT_SENT}
+    fields = {name: value for name, value in schema["properties"].items() if name not in NOT_SENT | SINCE_2}
     fields["tools"].pop("default")
     return {"type": "object", "properties": fields, "required": ["tools"]}
 

@@ -2,20 +2,24 @@
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
 An item is `[version, decision id (16 bytes), phase (0 select, 1 verify), body, signature or nil]`,
-its body a msgpack map. `bus/README.md` documents every field, with golden vectors.
+its body a msgpack map. `bus/README.md` documents every field, with golden vectors. Two versions are
+spoken: in bodies of the second, fields that nobody knows are kept (`model_extra`) and mean nothing.
 
 Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here
-while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types.
+while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types; containers
+are counted as they are unpacked, so that no bytes cost more memory or time than their limit allows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgpack
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.revision import MAX_REVISION
 
 __all__ = [
     "CONTINUE_BODY",
@@ -29,9 +33,13 @@ __all__ = [
     "MAX_QUESTION",
     "MAX_STRING",
     "MAX_VERDICT",
+    "NEWEST",
+    "PLAIN_BODIES",
     "PLAIN_CONTINUE",
     "VERSION",
+    "VERSIONS",
     "Item",
+    "Said",
     "fits",
     "frame",
     "frames",
@@ -39,15 +47,20 @@ __all__ = [
     "items",
     "pack",
     "question",
+    "said",
     "signed",
     "size",
     "unpack",
     "verdict",
     "verdict_body",
+    "withdrawn",
     "within_bounds",
 ]
 
 VERSION: Final = 1
+"""What everyone speaks; facts are written in it."""
+NEWEST: Final = 2
+VERSIONS: Final = (VERSION, NEWEST)
 MAX_QUESTION: Final = 256 * 1024
 MAX_VERDICT: Final = 64 * 1024
 MAX_STRING: Final = 64 * 1024
@@ -66,17 +79,32 @@ _PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
 _CONTAINERS: Final = frozenset((dict, list))
 _PHASES: Final = ("select", "verify")
 _PHASE_NUMBERS: Final = frozenset((0, 1))
+_LAST_PHASE: Final = 127
+_SPOKEN: Final = frozenset(VERSIONS)
+SMALL: Final = 512
+"""Bytes that hold too few containers to be worth counting."""
+MOST_IN_FRAME: Final = 256
+"""Containers of a frame outside its bodies: itself and its items, and what others may put there."""
+_NO_CONTAINER: Final = bytes(one for one in range(256) if not (0x80 <= one <= 0x9F or 0xDC <= one <= 0xDF))
+PLAIN_SIZE: Final = 128
+MOST_PLAIN: Final = 256
 
 _VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = TypeAdapter(
     Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
 )
+_Read = TypeVar("_Read", bound=BaseModel)
 _CONTINUE: Final = {"action": "continue"}
 # One packer for all: it keeps its buffer. (It runs to the end under the interpreter's lock.)
 _pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack
 PLAIN_CONTINUE: Final = Continue()
 """The one object that a `continue` without words is decoded to."""
 CONTINUE_BODY: Final = _pack(_CONTINUE)
-"""Its bytes."""
+"""Its bytes, where no revision is named."""
+PLAIN_BODIES: Final[dict[bytes, str]] = {CONTINUE_BODY: ""}
+"""Bodies that are known to be a `continue` without words, and the revision that each names.
+
+Nearly every verdict is one of these, to the byte: who finds it here need not decode it.
+"""
 
 
 class Item(NamedTuple):
@@ -86,11 +114,19 @@ class Item(NamedTuple):
     phase: int
     body: bytes
     mac: bytes | None
+    version: int = VERSION
 
     @property
     def signed(self) -> bytes:
         """What a question's signature covers, and what its digest is taken of."""
         return signed(self.id, self.phase, self.body)
+
+
+class Said(NamedTuple):
+    """A verdict off the wire, and the revision of the configuration that gave it, if it names one."""
+
+    verdict: Verdict | Failed
+    revision: str
 
 
 # ---------------------------------------------------------------------------------- encoding
@@ -114,16 +150,34 @@ def fits(value: Any, limit: int) -> bool:
     return size(value) <= limit and within_bounds(value, MAX_DEPTH - 2, MAX_NODES - 100)
 
 
-def verdict_body(answer: Verdict | Failed) -> bytes:
-    """The body of a verdict: its fields, without those that are None."""
-    if type(answer) is Continue and answer.reason is None and answer.priority is None:
-        return CONTINUE_BODY
-    return pack(answer.model_dump(exclude_none=True))
+def verdict_body(answer: Verdict | Failed, revision: str = "") -> bytes:
+    """The body of a verdict: its fields, without those that are None; with a revision, of version 2."""
+    if _is_plain(answer):
+        return _plain_body(revision) if revision else CONTINUE_BODY
+    fields = answer.model_dump(exclude_none=True)
+    if revision:
+        fields["revision"] = revision
+    return pack(fields)
 
 
-def item(id: bytes, phase: int, body: bytes, mac: bytes | None = None) -> bytes:  # noqa: A002 - the wire's word
+def _is_plain(answer: Verdict | Failed) -> bool:
+    return type(answer) is Continue and answer.reason is None and answer.priority is None
+
+
+@lru_cache(MOST_PLAIN)
+def _plain_body(revision: str) -> bytes:
+    return pack({**_CONTINUE, "revision": revision})
+
+
+def item(
+    id: bytes,  # noqa: A002 - the wire's word
+    phase: int,
+    body: bytes,
+    mac: bytes | None = None,
+    version: int = VERSION,
+) -> bytes:
     """One message, ready for a frame."""
-    return _pack((VERSION, id, phase, body, mac))
+    return _pack((version, id, phase, body, mac))
 
 
 def signed(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word
@@ -157,10 +211,32 @@ def _no_extensions(_code: int, _data: bytes) -> Any:
     raise ValueError("extension types are not part of the wire")
 
 
-def unpack(raw: bytes, limit: int = MAX_QUESTION) -> Any:
+class _Count:
+    """Counts containers while they are unpacked, and ends that at the first that is too many."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def __call__(self, container: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("more containers than allowed")
+        return container
+
+
+def unpack(raw: bytes, limit: int = MAX_QUESTION, containers: int = MAX_NODES + MAX_ENTRIES) -> Any:
     """One bounded msgpack value; raises CodecError (oversize, malformed)."""
     if len(raw) > limit:
         raise CodecError("oversize", f"{len(raw)} bytes, {limit} allowed")
+    # A container is at least a byte, and made of one of a few: mostly there cannot be too many.
+    counted = len(raw) > containers and len(raw.translate(None, _NO_CONTAINER)) > containers
+    return _unpack(raw, limit, containers if counted else None)
+
+
+def _unpack(raw: bytes, limit: int, containers: int | None) -> Any:
+    count = None if containers is None else _Count(containers)
     try:
         return msgpack.unpackb(
             raw,
@@ -172,6 +248,8 @@ def unpack(raw: bytes, limit: int = MAX_QUESTION) -> Any:
             max_map_len=MAX_ENTRIES,
             max_ext_len=0,
             ext_hook=_no_extensions,
+            list_hook=count,
+            object_hook=count,
         )
     except Exception as error:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: drop it
         raise CodecError("malformed", type(error).__name__) from None
@@ -207,22 +285,26 @@ def items(raw: bytes) -> list[Item | CodecError]:
 
     Raises CodecError when the frame as a whole cannot be read.
     """
-    unpacked = unpack(raw, MAX_FRAME)
+    if len(raw) > MAX_FRAME:
+        raise CodecError("oversize", f"{len(raw)} bytes, {MAX_FRAME} allowed")
+    unpacked = _unpack(raw, MAX_FRAME, MOST_IN_FRAME if len(raw) > SMALL else None)
     if type(unpacked) is not list or len(unpacked) > MAX_ITEMS:
         raise CodecError("malformed", f"a frame is an array of at most {MAX_ITEMS} items")
     found: list[Item | CodecError] = []
     for one in unpacked:
-        if type(one) is list and len(one) == 5 and type(one[0]) is int and one[0] == VERSION:
-            _, id_, phase, body, mac = one
+        if type(one) is list and len(one) == 5:
+            version, id_, phase, body, mac = one
             if (
-                type(id_) is bytes
+                type(version) is int
+                and version in _SPOKEN
+                and type(id_) is bytes
                 and len(id_) == ID_BYTES
                 and type(phase) is int
                 and phase in _PHASE_NUMBERS
                 and type(body) is bytes
                 and (mac is None or type(mac) is bytes)
             ):
-                found.append(Item(id_, phase, body, mac))
+                found.append(Item(id_, phase, body, mac, version))
                 continue
         found.append(_fault(one))
     return found
@@ -231,37 +313,95 @@ def items(raw: bytes) -> list[Item | CodecError]:
 def _fault(one: Any) -> CodecError:
     if not isinstance(one, list) or not one or type(one[0]) is not int:
         return CodecError("malformed", "an item is an array that begins with its version")
-    if one[0] != VERSION:
-        return CodecError("version", f"version {one[0]}; this side speaks {VERSION}")
+    if one[0] not in _SPOKEN:
+        return CodecError("version", f"version {one[0]}; this side speaks {VERSION} and {NEWEST}")
+    if one[0] > VERSION and len(one) == 5 and type(one[2]) is int and 1 < one[2] <= _LAST_PHASE:
+        return CodecError("phase", f"phase {one[2]} is not known here")
     return CodecError("malformed", "an item is [version, id, phase, body, signature or nil]")
 
 
-def verdict(body: bytes) -> Continue | Deny | Modify | AskUser | Hold | Failed:
-    """A verdict from its body; raises CodecError."""
-    if body == CONTINUE_BODY:
-        return PLAIN_CONTINUE
+def said(body: bytes, version: int = NEWEST) -> Said:
+    """A verdict and its revision from a body of this version; raises CodecError."""
+    revision = PLAIN_BODIES.get(body)
+    if revision is not None:
+        return Said(PLAIN_CONTINUE, revision)
+    if version == VERSION:
+        return Said(verdict(body), "")
+    fields = _verdict_fields(body)
+    told = fields.pop("revision", "")
+    # What names nobody's configuration is no reason to pass over a denial.
+    revision = told if isinstance(told, str) and len(told) <= MAX_REVISION else ""
+    answer = _answer(fields, tolerant=True)
+    if _is_plain(answer) and not answer.model_extra:
+        if len(body) <= PLAIN_SIZE:
+            if len(PLAIN_BODIES) >= MOST_PLAIN:  # revisions come and go, and others may make them up
+                PLAIN_BODIES.clear()
+                PLAIN_BODIES[CONTINUE_BODY] = ""
+            PLAIN_BODIES[body] = revision
+        return Said(PLAIN_CONTINUE, revision)
+    return Said(answer, revision)
+
+
+def verdict(body: bytes) -> Verdict | Failed:
+    """A verdict from its body of version 1; raises CodecError."""
+    return PLAIN_CONTINUE if body == CONTINUE_BODY else _answer(_verdict_fields(body), tolerant=False)
+
+
+def _verdict_fields(body: bytes) -> dict[str, Any]:
     fields = unpack(body, MAX_VERDICT)
-    # All but the arguments is bounded by the model: it has no place for anything nested.
+    # All that is known but the arguments is bounded by the model: it has no place for anything nested.
     if type(fields) is not dict or not within_bounds(fields.get("arguments")):
         raise CodecError("malformed", "a verdict is a map within the bounds")
+    return fields
+
+
+def _answer(fields: dict[str, Any], *, tolerant: bool) -> Verdict | Failed:
     try:
-        return _VERDICT.validate_python(fields)
+        if not tolerant:
+            return _VERDICT.validate_python(fields)
+        return _bounded(_VERDICT.validate_python(fields, extra="allow"))
     except ValidationError as error:
         raise CodecError("malformed", _first(error)) from None
 
 
 def question(entry: Item) -> ToolSelecting:
     """A question from its item; raises CodecError."""
-    fields = unpack(entry.body, MAX_QUESTION)
-    if type(fields) is not dict or not within_bounds(fields.get("tool_input")):
+    fields = _body(entry, "a question")
+    if not within_bounds(fields.get("tool_input")):
         raise CodecError("malformed", "a question is a map within the bounds")
-    if fields.get("phase") != _PHASES[entry.phase]:
-        raise CodecError("malformed", "phase differs between item and body")
     fields["id"] = entry.id.hex()
     try:
-        return ToolSelecting.model_validate(fields)
+        if entry.version == VERSION:
+            return ToolSelecting.model_validate(fields)
+        return _bounded(ToolSelecting.model_validate(fields, extra="allow"))
     except ValidationError as error:
         raise CodecError("malformed", _first(error)) from None
+
+
+def withdrawn(entry: Item) -> None:
+    """Nothing, if the item is a withdrawal; raises CodecError.
+
+    In version 1 a signature does not say whether it is a question's or a withdrawal's: only the body does.
+    """
+    fields = _body(entry, "a withdrawal")
+    if (len(fields) != 1) if entry.version == VERSION else not within_bounds(fields):
+        raise CodecError("malformed", "a withdrawal says the phase, and nothing else")
+
+
+def _body(entry: Item, what: str) -> dict[str, Any]:
+    fields = unpack(entry.body, MAX_QUESTION)
+    if type(fields) is not dict:
+        raise CodecError("malformed", f"{what} is a map")
+    if fields.get("phase") != _PHASES[entry.phase]:
+        raise CodecError("malformed", "phase differs between item and body")
+    return fields
+
+
+def _bounded(read: _Read) -> _Read:
+    """The same, if what nobody knows in it is within the bounds as well."""
+    if read.model_extra and not within_bounds(read.model_extra):
+        raise CodecError("malformed", "unknown fields beyond the bounds")
+    return read
 
 
 def _first(error: ValidationError) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from toolgate_bus.live_agents import LiveAgent, Stop
+from toolgate_bus.revision import NO_REVISION, Revision
 
 __all__ = [
     "Commands",
@@ -55,6 +56,22 @@ class Member:
     late: int = 0
     age: float = 0.0
     """Seconds since its last heartbeat, by the bus's own clock."""
+    wire: tuple[int, ...] = (1,)
+    """The versions of the wire that it speaks; one that says nothing of it speaks the first."""
+    phases: tuple[str, ...] = ("select", "verify")
+    """The phases in which it rules; it is asked in no other."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of messages that it takes; none where it says nothing of it."""
+    build: str = ""
+    """Which software it is, for people."""
+    revision: Revision = NO_REVISION
+    """Which configuration it rules by."""
+    beat: int = field(default=0, compare=False)
+    """Which heartbeat of this start it was."""
+    signed: bool = field(default=False, compare=False)
+    """Whether whoever read it has the scheduler's key, and found that it signed this."""
+    proof: tuple[bytes, bytes] | None = field(default=None, compare=False, repr=False)
+    """What it signed of itself, and the signature, for who has the key and did not read it himself."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

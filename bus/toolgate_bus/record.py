@@ -151,7 +151,7 @@ def read_facts(item: codec.Item) -> list[dict[str, Any]]:
     `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's;
     `final_input` None means the arguments were left as they were.
     """
-    fields = codec.unpack(item.body, codec.MAX_FRAME)
+    fields = codec.unpack(item.body, codec.MAX_FRAME, codec.MAX_FRAME)
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
     if fields["event"] == "agreed":

@@ -5,15 +5,14 @@ after 1.5 s. A set names who may be there, so that reading needs no scan. What s
 written by others and is decoded with the wire's bounds.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import NAME_PATTERN
+from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_member
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands, Member
 
@@ -34,12 +33,9 @@ __all__ = [
 
 BEAT_SECONDS: Final = 0.5
 EXPIRY_SECONDS: Final = 1.5
-MAX_MEMBER: Final = 16 * 1024
 ReaderRole = Literal["follower", "exporter", "archiver", "console"]
 """What a facts reader reads for."""
 READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
-_NAME: Final = re.compile(NAME_PATTERN)
-_WHOLE: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,47 +53,6 @@ class RosterView:
     def readers_by_role(self) -> dict[str, int]:
         """How many facts readers are alive in each role; every role of `READER_ROLES` is there."""
         return {**dict.fromkeys(READER_ROLES, 0), **Counter(self.roles.values())}
-
-
-def encode_member(member: Member) -> bytes:
-    """A scheduler replica's heartbeat."""
-    return pack(
-        {
-            "priority": member.priority,
-            "tools": list(member.tools),
-            "shadow": member.shadow,
-            "started": member.started,
-            "pid": member.pid,
-            "host": member.host,
-            "answered": member.answered,
-            "late": member.late,
-        }
-    )
-
-
-def decode_member(name: str, replica: str, raw: bytes) -> Member | None:
-    """A heartbeat as a Member; None for anything that is not one."""
-    try:
-        fields = unpack(raw, MAX_MEMBER)
-    except CodecError:
-        return None
-    if not isinstance(fields, dict) or not _NAME.fullmatch(name) or not _NAME.fullmatch(replica):
-        return None
-    tools, host = fields.get("tools"), fields.get("host")
-    if not isinstance(tools, list) or not all(isinstance(glob, str) for glob in tools):
-        return None
-    return Member(
-        name=name,
-        replica=replica,
-        priority=_number(fields.get("priority")),
-        tools=tuple(tools),
-        shadow=fields.get("shadow") is True,
-        started=_number(fields.get("started")),
-        pid=_number(fields.get("pid")),
-        host=host[:255] if isinstance(host, str) else "",
-        answered=_number(fields.get("answered")),
-        late=_number(fields.get("late")),
-    )
 
 
 def encode_reading(schedulers: Iterable[str]) -> bytes:
@@ -132,10 +87,6 @@ def decode_role(raw: bytes) -> str:
         return "other"
     role = fields.get("role", "follower") if isinstance(fields, dict) else None
     return role if isinstance(role, str) and role in READER_ROLES else "other"
-
-
-def _number(value: Any) -> int:
-    return value if type(value) is int and abs(value) <= _WHOLE else 0
 
 
 class Roster:

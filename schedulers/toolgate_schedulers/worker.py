@@ -43,6 +43,7 @@ POISON_DELIVERIES: Final = 3
 MAX_REASON: Final = 1024
 DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05
+WITHDRAWN: Final = "tool:withdrawn"
 NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
@@ -162,7 +163,7 @@ class Worker:
                 metrics.count(metrics.POISONED, self._name)
                 _log.error("dropped a question that outlived several replicas", entry=delivery.entry)
                 self._bus.done(delivery.entry)
-            elif delivery.event == "tool:withdrawn":
+            elif delivery.event == WITHDRAWN:
                 self._withdraw(delivery)
             else:
                 self._accept(delivery)
@@ -192,9 +193,11 @@ class Worker:
         return [item for item in found if isinstance(item, codec.Item) and self._genuine(delivery, item)]
 
     def _genuine(self, delivery: Delivery, item: codec.Item) -> bool:
-        if self._keyring is None or self._keyring.is_question(
-            delivery.orchestrator, self._name, item.signed, item.mac
-        ):
+        ring = self._keyring
+        if ring is None:
+            return True
+        check = ring.is_withdrawn if delivery.event == WITHDRAWN else ring.is_question
+        if check(delivery.orchestrator, self._name, item.signed, item.mac, item.version):
             return True
         metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
         return False
@@ -208,6 +211,11 @@ class Worker:
 
     def _withdraw(self, delivery: Delivery) -> None:
         for item in self._items(delivery):
+            try:
+                codec.withdrawn(item)
+            except CodecError as error:
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+                continue
             metrics.count(metrics.WITHDRAWN, self._name)
             lane = self._working.get((item.id, item.phase))
             if lane is not None:
@@ -376,8 +384,10 @@ class Worker:
         body = self._body(verdict)
         mac = None
         if self._keyring is not None:
-            mac = self._keyring.sign_verdict(orchestrator, self._name, digest(question.signed), body)
-        return codec.item(question.id, question.phase, body, mac)
+            mac = self._keyring.sign_verdict(
+                orchestrator, self._name, digest(question.signed), body, question.version
+            )
+        return codec.item(question.id, question.phase, body, mac, question.version)
 
     def _body(self, verdict: Verdict | Failed) -> bytes:
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:

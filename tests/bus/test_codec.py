@@ -16,7 +16,7 @@ from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting
 pytestmark = pytest.mark.pure
 
 WIRE = json.loads((Path(__file__).parents[1] / "vectors" / "wire.json").read_text())
-REASONS = {"malformed", "oversize", "version"}
+REASONS = {"malformed", "oversize", "version", "phase"}
 ID = bytes(range(16))
 GOOD = codec.item(ID, 0, codec.verdict_body(Continue()))
 
@@ -161,6 +161,8 @@ def read_everything(raw):
             assert item.reason in REASONS
         else:
             complaint(codec.verdict, item.body)
+            complaint(codec.said, item.body)
+            complaint(codec.withdrawn, item)
             complaint(codec.question, item)
 
 
@@ -188,7 +190,7 @@ wild = st.recursive(
         )
     ),
 )
-versions = st.just(1) | st.integers(-1, 3) | wild
+versions = st.sampled_from(codec.VERSIONS) | st.integers(-1, 3) | wild
 item_like = st.tuples(
     versions,
     st.just(ID) | wild,

@@ -140,10 +140,10 @@ class Question:
         judge = self._judge
         try:
             if judge.keyring is not None and not judge.keyring.is_verdict(
-                judge.orchestrator, scheduler, self.digest, item.body, item.mac
+                judge.orchestrator, scheduler, self.digest, item.body, item.mac, item.version
             ):
                 raise CodecError("forged")
-            verdict = codec.verdict(item.body)
+            verdict = codec.said(item.body, item.version).verdict
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
             return None
