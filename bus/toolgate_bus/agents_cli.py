@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import secrets
 import time
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final
@@ -141,28 +142,35 @@ async def _stop(
     """Who was meant and ran, and who of them still runs.
 
     The order is given again and again: to those that came meanwhile, and after the server was away.
+    Who ran is told by those who carried it out: a session that began since its process's last heartbeat
+    may have ended, and its process with it, before the next one.
     """
     commands = RedisCommands(url, "toolgate-agents", connections=1)
     fleet = Fleet(commands, namespace)
     try:
-        order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser())
-        idle: set[str] = set()
+        order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser(), order=secrets.token_hex(8))
         ran: set[str] = set()
         running: set[str] = set()
+        told: set[str] = set()
         until, said, unseen = time.monotonic() + wait_s, float("-inf"), float("-inf")
         while True:
             try:
-                there = meant(order, await fleet.agents())
-                running = {one.session for one in there if _busy(one)}
-                # Who was idle and is gone had begun since its heartbeat, and ended before its next.
-                ran |= running | (idle - {one.session for one in there})
-                idle |= {one.session for one in there} - running
+                look = await fleet.look(order.id, told)
+                running = {one.session for one in meant(order, look.agents) if _busy(one)}
+                ran |= running.union(*look.obeyed.values())
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
+                    told |= await fleet.stop(order)
                     if said < 0:  # who began only now says so with its next heartbeat
                         unseen = time.monotonic() + BEAT_SECONDS
-                    await fleet.stop(order)
                     said = time.monotonic()
-                elif not running and time.monotonic() >= unseen:
+                elif (
+                    not running
+                    and time.monotonic() >= unseen
+                    and (
+                        # Who was killed never says so, nor who runs an earlier version.
+                        told <= look.obeyed.keys() or time.monotonic() >= said + EXPIRY_SECONDS
+                    )
+                ):
                     return ran, running
             except TransportError:
                 if time.monotonic() >= until:

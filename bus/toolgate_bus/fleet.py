@@ -3,15 +3,27 @@
 Whoever is on the roster is looked up; a process that is gone has its key expire within seconds.
 """
 
+from collections.abc import Collection
+from typing import NamedTuple
+
 from toolgate_bus.errors import TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import LiveAgent, Stop, decode_agents, encode_stop
+from toolgate_bus.obeyed import decode_obeyed
 from toolgate_bus.ports import Commands
 from toolgate_bus.roster import Roster
 
-__all__ = ["Fleet"]
+__all__ = ["Fleet", "Look"]
 
 ORDERS_KEPT_MS = 60_000
+
+
+class Look(NamedTuple):
+    """The fleet at one moment."""
+
+    agents: list[LiveAgent]
+    obeyed: dict[str, frozenset[str]]
+    """Who has carried out the order that was asked about: orchestrators, each with whom it stopped."""
 
 
 class Fleet:
@@ -23,19 +35,30 @@ class Fleet:
 
     async def agents(self) -> list[LiveAgent]:
         """Every live session of the fleet."""
-        orchestrators = sorted((await self._roster.read()).orchestrators)
-        if not orchestrators:
-            return []
-        told = await self._commands.pipeline([("GET", self._keys.agents(one)) for one in orchestrators])
-        return [
-            agent
-            for orchestrator, raw in zip(orchestrators, told, strict=True)
-            if isinstance(raw, bytes)
-            for agent in decode_agents(orchestrator, raw)
-        ]
+        return (await self.look()).agents
 
-    async def stop(self, order: Stop) -> int:
-        """Tell every living orchestrator; gives how many were told. Raises TransportError."""
+    async def look(self, order: str = "", told: Collection[str] = ()) -> Look:
+        """Every live session, and who of those that were told an order has carried it out.
+
+        Raises TransportError.
+        """
+        living = (await self._roster.read()).orchestrators
+        names = sorted({*living, *told})  # who was told may have left since
+        if not names:
+            return Look([], {})
+        values = await self._commands.pipeline([("GET", self._keys.agents(one)) for one in names])
+        look = Look([], {})
+        for name, raw in zip(names, values, strict=True):
+            if not isinstance(raw, bytes):
+                continue
+            if name in living:
+                look.agents.extend(decode_agents(name, raw))
+            if order and (stopped := decode_obeyed(raw).get(order)) is not None:
+                look.obeyed[name] = stopped
+        return look
+
+    async def stop(self, order: Stop) -> frozenset[str]:
+        """Tell every living orchestrator; gives those that were told. Raises TransportError."""
         orchestrators = sorted((await self._roster.read()).orchestrators)
         frame = encode_stop(order)
         commands: list[tuple[str | bytes | int, ...]] = []
@@ -47,4 +70,4 @@ class Fleet:
         refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
         if refused is not None:
             raise TransportError(f"the server refused the order: {refused}")
-        return len(orchestrators)
+        return frozenset(orchestrators)

@@ -75,6 +75,8 @@ class Stop:
     """At once; else after the tools that run."""
     by: str = ""
     """Who said it."""
+    id: str = ""
+    """By which those who carry it out say so; the same each time it is repeated."""
 
     def means(self, session: str, root: str, above: Iterable[str] = ()) -> bool:
         """Whether a session is meant; one under a session that is meant is meant as well."""
@@ -86,11 +88,14 @@ class Stop:
         )
 
 
-def encode_agents(agents: Sequence[LiveAgent]) -> bytes:
-    """The value of `agents:ORCH`: pages of agents, the newest left out where there are too many."""
+def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = ()) -> bytes:
+    """The value of `agents:ORCH`: pages of agents, the newest left out where there are too many.
+
+    `obeyed` are the orders that were carried out, as `Obeyed` tells them.
+    """
     told = [_fields(one) for one in agents[:MOST_AGENTS]]
     pages = [pack(told[at : at + _PAGE]) for at in range(0, len(told), _PAGE)]
-    return pack({"pages": pages, "all": len(agents)})
+    return pack({"pages": pages, "all": len(agents), "obeyed": list(obeyed)})
 
 
 def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
@@ -132,18 +137,21 @@ def decode_stop(raw: bytes) -> Stop | None:
     if not isinstance(found, dict):
         return None
     sessions, roots = (_texts(found.get(name)) for name in ("sessions", "roots"))
-    by = found.get("by")
+    by, id_ = found.get("by"), found.get("id")
     return Stop(
         sessions,
         roots,
         found.get("everyone") is True,
         found.get("now") is True,
         by[:_TEXT] if isinstance(by, str) else "",
+        id_[:_TEXT] if isinstance(id_, str) else "",
     )
 
 
-def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: str) -> Stop:
+def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: str, order: str = "") -> Stop:
     """The order that stops the sessions that ids mean, with all that work for them; no id: everyone.
+
+    `order` is its own id, by which those who carry it out say so.
 
     An id is a session's, or its first letters; a root's means its tree. Raises ConfigError for one that
     means no session, or several.
@@ -154,11 +162,11 @@ def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: s
         one = _session_of(living, id_)
         (roots if any(each.root == one for each in living) else sessions).append(one)
     if not sessions and not roots:
-        return Stop((), (), True, now, by)
+        return Stop((), (), True, now, by, order)
     named = [*sessions, *_heads_below(living, sessions)]
     if len(named) > MOST_NAMED or len(roots) > MOST_NAMED:
         raise ConfigError(f"an order can name {MOST_NAMED} sessions; name their roots, or stop --all")
-    return Stop(tuple(named), tuple(roots), False, now, by)
+    return Stop(tuple(named), tuple(roots), False, now, by, order)
 
 
 def meant(order: Stop, living: Sequence[LiveAgent]) -> list[LiveAgent]:

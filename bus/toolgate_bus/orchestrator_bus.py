@@ -21,6 +21,7 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
+from toolgate_bus.obeyed import Obeyed
 from toolgate_bus.outbox import Outbox
 from toolgate_bus.ports import Made, OrchestratorListener
 from toolgate_bus.redis_link import Arg, RedisCommands
@@ -58,6 +59,7 @@ class RedisOrchestratorBus:
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._beats = 0
         self._told_agents = False
+        self._obeyed = Obeyed()
         self._known_writer = False
         """Whether readers can find our facts also when we are gone."""
         self._was_up = False
@@ -116,7 +118,7 @@ class RedisOrchestratorBus:
                 await self._commands.pipeline(
                     [
                         ("DEL", self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator)),
-                        ("DEL", self._keys.agents(self.orchestrator)),
+                        self._left(),
                         *(
                             ("DEL", self._keys.verdicts(self.orchestrator, name))
                             for name in sorted(self.reading)
@@ -285,12 +287,21 @@ class RedisOrchestratorBus:
         if (order := decode_stop(raw)) is None:
             metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
         else:
-            self._listener.ordered(order)
+            self._obeyed.note(order.id, self._listener.ordered(order), time.monotonic())
+            self.tell_agents()  # whoever gave it waits for that
 
     def _present(self) -> list[tuple[Arg, ...]]:
         """The command that tells which sessions are alive here, where there are any or were."""
         agents, key = self._listener.agents(), self._keys.agents(self.orchestrator)
-        told, self._told_agents = self._told_agents, bool(agents)
-        if agents:
-            return [("SET", key, encode_agents(agents), "PX", AGENTS_EXPIRY_MS)]
+        obeyed = self._obeyed.told(time.monotonic())
+        told, self._told_agents = self._told_agents, bool(agents or obeyed)
+        if self._told_agents:
+            return [("SET", key, encode_agents(agents, obeyed), "PX", AGENTS_EXPIRY_MS)]
         return [("DEL", key)] if told else []
+
+    def _left(self) -> tuple[Arg, ...]:
+        """The command that tells that no session is alive here any longer, and which orders ended them."""
+        key, obeyed = self._keys.agents(self.orchestrator), self._obeyed.told(time.monotonic())
+        if obeyed:
+            return ("SET", key, encode_agents([], obeyed), "PX", AGENTS_EXPIRY_MS)
+        return ("DEL", key)

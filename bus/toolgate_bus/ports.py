@@ -108,8 +108,8 @@ class OrchestratorListener(Protocol):
     def agents(self) -> Sequence[LiveAgent]:
         """The sessions that are alive here; asked at every heartbeat."""
 
-    def ordered(self, order: Stop) -> None:
-        """An operator wants turns to end."""
+    def ordered(self, order: Stop) -> Sequence[str]:
+        """An operator wants turns to end; gives the sessions that had one."""
 
 
 class OrchestratorBus(Protocol):

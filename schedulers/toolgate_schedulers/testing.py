@@ -241,8 +241,9 @@ class _Ears:
         """No session is behind these questions."""
         return ()
 
-    def ordered(self, order: Stop) -> None:
+    def ordered(self, order: Stop) -> Sequence[str]:
         """There is nothing to stop."""
+        return ()
 
 
 def _key(asked: Question) -> tuple[bytes, int]:

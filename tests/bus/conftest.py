@@ -45,8 +45,9 @@ class Ears:
     def agents(self) -> Sequence[LiveAgent]:
         return self.living
 
-    def ordered(self, order: Stop) -> None:
+    def ordered(self, order: Stop) -> Sequence[str]:
         self.orders.append(order)
+        return [one.session for one in self.living]
 
     def verdicts(self) -> list[tuple[str, str, str | None]]:
         """Every readable verdict, in the order heard: scheduler, decision id, reason."""

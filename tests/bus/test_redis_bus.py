@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from toolgate_bus import codec
+from toolgate_bus.agents_cli import _stop
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
@@ -227,6 +228,22 @@ async def test_closing_leaves_no_connection_no_task_and_no_roster_entry(
     assert len(consumers) <= 1  # kept only while it has entries that a peer must take over
 
 
+async def test_who_gives_the_order_hears_of_a_turn_that_began_and_ended_between_two_heartbeats(
+    redis_buses, server_url
+):
+    asker = await redis_buses.orchestrator()
+    ended = []
+
+    def ordered(order):
+        ended.append(asyncio.create_task(asker.bus.aclose()))  # and its process ends at once
+        return ["young"]
+
+    asker.ears.ordered = ordered  # no heartbeat ever told of it
+    ran, left = await _stop(server_url, redis_buses.namespace, (), now=False, wait_s=5)
+    assert (ran, left, len(ended)) == ({"young"}, set(), 1)
+    await ended[0]
+
+
 class Ignore:
     """A listener that does nothing."""
 
@@ -234,7 +251,9 @@ class Ignore:
     def refused(self, scheduler, ids, error): ...
     def roster_changed(self, members): ...
     def connection(self, up): ...
-    def ordered(self, order): ...
+    def ordered(self, order):
+        return ()
+
     def agents(self):
         return ()
 

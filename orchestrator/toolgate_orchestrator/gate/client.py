@@ -128,15 +128,15 @@ class Client:
         """The live sessions, oldest first."""
         return [one.tell() for one in self.present.values()]
 
-    def ordered(self, order: Stop) -> None:
-        """An operator wants turns to end."""
+    def ordered(self, order: Stop) -> list[str]:
+        """An operator wants turns to end; gives the sessions that had one."""
         meant = [one for one in self.present.values() if order.means(one.session, one.root, self._above(one))]
+        busy = [one.session for one in meant if one.busy]
         if any(one.busy and not one.stopping for one in meant):
             _log.warning("an operator stops agents", by=order.by, sessions=len(meant), now=order.now)
         for one in meant:
             one.stop(now=order.now, by=order.by)
-        if meant:
-            self.bus.tell_agents()
+        return busy
 
     def _above(self, presence: Presence) -> Iterator[str]:
         """The sessions for which one works, as far as they are here."""
