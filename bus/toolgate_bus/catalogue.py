@@ -132,6 +132,11 @@ FLEET: Final = (
 
 REPEATED: Final = _counter("repeated_verdicts", "Verdicts of who had answered already.", "scheduler")
 FACTS_DROPPED: Final = _counter("facts_dropped", "Facts that could not be written.")
+REFUSED_WRITES: Final = _counter(
+    "refused_writes",
+    "Writes that the server refused, and that are kept and tried again: facts, verdicts.",
+    "kind",
+)
 WORKER_ANSWERS: Final = _counter("worker_answers", "Verdicts given.", "scheduler", "action")
 SCHEDULER_ERRORS: Final = _counter(
     "scheduler_errors", "Questions a scheduler raised on, or gave no verdict to.", "scheduler", "reason"
@@ -159,7 +164,7 @@ BUDGET_ORPHANS: Final = _counter(
 CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used.", "side")
 BAD_MESSAGES: Final = _counter(
     "bad_messages",
-    "Messages dropped unread: malformed, oversize, version, forged, unsolicited, no_key.",
+    "Messages dropped unread: malformed, oversize, version, phase, forged, unsolicited, no_key, flood.",
     *("sender", "reason"),
 )
 RECONNECTS: Final = _counter("redis_reconnects", "Connections that had to be made again.", "connection")
@@ -173,7 +178,17 @@ LOOP_LAG: Final = _seconds(
 )
 
 PROCESS: Final = (
-    *(REPEATED, FACTS_DROPPED, WORKER_ANSWERS, SCHEDULER_ERRORS, EXPIRED, CLAIMED, POISONED, HOLDS),
+    *(
+        REPEATED,
+        FACTS_DROPPED,
+        REFUSED_WRITES,
+        WORKER_ANSWERS,
+        SCHEDULER_ERRORS,
+        EXPIRED,
+        CLAIMED,
+        POISONED,
+        HOLDS,
+    ),
     *(WITHDRAWN, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS),
     *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, LOOP_LAG),
 )

@@ -22,7 +22,7 @@ __all__ = [
     "TransportError",
 ]
 
-BadReason = Literal["malformed", "oversize", "version", "phase", "forged", "unsolicited", "no_key"]
+BadReason = Literal["malformed", "oversize", "version", "phase", "forged", "unsolicited", "no_key", "flood"]
 """Why bytes were refused; the `reason` label of the counters, so the set is closed."""
 
 

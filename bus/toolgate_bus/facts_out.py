@@ -32,7 +32,8 @@ class FactsOut:
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], Made]] = deque()
-        self._unconfirmed: deque[bytes] = deque()
+        self._unconfirmed: deque[tuple[bytes, int]] = deque()
+        """Frames, each with how many facts it holds."""
         self._along_at = 0.0
 
     def add(self, make: Callable[[], Made]) -> bool:
@@ -62,17 +63,22 @@ class FactsOut:
         waiting = list(self._waiting)
         self._waiting.clear()
         made = [fact for make in waiting for fact in _made(make)]
-        frames = [codec.frame(part) for part in _parts(made)]
+        frames = [(codec.frame(part), facts) for part, facts in _parts(made)]
         self._unconfirmed.extend(frames)
-        return frames
+        return [frame for frame, _ in frames]
 
     def confirmed(self) -> None:
-        """The server has answered to the oldest frame that was written."""
+        """The server has taken the oldest frame that was written."""
         self._unconfirmed.popleft()
 
-    def unconfirmed(self) -> Iterable[bytes]:
-        """What may have been lost with a connection, in its order."""
-        return tuple(self._unconfirmed)
+    def unconfirmed(self) -> list[bytes]:
+        """What the server may not have, in its order."""
+        return [frame for frame, _ in self._unconfirmed]
+
+    def give_up(self) -> None:
+        """Nothing is written any more: what the server may not have is counted as dropped."""
+        for _ in range(sum(facts for _, facts in self._unconfirmed)):
+            metrics.count(metrics.FACTS_DROPPED)
 
 
 def _made(make: Callable[[], Made]) -> list[Packed]:
@@ -85,16 +91,17 @@ def _made(make: Callable[[], Made]) -> list[Packed]:
     return made if isinstance(made, list) else [Packed(made, 1)]
 
 
-def _parts(made: Iterable[Packed]) -> Iterator[list[bytes]]:
-    """The items of each frame, as many as fit: at most 64 facts, and no more than 64 KiB unless it is one."""
+def _parts(made: Iterable[Packed]) -> Iterator[tuple[list[bytes], int]]:
+    """The items of each frame, as many as fit, and how many facts they hold: at most 64 of them, and no more
+    than 64 KiB unless it is one."""
     part: list[bytes] = []
     facts = size = 0
     for item, held in made:
         if part and (facts + held > codec.MAX_ITEMS or size + len(item) > codec.FULL_FRAME):
-            yield part
+            yield part, facts
             part, facts, size = [], 0, 0
         part.append(item)
         facts += held
         size += len(item)
     if part:
-        yield part
+        yield part, facts

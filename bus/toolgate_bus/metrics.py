@@ -51,6 +51,7 @@ __all__ = [
     "PRIORITY_CAPPED",
     "RECONNECTS",
     "RECREATED",
+    "REFUSED_WRITES",
     "REPEATED",
     "SCHEDULER_ERRORS",
     "SHADOW_DISAGREEMENTS",
@@ -242,6 +243,7 @@ for _metric in catalogue.FLEET:  # the others are only counted by `told`
 
 # This process alone: as `catalogue.PROCESS`.
 REPEATED: Final = _counts(catalogue.REPEATED)
+REFUSED_WRITES: Final = _counts(catalogue.REFUSED_WRITES)
 FACTS_DROPPED: Final = _counts(catalogue.FACTS_DROPPED)
 WORKER_ANSWERS: Final = _counts(catalogue.WORKER_ANSWERS)
 SCHEDULER_ERRORS: Final = _counts(catalogue.SCHEDULER_ERRORS)

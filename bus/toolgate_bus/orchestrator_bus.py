@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import anyio
@@ -17,14 +17,14 @@ import structlog
 
 from toolgate_bus import metrics
 from toolgate_bus.backoff import Backoff
-from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
 from toolgate_bus.obeyed import Obeyed
 from toolgate_bus.outbox import Outbox
 from toolgate_bus.ports import Made, OrchestratorListener
-from toolgate_bus.redis_link import Arg, RedisCommands
+from toolgate_bus.redis_link import Arg, RedisCommands, refusal, watch_links
 from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.verdict_reader import VerdictReader
 
@@ -35,6 +35,13 @@ LEAVING_S: Final = 10.0
 FACTS_RETENTION_MS: Final = 3_600_000
 IDLE_INBOX_MS: Final = 60_000
 AGENTS_EXPIRY_MS: Final = 3_000
+LEAVE_S: Final = 2.0
+START_S: Final = 2.5
+"""Longest that a start waits for the roster: a server that does not say a word is one that is away."""
+COMMAND_S: Final = 1.0
+"""Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
+ESSENTIAL: Final = 3
+"""The first commands of a heartbeat, without which nobody knows of us, nor we of them."""
 REWIND_EVERY: Final = 10
 """Heartbeats between two looks for verdict streams that were made anew behind our back."""
 _log = structlog.get_logger("toolgate.bus")
@@ -47,7 +54,7 @@ class RedisOrchestratorBus:
         self.orchestrator = secrets.token_hex(8)
         self._url = url
         self._keys = Keys(namespace)
-        self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd")
+        self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
         self._roster = Roster(self._commands, namespace)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
         self._outbox = Outbox(self._keys, self.orchestrator)
@@ -64,6 +71,8 @@ class RedisOrchestratorBus:
         """Whether readers can find our facts also when we are gone."""
         self._was_up = False
         self._failure: ConfigError | None = None
+        self._started = False
+        self._told = ""
         self._host: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ the port
@@ -90,10 +99,17 @@ class RedisOrchestratorBus:
         self._reader.listen(listener.heard, self._woken, self._order)
 
     async def start(self) -> None:
-        """Connect and begin; returns when the roster was read, or when connecting failed once."""
+        """Connect and begin; returns when the roster was read, or when that failed once, in 2.5 s at most.
+
+        Raises ConfigError for what waiting would not mend: credentials, rights, keys of another type.
+        """
         self._stop, self._ready, self._poll = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._host = asyncio.create_task(self._run(), name="toolgate-bus")
-        await self._ready.wait()
+        with anyio.move_on_after(START_S):
+            await self._ready.wait()
+        if not self._ready.is_set():
+            _log.warning("the bus does not answer", seconds=START_S)
+        self._started = True
         if self._failure is not None:
             await self.aclose()
             raise self._failure
@@ -103,11 +119,12 @@ class RedisOrchestratorBus:
         if self._host is None:
             return
         host, self._host = self._host, None
+        self._ready.set()  # who still starts need not wait
         # What is heard from now on could not be told of any longer.
         self._reader.listen(lambda _: None, self._woken, lambda _: None)
         await self._outbox.drain()
         self._stop.set()
-        with contextlib.suppress(TransportError):
+        with contextlib.suppress(ToolgateError), anyio.move_on_after(LEAVE_S):
             if self._was_up:
                 await self._roster.leave(f"o:{self.orchestrator}")
                 written, now = await self._commands.pipeline(
@@ -172,19 +189,24 @@ class RedisOrchestratorBus:
                 self._ready.set()
                 await backoff.wait()
                 continue
-            backoff.reset()
             self._changed()
             self._outbox.catch_up()
             await link.lost
             self._outbox.drop()
             metrics.count(metrics.RECONNECTS, "write")
             self._changed()
+            if link.refusal is not None:
+                backoff.note(_log, "the server is not the one to talk to", link.refusal)
+                await backoff.wait()
+            else:
+                backoff.reset()
 
     def _fail(self, error: ConfigError) -> None:
-        if not self._ready.is_set():
-            self._failure = error
+        if not self._started:
+            self._failure = self._failure or error
             self._ready.set()
-        else:
+        elif str(error) != self._told:
+            self._told = str(error)
             _log.error("the bus refuses us", error=str(error))
 
     def _changed(self) -> None:
@@ -202,43 +224,54 @@ class RedisOrchestratorBus:
         while True:
             self._poll.clear()  # before the roster is read: who joins meanwhile is found by the next beat
             if self._outbox.up:
-                with contextlib.suppress(TransportError):
+                try:
                     await self._beat()
                     self._beats += 1
                     if self._beats % REWIND_EVERY == 0:
                         await self._reader.rewind()
+                except ConfigError as error:
+                    self._fail(error)
+                except TransportError as error:
+                    self._not_ready(error)
             with anyio.move_on_after(BEAT_SECONDS):
                 await self._poll.wait()
 
+    def _not_ready(self, error: TransportError) -> None:
+        """A heartbeat failed: as with a server that is away, nobody waits for the next one to start."""
+        if not self._ready.is_set():
+            _log.warning("the roster could not be read", error=str(error))
+            self._ready.set()
+
     async def _keep_alive(self) -> None:
-        while True:
-            await anyio.sleep(BEAT_SECONDS)
-            self._reader.check_alive()
-            self._outbox.drop_if_hung()
+        await watch_links(self._url, lambda: (self._reader.link, self._outbox.link))
 
     async def _beat(self) -> None:
         mine = f"o:{self.orchestrator}"
         idle = self._outbox.asked() - {member.name for member in self._view.members}
-        replies = await self._commands.pipeline(
-            [
-                ("SMEMBERS", self._keys.roster),
-                *self._roster.beat(mine, encode_reading(self.reading)),
-                ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
-                ("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS),
-                ("TIME",),
-                ("PEXPIRE", self._keys.control(self.orchestrator), IDLE_INBOX_MS),
-                *self._present(),
-                *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in sorted(idle)),
-            ]
-        )
-        if isinstance(replies[0], Exception):
-            raise TransportError(str(replies[0]))
+        commands: list[Sequence[Arg]] = [
+            ("SMEMBERS", self._keys.roster),
+            *self._roster.beat(mine, encode_reading(self.reading)),
+            ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
+            ("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS),
+            ("TIME",),
+            ("PEXPIRE", self._keys.control(self.orchestrator), IDLE_INBOX_MS),
+            *self._present(),
+            *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in sorted(idle)),
+        ]
+        replies = await self._commands.pipeline(commands)
+        for command, reply in zip(commands[:ESSENTIAL], replies, strict=False):
+            if isinstance(reply, Exception):
+                error = refusal(str(command[1]), reply)
+                if isinstance(error, ConfigError) or command is commands[0]:
+                    raise error  # else the roster is read, and we are told again of in half a second
         if replies[3] == 1:
             self._known_writer = True
             await self._keep_facts(int(replies[5][0]) * 1000)
         self._adopt(await self._roster.resolve([raw for raw in replies[0] if raw != mine.encode()]))
         if self.connected and self._reader.settled:
             self._ready.set()
+        elif not self._ready.is_set() and (self._reader.refused or "").startswith("NOPERM"):
+            self._fail(ConfigError(f"{self._keys.verdicts(self.orchestrator, '*')}: {self._reader.refused}"))
 
     async def _keep_facts(self, server_ms: int) -> None:
         oldest = server_ms - FACTS_RETENTION_MS

@@ -9,28 +9,64 @@ which they arrive: no stream reader, no task switch (DECISIONS.md tells what tha
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
+import anyio
 import hiredis
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, TransportError
 
-__all__ = ["Arg", "Link", "RedisCommands", "ServerError", "open_link", "pack_command"]
+__all__ = [
+    "BLOCK_MS",
+    "READ",
+    "Arg",
+    "Link",
+    "RedisCommands",
+    "ServerError",
+    "open_link",
+    "pack_command",
+    "refusal",
+    "watch_links",
+]
 
 Arg = str | bytes | int | float
 
 CONNECT_SECONDS: Final = 2.0
 COMMAND_SECONDS: Final = 5.0
-HUNG_SECONDS: Final = 2.5
-"""A blocking read returns after one second; nothing that is written takes longer."""
+BLOCK_MS: Final = 500
+"""How long a blocking read waits for something to come."""
+SLOW_SECONDS: Final = 0.35
+"""A reply that is later than this makes us ask the server, over another connection, whether it is there."""
+PROBE_SECONDS: Final = 0.3
+HUNG_SECONDS: Final = 2.0
+"""So much later than that a connection is given up whatever the server says."""
+LOOK_SECONDS: Final = 0.4
+LAGGED_SECONDS: Final = 0.05
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""No reply may be longer, unless a link is told otherwise."""
+READ: Final = object()
+"""The tag of a blocking read: the last of the commands that it is written with."""
 _INCOMPLETE: Final = object()
+_NOT_HERE: Final = frozenset({"READONLY", "MOVED", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "LOADING"})
+"""First words of replies by which a server says that it is not, or not now, the one to talk to."""
 
 
 def pack_command(command: Sequence[Arg]) -> bytes:
@@ -47,15 +83,29 @@ class ServerError(Exception):
 
 
 class Link(asyncio.Protocol):
-    """One connection: packed bytes out, every reply handed to `on_reply` in order."""
+    """One connection: packed bytes out; every reply handed to `on_reply`, with the tag of its command.
 
-    def __init__(self, on_reply: Callable[[Any], None]) -> None:
+    A reply by which the server says that it is not the one to talk to is handed to nobody: the connection
+    is dropped, and `owed` tells what was not confirmed, that command first.
+    """
+
+    def __init__(self, on_reply: Callable[[Any, Any], None], most_bytes: int = MOST_BYTES) -> None:
         self._on_reply = on_reply
         self._parser = hiredis.Reader(replyError=ServerError, notEnoughData=_INCOMPLETE)
         self._transport: asyncio.Transport | None = None
         self._owner: Any = None
-        self._owed = 0
         self._since = 0.0
+        self._most_bytes = most_bytes
+        self.owed: deque[Any] = deque()
+        """The tags of the commands whose replies have not come, the oldest first."""
+        self.reading = False
+        """Whether the reply to a blocking read is owed."""
+        self.size = 0
+        """Bytes that came since the last reply was complete, or of that which is being handed on."""
+        self.flooded = False
+        """Whether it was dropped because a reply was too long."""
+        self.refusal: ServerError | None = None
+        """Why the server is not the one to talk to, where it said so."""
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done, with the reason, when the connection is gone."""
 
@@ -74,30 +124,52 @@ class Link(asyncio.Protocol):
         """Bytes that the socket has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
 
-    def write(self, packed: bytes, commands: int = 1) -> None:
-        """Send packed commands; a lost link swallows them (`lost` tells)."""
+    def write(self, packed: bytes, tags: Sequence[Any] = (None,)) -> None:
+        """Send packed commands, each with its tag; what a lost link is given is owed for ever."""
+        owed = self.owed
+        if not owed:
+            self._since = time.monotonic()
+        owed.extend(tags)
+        if tags[-1] is READ:
+            if self.reading:  # whoever wrote it has lost count: what comes would be taken for something else
+                self.drop("a second read while one blocks")
+                return
+            self.reading = True
         if self._transport is not None and not self._transport.is_closing():
-            if not self._owed:
-                self._since = time.monotonic()
-            self._owed += commands
             self._transport.write(packed)
 
-    def drop_if_hung(self) -> None:
-        """Close a connection on which replies are owed and none came for too long: the socket hangs."""
-        if self._owed > 0 and time.monotonic() - self._since > HUNG_SECONDS:
-            self.drop("no reply came")
+    @property
+    def due(self) -> float:
+        """When the next reply should be here at the latest (`time.monotonic`); never where none is owed."""
+        if not self.owed:
+            return float("inf")
+        return self._since + SLOW_SECONDS + (BLOCK_MS / 1000 if self.owed[0] is READ else 0.0)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came and hand on each complete reply."""
-        parser, on_reply = self._parser, self._on_reply
+        parser, on_reply, owed = self._parser, self._on_reply, self.owed
+        self._since = time.monotonic()
+        self.size += len(data)
         try:
             parser.feed(data)
             while (reply := parser.gets()) is not _INCOMPLETE:
-                self._owed -= 1
-                self._since = time.monotonic()
-                on_reply(reply)
+                if not owed:
+                    self.drop("a reply that nobody asked for")
+                    return
+                if type(reply) is ServerError and reply.code in _NOT_HERE:
+                    self.refusal = reply
+                    self.drop(str(reply))
+                    return
+                tag = owed.popleft()
+                if tag is READ:
+                    self.reading = False
+                on_reply(reply, tag)
+                self.size = 0
         except hiredis.ProtocolError as error:
             self.drop(f"protocol error: {error}")
+        if self.size > self._most_bytes:
+            self.flooded = True
+            self.drop(f"a reply of more than {self._most_bytes} bytes")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other end or the network closed the connection."""
@@ -136,22 +208,38 @@ def _pool(
 
 
 async def _greeted(connection: Any) -> None:
-    """Connected, and the server answers: one that still loads its data would refuse every write."""
+    """Connected, and the server answers and takes writes: a replica, or one that loads its data, does not."""
     await connection.connect()
+    await connection.send_command("HELLO", 2)
+    said = None
+    with contextlib.suppress(ResponseError):  # a proxy may not know it; PING tells what matters most
+        said = await connection.read_response()
     await connection.send_command("PING")
     await connection.read_response()
+    if isinstance(said, list) and b"role" in said[:-1] and said[said.index(b"role") + 1] == b"replica":
+        raise BusDown("READONLY the server is a replica")
 
 
-async def open_link(url: str, name: str, on_reply: Callable[[Any], None]) -> Link:
+async def open_link(
+    url: str,
+    name: str,
+    on_reply: Callable[[Any, Any], None],
+    most_bytes: int = MOST_BYTES,
+    seconds: float = CONNECT_SECONDS * 2,
+) -> Link:
     """Connect and take the transport over; raises BusDown, or ConfigError for refused credentials."""
     connection: Any = cast("Any", _pool(url, name, socket_timeout=None)).make_connection()
     try:
-        await asyncio.wait_for(_greeted(connection), CONNECT_SECONDS * 2)
-    except (RedisError, OSError, TimeoutError) as error:
+        await asyncio.wait_for(_greeted(connection), seconds)
+    except BaseException as error:
+        with contextlib.suppress(RedisError, OSError):
+            await connection.disconnect(nowait=True)
+        if not isinstance(error, RedisError | OSError | TimeoutError | BusDown):
+            raise
         if _is_refusal(error):
             raise ConfigError(f"the server refused the credentials: {error}") from None
         raise BusDown(str(error) or type(error).__name__) from None
-    link = Link(on_reply)
+    link = Link(on_reply, most_bytes)
     writer = connection._writer
     link.take_over(cast("asyncio.Transport", writer.transport), (connection, writer))
     # redis-py is done with it: without its streams it neither reads nor complains when collected.
@@ -159,17 +247,54 @@ async def open_link(url: str, name: str, on_reply: Callable[[Any], None]) -> Lin
     return link
 
 
+async def watch_links(url: str, links: Callable[[], Iterable[Link | None]]) -> None:
+    """Until cancelled, drop connections on which nothing comes while the server answers another one.
+
+    A server that stands still answers nobody: what it was told it will still do, so the connection is kept
+    for a while. Where our own loop stood, what has come meanwhile is read first.
+    """
+    while True:
+        now = time.monotonic()
+        due = min((link.due for link in links() if link is not None), default=now + LOOK_SECONDS)
+        if due > now:
+            pause = min(max(due - now, LAGGED_SECONDS), LOOK_SECONDS)
+            await anyio.sleep(pause)
+            if time.monotonic() - now - pause > LAGGED_SECONDS:
+                await anyio.sleep(LAGGED_SECONDS)
+            continue
+        answers = await _answers(url)
+        now = time.monotonic()
+        for link in links():
+            if link is not None and link.due + (0 if answers else HUNG_SECONDS) <= now:
+                link.drop("no reply came")
+        await anyio.sleep(LAGGED_SECONDS)
+
+
+async def _answers(url: str) -> bool:
+    """Whether the server answers a connection made now."""
+    try:
+        probe = await open_link(url, "toolgate-probe", lambda reply, tag: None, seconds=PROBE_SECONDS)
+    except TransportError:
+        return False
+    except ConfigError:
+        return True
+    probe.drop()
+    return True
+
+
 class RedisCommands:
     """Ordinary commands: awaited one at a time, never retried, never cancelled in flight."""
 
-    def __init__(self, url: str, name: str, connections: int = 2) -> None:
+    def __init__(self, url: str, name: str, connections: int = 2, seconds: float = COMMAND_SECONDS) -> None:
+        """A command may take that many seconds, and wait as long for a connection."""
+        self._seconds = seconds
         pool = _pool(
             url,
             name,
             redis.BlockingConnectionPool,
-            socket_timeout=COMMAND_SECONDS,
+            socket_timeout=seconds,
             max_connections=connections,
-            timeout=COMMAND_SECONDS,
+            timeout=seconds,
         )
         self._client: Any = redis.Redis(connection_pool=pool)
         self._client.response_callbacks.clear()  # replies as the server sends them, on every version
@@ -177,19 +302,26 @@ class RedisCommands:
 
     async def execute(self, *command: Arg) -> Any:
         """Run one command; raises BusDown, OutcomeUnknown or TransportError."""
-        return await self._shielded(self._client.execute_command(*command))
+        try:
+            return await self._shielded(self._client.execute_command(*command))
+        except _RefusedError as error:
+            raise refusal(str(command[1]) if len(command) > 1 else str(command[0]), error.reply) from None
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Run several in one round trip, not atomically; an error reply stands among the replies."""
         pipe = self._client.pipeline(transaction=False)
         for command in commands:
             pipe.execute_command(*command)
-        return cast("list[Any]", await self._shielded(pipe.execute(raise_on_error=False)))
+        replies = cast("list[Any]", await self._shielded(pipe.execute(raise_on_error=False)))
+        for reply in replies:
+            if isinstance(reply, RedisError) and (elsewhere := await self._elsewhere(reply)) is not None:
+                raise elsewhere
+        return replies
 
     async def aclose(self) -> None:
         """Wait for what is in flight, then close every connection."""
         if self._running:
-            await asyncio.wait(self._running, timeout=COMMAND_SECONDS)
+            await asyncio.wait(self._running, timeout=self._seconds)
         with contextlib.suppress(RedisError, OSError):
             await self._client.aclose()
             await self._client.connection_pool.disconnect()
@@ -208,15 +340,66 @@ class RedisCommands:
         except RedisConnectionError as error:
             if _is_refusal(error):
                 raise ConfigError(f"the server refused the credentials: {error}") from None
-            raise _gone(error) from None
+            raise await self._elsewhere(error) or _gone(error) from None
         except (RedisTimeoutError, TimeoutError) as error:
             raise OutcomeUnknown(str(error) or "timed out") from None
         except ResponseError as error:
-            if _is_refusal(error):
+            if _is_refusal(error) and not isinstance(error, NoPermissionError):
                 raise ConfigError(f"the server refused the credentials: {error}") from None
-            raise TransportError(str(error)) from None
+            raise await self._elsewhere(error) or _RefusedError(error) from None
         except (RedisError, OSError) as error:
             raise OutcomeUnknown(str(error)) from None
+
+    async def _elsewhere(self, error: RedisError) -> TransportError | ConfigError | None:
+        """Our word for it where the server is not the one to talk to; connections are made anew then."""
+        said = _said(error)
+        code = said.split(" ", 1)[0]
+        if code not in _NOT_HERE:
+            return None
+        with contextlib.suppress(RedisError, OSError):
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+        if code == "MOVED":
+            return ConfigError(
+                f"the server is one node of a Redis Cluster ({said}): name a server that holds all keys"
+            )
+        return BusDown(said)
+
+
+class _RefusedError(TransportError):
+    """An error reply, until it is known what it was about."""
+
+    def __init__(self, reply: ResponseError) -> None:
+        super().__init__(_said(reply))
+        self.reply = reply
+
+
+def refusal(key: str, error: Exception) -> ConfigError | TransportError:
+    """What an error reply to a command on that key means: what a person must do, or try again."""
+    if isinstance(error, NoPermissionError):
+        return ConfigError(
+            f"{key}: the server gives this user no right to it ({error}): see deploy/redis/roles"
+        )
+    if "WRONGTYPE" in str(error):
+        return ConfigError(
+            f"{key}: it holds something of another type, which is not Toolgate's: "
+            f"look at it (TYPE {key}), and delete it (DEL {key}) or use another namespace"
+        )
+    return TransportError(_said(error) if isinstance(error, RedisError) else str(error))
+
+
+_CODES: Final = {
+    ReadOnlyError: "READONLY",
+    BusyLoadingError: "LOADING",
+    MovedError: "MOVED",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+}
+
+
+def _said(error: RedisError) -> str:
+    """An error reply as the server said it: the client takes some of the first words away."""
+    code = _CODES.get(type(error))
+    return f"{code} {error}" if code is not None else str(error)
 
 
 def _gone(error: RedisConnectionError) -> TransportError:

@@ -20,22 +20,35 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.consumer_group import RENEW_SECONDS, ConsumerGroup
-from toolgate_bus.errors import BusDown, ConfigError, TransportError
+from toolgate_bus.errors import BusDown, ConfigError, ToolgateError, TransportError
 from toolgate_bus.keepers import keep
+from toolgate_bus.kept_verdicts import DRAIN, Acks, Batch, KeptVerdicts, Verdicts
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Delivery, Member, SchedulerListener
-from toolgate_bus.redis_link import Arg, Link, RedisCommands, ServerError, open_link, pack_command
+from toolgate_bus.redis_link import (
+    BLOCK_MS,
+    READ,
+    Arg,
+    Link,
+    RedisCommands,
+    ServerError,
+    open_link,
+    pack_command,
+    watch_links,
+)
 from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_member
 from toolgate_bus.server_clock import ServerClock
 
 __all__ = ["RedisSchedulerBus"]
 
-BLOCK_MS: Final = 1000
 EARLY: Final = 32
 """So many answers do not wait for the end of the tick: both sides can work at once."""
 NOTICE_PAUSE: Final = 0.01
 RETENTION_MS: Final = 10_000
 IDLE_VERDICTS_MS: Final = 60_000
+READ_AGAIN_S: Final = 1.0
+ACKS_S: Final = 0.01
+"""Acknowledgements wait so long for company: the next answers, with which they cost nothing."""
 _FIELDS: Final = [b"event", b"orch", b"frame"]
 _log = structlog.get_logger("toolgate.bus")
 
@@ -52,16 +65,22 @@ class RedisSchedulerBus:
         self._clock = ServerClock()
         self._hot: Link | None = None
         self._side: Link | None = None
-        self._blocked = False
+        self._paused = False
+        """Whether the inbox cannot be read at the moment."""
         self._want = 0
         self._answers: dict[str, list[bytes]] = {}
         self._acks: list[str] = []
+        self._batch = Batch()
+        self._kept = KeptVerdicts()
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._again_timer: asyncio.TimerHandle | None = None
         self._held: set[str] = set()
         self._talked: set[str] = set()
         self._reads: dict[int, bytes] = {}
         """Packed reads by count: there are no more of them than the worker's concurrency."""
         self._flushing = False
         self._ready = 0
+        self._complaint = ("", "")
         self._left = False
         self._totals: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._host: asyncio.Task[None] | None = None
@@ -164,9 +183,8 @@ class RedisSchedulerBus:
         await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", codec.frame([item]))
 
     def done(self, entry: str) -> None:
-        """Acknowledge one entry, in the same write as the answers queued before it."""
-        self._acks.append(entry)
-        self._held.discard(entry)
+        """Acknowledge one entry, once the server has taken the answers queued before it."""
+        self._batch.entries.append(entry)
         self._soon()
 
     def hold(self, entries: Sequence[str]) -> None:
@@ -190,32 +208,70 @@ class RedisSchedulerBus:
         hot, side = self._hot, self._side
         if hot is None or side is None:
             return  # what is queued waits for the connection
-        out = self._packed_answers()
-        if not self._blocked and self._want > 0:
-            self._blocked = True
+        tags: list[Any] = []
+        out = self._packed_answers(tags)
+        batch = self._batch
+        if batch.entries:
+            self._batch = Batch()
+            batch.closed = True
+            if not batch.waits:
+                self._written(batch)
+        reads = not hot.reading and not self._paused and self._want > 0
+        if self._acks and (out or reads):
+            out.append(self._packed_acks(tags))
+        if reads:
             out.append(self._read_command(self._want))
-            hot.write(b"".join(out), len(out))
+            tags.append(READ)
+            hot.write(b"".join(out), tags)
         elif out:
-            (side if self._blocked else hot).write(b"".join(out), len(out))
+            (side if hot.reading else hot).write(b"".join(out), tags)
 
     def _write_early(self) -> None:
-        link = self._side if self._blocked else self._hot
-        if link is not None and self.connected:
-            out = self._packed_answers()
-            link.write(b"".join(out), len(out))
+        hot, side = self._hot, self._side
+        if hot is not None and side is not None:
+            tags: list[Any] = []
+            out = self._packed_answers(tags)
+            (side if hot.reading else hot).write(b"".join(out), tags)
 
-    def _packed_answers(self) -> list[bytes]:
+    def _packed_answers(self, tags: list[Any]) -> list[bytes]:
         out: list[bytes] = []
-        for orchestrator, items in self._answers.items():
+        answers, self._answers = self._answers, {}
+        for orchestrator, items in answers.items():
             self._talked.add(orchestrator)
-            stream = self._keys.verdicts(orchestrator, self._member.name)
-            head = ("XADD", stream, "*", "event", "verdict", "frame")
-            out += [pack_command((*head, codec.frame(part))) for part in codec.frames(items)]
-        self._answers = {}
-        if self._acks:
-            out.append(pack_command(("XACK", self._inbox, self._member.name, *self._acks)))
-            self._acks = []
+            head = (
+                "XADD",
+                self._keys.verdicts(orchestrator, self._member.name),
+                "*",
+                "event",
+                "verdict",
+                "frame",
+            )
+            for part in codec.frames(items):
+                packed = pack_command((*head, codec.frame(part)))
+                out.append(packed)
+                tags.append(Verdicts(packed, len(part), self._batch))
+                self._batch.waits += 1
         return out
+
+    def _packed_acks(self, tags: list[Any]) -> bytes:
+        acks, self._acks = self._acks, []
+        tags.append(Acks(acks))
+        return pack_command(("XACK", self._inbox, self._member.name, *acks))
+
+    def _written(self, batch: Batch) -> None:
+        """The server has all answers of a batch: its entries are acknowledged, soon or with what is next."""
+        self._acks += batch.entries
+        self._held.difference_update(batch.entries)
+        if self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(ACKS_S, self._write_acks)
+
+    def _write_acks(self) -> None:
+        self._ack_timer = None
+        hot, side = self._hot, self._side
+        if self._acks and hot is not None and side is not None:
+            tags: list[Any] = []
+            packed = self._packed_acks(tags)
+            (side if hot.reading else hot).write(packed, tags)
 
     def _read_command(self, count: int) -> bytes:
         packed = self._reads.get(count)
@@ -225,36 +281,96 @@ class RedisSchedulerBus:
             self._reads[count] = packed
         return packed
 
-    def _on_hot(self, reply: Any) -> None:
-        if type(reply) is bytes:
+    def _on_reply(self, reply: Any, tag: Any) -> None:
+        """A reply on either connection."""
+        if type(tag) is Verdicts:
+            if type(reply) is ServerError:
+                self._keep([tag], str(reply))
+                return
             if not self._clock.known:
                 self._clock.saw(reply, time.monotonic())
-        elif isinstance(reply, ServerError):
-            self._on_error(reply)
-        elif type(reply) is not int:  # a batch, or None when the block ran out
-            self._blocked = False
-            if reply:
-                self._want = max(0, self._want - len(reply[0][1]))
-                self._deliver(reply[0][1])
-            self._soon()
-
-    def _on_side(self, reply: Any) -> None:
-        if isinstance(reply, ServerError):
-            _log.error("the server refused a verdict", scheduler=self._member.name, error=str(reply))
-        elif isinstance(reply, list):
+            batch = tag.batch
+            batch.waits -= 1
+            if batch.closed and not batch.waits:
+                self._written(batch)
+            if tag.refused_at is not None:
+                self._kept.recovered()
+        elif tag is READ:
+            if type(reply) is ServerError:
+                self._on_error(reply)
+            else:  # a batch, or None when the block ran out
+                if reply:
+                    self._want = max(0, self._want - len(reply[0][1]))
+                    self._deliver(reply[0][1])
+                self._soon()
+        elif tag is DRAIN:
             self._drained.set()
+        elif type(reply) is ServerError and reply.code != "NOGROUP":
+            self._complain("the server refused a command", reply)
 
     def _on_error(self, error: ServerError) -> None:
-        if error.code in ("NOGROUP", "UNBLOCKED", "WRONGTYPE") or "consumer group" in str(error):
+        """The inbox could not be read: nothing else on this connection is believed to be about that."""
+        self._paused = True
+        if error.code in ("NOGROUP", "WRONGTYPE") or "consumer group" in str(error):
             self._heal.set()  # reading goes on once the group is there again
         else:
-            _log.error("the server refused a command", scheduler=self._member.name, error=str(error))
-            if self._blocked:
-                self._loop.call_later(1.0, self._unblock)
+            self._complain("the server refused to let the inbox be read", error)
+            self._loop.call_later(READ_AGAIN_S, self._read_again)
 
-    def _unblock(self) -> None:
-        self._blocked = False
+    def _read_again(self) -> None:
+        self._paused = False
         self._soon()
+
+    def _complain(self, what: str, error: ServerError) -> None:
+        if self._complaint != (what, error.code):
+            self._complaint = (what, error.code)
+            _log.error(what, scheduler=self._member.name, error=str(error))
+
+    # ------------------------------------------------------------------ verdicts that were not taken
+
+    def _keep(self, verdicts: Sequence[Verdicts], error: str) -> None:
+        """Verdicts that the server refused, or may not have: they are written again."""
+        if not self._kept.troubled:
+            _log.error("verdicts were not taken: tried again", scheduler=self._member.name, error=error)
+        for verdict in verdicts:
+            metrics.count(metrics.REFUSED_WRITES, "verdicts")
+            for lost in self._kept.add(verdict, time.monotonic()):
+                self._give_up(lost)
+        if self._again_timer is None:
+            self._again_timer = self._loop.call_later(self._kept.pause, self._write_again)
+
+    def _write_again(self) -> None:
+        self._again_timer = None
+        hot, side = self._hot, self._side
+        if hot is None or side is None:
+            return  # once there is a connection
+        again, lost = self._kept.take(time.monotonic())
+        for verdict in lost:
+            self._give_up(verdict)
+        if again:
+            link = side if hot.reading else hot
+            link.write(b"".join(verdict.packed for verdict in again), again)
+
+    def _give_up(self, verdict: Verdicts) -> None:
+        """Nobody waits for it any longer; its entry is acknowledged, as that of any question too old."""
+        for _ in range(verdict.items):
+            metrics.count(metrics.SCHEDULER_ERRORS, self._member.name, "refused")
+        verdict.batch.waits -= 1
+        if verdict.batch.closed and not verdict.batch.waits:
+            self._written(verdict.batch)
+
+    def _recover(self, links: Sequence[Link]) -> None:
+        """Connections are gone: what they owe us may not have been done."""
+        verdicts: list[Verdicts] = []
+        for link in links:
+            for tag in link.owed:
+                if type(tag) is Verdicts:
+                    verdicts.append(tag)
+                elif type(tag) is Acks:
+                    self._acks += tag.entries
+            link.owed.clear()
+        if verdicts:
+            self._keep(verdicts, "the connection was lost")
 
     def _deliver(self, entries: Sequence[Any], times: int = 1) -> None:
         now = time.monotonic()
@@ -284,10 +400,18 @@ class RedisSchedulerBus:
         self._want = 0
         if self._side is not None:
             # The answer to a last harmless question says that all before it was taken.
-            out = [*self._packed_answers(), pack_command(("TIME",))]
-            self._side.write(b"".join(out), len(out))
             with anyio.move_on_after(1.0):
-                await self._drained.wait()
+                self._flush()
+                self._write_again()
+                await self._asked_side()
+                self._write_acks()
+                await self._asked_side()
+
+    async def _asked_side(self) -> None:
+        if self._side is not None:
+            self._drained.clear()
+            self._side.write(pack_command(("TIME",)), (DRAIN,))
+            await self._drained.wait()
 
     # ------------------------------------------------------------------ the host task
 
@@ -309,37 +433,39 @@ class RedisSchedulerBus:
         name = f"toolgate-{self._member.name}"
         while True:
             try:
-                hot = await open_link(self._url, f"{name}-read", self._on_hot)
-                side = await open_link(self._url, f"{name}-write", self._on_side)
+                hot = await open_link(self._url, f"{name}-read", self._on_reply)
+                side = await open_link(self._url, f"{name}-write", self._on_reply)
             except (TransportError, ConfigError) as error:
                 backoff.note(_log, "no connection to the bus", error)
                 await (backoff.wait_long() if isinstance(error, ConfigError) else backoff.wait())
                 continue
-            backoff.reset()
-            self._hot, self._side, self._blocked = hot, side, False
+            self._hot, self._side, self._paused = hot, side, False
             self._up.set()
+            self._write_again()
             metrics.CONNECTED.labels("scheduler").set(1)
             self._soon()
             await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)
             self._hot = self._side = None
             hot.drop()
             side.drop()
+            self._recover((hot, side))
             metrics.CONNECTED.labels("scheduler").set(0)
             metrics.count(metrics.RECONNECTS, "scheduler")
+            if (refusal := hot.refusal or side.refusal) is not None:
+                backoff.note(_log, "the server is not the one to talk to", refusal)
+                await backoff.wait()
+            else:
+                backoff.reset()
 
     async def _keep_alive(self) -> None:
-        while True:
-            await anyio.sleep(BEAT_SECONDS)
-            for link in (self._hot, self._side):
-                if link is not None:
-                    link.drop_if_hung()
+        await watch_links(self._url, lambda: (self._hot, self._side))
 
     async def _keep_beating(self) -> None:
         while True:
             await anyio.sleep(BEAT_SECONDS)
             if self._hot is None:
                 continue
-            with contextlib.suppress(TransportError):
+            with contextlib.suppress(ToolgateError):
                 async with self._roster_turn:
                     await self._beat()
 
@@ -379,9 +505,9 @@ class RedisSchedulerBus:
             try:
                 await self._group.make()
                 metrics.count(metrics.RECREATED, "group")
-                self._unblock()
+                self._read_again()
                 backoff.reset()
-            except TransportError as error:
+            except ToolgateError as error:
                 backoff.note(_log, "the inbox cannot be read", error)
                 self._heal.set()
             await backoff.wait()
@@ -391,7 +517,7 @@ class RedisSchedulerBus:
             await anyio.sleep(RENEW_SECONDS)
             if self._hot is None:
                 continue
-            with contextlib.suppress(TransportError):
+            with contextlib.suppress(ToolgateError):
                 await self._group.renew(self._held)
                 if self._want > 0:
                     for entry, times in await self._group.take_over(self._held, self._want):

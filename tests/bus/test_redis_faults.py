@@ -12,7 +12,7 @@ import signal
 from contextlib import AsyncExitStack
 
 import pytest
-from toolgate_bus import codec, orchestrator_bus, record
+from toolgate_bus import codec, metrics, orchestrator_bus, record
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.keys import Keys
 from toolgate_bus.redis_link import RedisCommands
@@ -218,6 +218,7 @@ async def test_a_server_that_stands_still_for_a_second_loses_nothing(traffic):
 
 @pytest.mark.parametrize("times", [1, 20])
 async def test_killed_connections_are_made_again(traffic, times):
+    traffic.redelivered = True  # a verdict whose writing was not confirmed is written again
     for _ in range(times):
         await traffic.commands.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         traffic.ask()
@@ -233,7 +234,7 @@ async def test_killed_connections_are_made_again(traffic, times):
         pytest.param(b"\x91" * 2000, id="a thousand levels"),
         pytest.param(b"\x90", id="no items"),
         pytest.param(codec.frame([codec.item(bytes(16), 0, b"rubbish")]), id="a rubbish body"),
-        pytest.param(b"x" * (10 * 1024 * 1024), id="10 MiB"),
+        pytest.param(b"x" * codec.MAX_FRAME, id="as much as a frame may hold"),
     ],
 )
 async def test_rubbish_in_a_verdict_stream_is_handed_on_and_the_next_verdict_too(traffic, frame):
@@ -241,6 +242,17 @@ async def test_rubbish_in_a_verdict_stream_is_handed_on_and_the_next_verdict_too
     await traffic.commands.execute("XADD", traffic.verdicts, "*", "event", "verdict", "frame", frame)
     await traffic.wait_until(lambda: ("cost", frame) in traffic.asker.ears.frames, timeout=HEALED)
     traffic.asker.ears.frames.remove(("cost", frame))
+    await traffic.flows()
+
+
+async def test_an_entry_that_is_far_too_long_is_dropped_and_the_next_verdict_is_heard(traffic, wait_until):
+    def dropped():
+        return metrics.value("toolgate_bad_messages_total", sender="cost", reason="flood")
+
+    before = dropped()
+    fields = ("event", "verdict", "frame", b"x" * (10 * 1024 * 1024))
+    await traffic.commands.execute("XADD", traffic.verdicts, "*", *fields)
+    await wait_until(lambda: dropped() == before + 1, timeout=HEALED)
     await traffic.flows()
 
 
@@ -332,7 +344,7 @@ def numbered(number):
 async def test_facts_that_were_lost_with_a_connection_are_written_again(redis_buses, commands, wait_until):
     asker = await redis_buses.orchestrator()
     writer = asker.bus._outbox._link
-    writer.write = lambda data, commands=1: writer.drop()  # the connection takes them along
+    writer.write = lambda data, tags=(): writer.drop()  # the connection takes them along
     asker.bus.fact(numbered(1))
     await wait_until(lambda: asker.bus._outbox._link not in (None, writer))
     asker.bus.fact(numbered(2))
@@ -347,7 +359,7 @@ async def test_a_fact_whose_answer_was_lost_is_read_once(redis_buses, commands, 
     asker = await redis_buses.orchestrator()
     key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
     writer = asker.bus._outbox._link
-    writer._on_reply = lambda reply: writer.drop()  # written, and nobody hears of it
+    writer._on_reply = lambda reply, tag: writer.drop()  # written, and nobody hears of it
     asker.bus.fact(numbered(1))
 
     async def twice():

@@ -33,7 +33,7 @@ async def test_both_our_connections_speak_tls_with_a_certificate_of_their_own(se
     assert await commands.execute("PING") in (b"PONG", "PONG", True)
     await commands.aclose()
     replies = []
-    link = await open_link(url, "test", replies.append)
+    link = await open_link(url, "test", lambda reply, tag: replies.append(reply))
     for size in (10, 300_000):  # one frame of TLS, and many
         link.write(
             pack_command(("XADD", "tg:{default:0}:in:policy", "*", "event", "x", "frame", b"x" * size))

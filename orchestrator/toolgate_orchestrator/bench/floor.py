@@ -33,7 +33,7 @@ class Floor:
     async def start(self, url: str) -> None:
         """Open the two connections and begin to read."""
         self._loop = asyncio.get_running_loop()
-        self._write: Link = await open_link(url, "floor-write", lambda reply: None)
+        self._write: Link = await open_link(url, "floor-write", lambda reply, tag: None)
         self._read: Link = await open_link(url, "floor-read", self._reply)
         self._next()
 
@@ -58,7 +58,7 @@ class Floor:
 
     def _flush(self) -> None:
         queue, self._queue = self._queue, []
-        self._write.write(b"".join(queue))
+        self._write.write(b"".join(queue), (None,) * len(queue))
 
     def _next(self) -> None:
         self._read.write(
@@ -67,7 +67,7 @@ class Floor:
             )
         )
 
-    def _reply(self, reply: Any) -> None:
+    def _reply(self, reply: Any, tag: Any = None) -> None:
         for stream, entries in reply or ():
             self._last[stream] = entries[-1][0]
         self._next()
@@ -86,7 +86,7 @@ async def answer(url: str, name: str) -> None:
     """The answering side: reads its stream, answers every entry with its id, until the server goes."""
     asks, answers, last = f"floor:q:{name}", f"floor:a:{name}", b"0-0"
 
-    def reply(got: Any) -> None:
+    def reply(got: Any, tag: Any = None) -> None:
         nonlocal last
         if type(got) is bytes:
             return
@@ -95,7 +95,7 @@ async def answer(url: str, name: str) -> None:
             last = entries[-1][0]
             out += [pack_command(("XADD", answers, "*", "d", fields[1][:_ID_BYTES])) for _, fields in entries]
         out.append(pack_command(("XREAD", "COUNT", 512, "BLOCK", 5000, "STREAMS", asks, last)))
-        link.write(b"".join(out))
+        link.write(b"".join(out), (None,) * len(out))
 
     link = await open_link(url, f"floor-{name}", reply)
     reply(None)

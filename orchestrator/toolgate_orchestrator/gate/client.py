@@ -204,15 +204,28 @@ async def acquire(url: str, namespace: str) -> Client:
         client.users = 1
         # In a context of its own: it serves all sessions, and its log lines belong to none of them.
         client.starting = loop.create_task(client.start(), context=Context())
+        client.starting.add_done_callback(_seen)
     else:
         client.users += 1
     try:
         if client.starting is not None:
             await asyncio.shield(client.starting)
     except BaseException:
-        await release(client)
+        # In a task of its own: who gives up twice leaves nothing behind either.
+        leaving = loop.create_task(release(client), context=Context())
+        _leaving.add(leaving)
+        leaving.add_done_callback(_leaving.discard)
+        await asyncio.shield(leaving)
         raise
     return client
+
+
+_leaving: set[asyncio.Task[None]] = set()
+
+
+def _seen(starting: asyncio.Future[None]) -> None:
+    if not starting.cancelled():
+        starting.exception()  # whoever still waits is told; if all have given up, nobody need be
 
 
 async def release(client: Client) -> None:
