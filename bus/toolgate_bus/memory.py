@@ -193,7 +193,8 @@ class MemorySchedulerBus:
     async def announce(self, member: Member) -> Member:
         """Say from now on that we have this priority, these tools."""
         started = next(self._hub._starts)
-        self.member = replace(self.member, priority=member.priority, tools=member.tools, started=started)
+        told = replace(self.member, priority=member.priority, tools=member.tools)
+        self.member = replace(told, revision=member.revision, started=started)
         self._hub._roster_changed()
         return self.member
 

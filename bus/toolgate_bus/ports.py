@@ -180,7 +180,7 @@ class SchedulerBus(Protocol):
         """
 
     async def announce(self, member: Member) -> Member:
-        """Say from now on that we have this priority, these tools: the newest start, with its new order.
+        """Say that we have this priority, these tools, this revision: the newest start, with its new order.
 
         Name, replica and shadow stay as they are. A bus that is away says it when it is back.
         """

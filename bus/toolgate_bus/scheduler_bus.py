@@ -38,6 +38,7 @@ from toolgate_bus.redis_link import (
 )
 from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_member
 from toolgate_bus.server_clock import ServerClock
+from toolgate_bus.signing import Keyring
 
 __all__ = ["RedisSchedulerBus"]
 
@@ -56,8 +57,16 @@ _log = structlog.get_logger("toolgate.bus")
 class RedisSchedulerBus:
     """`SchedulerBus` on a Redis or Valkey server."""
 
-    def __init__(self, url: str, namespace: str, commands: RedisCommands | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        commands: RedisCommands | None = None,
+        keyring: Keyring | None = None,
+    ) -> None:
+        """`keyring` signs the heartbeats."""
         self._url = url
+        self._keyring = keyring
         self._namespace = namespace
         self._keys = Keys(namespace)
         self.commands = commands or RedisCommands(url, "toolgate-sched-cmd")
@@ -117,7 +126,9 @@ class RedisSchedulerBus:
 
     async def announce(self, member: Member) -> Member:
         """Say from now on that we have this priority, these tools; a bus that is away says it later."""
-        self._member = replace(self._member, priority=member.priority, tools=member.tools)
+        self._member = replace(
+            self._member, priority=member.priority, tools=member.tools, revision=member.revision
+        )
         with contextlib.suppress(TransportError):
             async with self._roster_turn:
                 self._member = replace(self._member, started=await self._roster.next_start())
@@ -477,12 +488,12 @@ class RedisSchedulerBus:
         sent = time.monotonic()
         talked, self._talked = self._talked, set()
         answered, late = self._totals()
-        self._member = replace(self._member, answered=answered, late=late)
+        self._member = replace(self._member, answered=answered, late=late, beat=self._member.beat + 1)
         oldest = self._clock.entry_before(sent, RETENTION_MS)
         streams = [self._keys.verdicts(orchestrator, self._member.name) for orchestrator in sorted(talked)]
         commands: list[Sequence[Arg]] = [("TIME",)]
         if not self._left:
-            commands += self._roster.beat(self._roster_name, encode_member(self._member))
+            commands += self._roster.beat(self._roster_name, encode_member(self._member, self._keyring))
         at = len(commands)
         commands += self._group.look()
         if oldest is not None:

@@ -18,6 +18,7 @@ import anyio.to_thread
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import NAME_PATTERN, Phase, ToolSelecting, Verdict
 from toolgate_bus.ports import Store
+from toolgate_bus.revision import NO_REVISION, Revision
 from toolgate_bus.shared import Shared
 
 __all__ = [
@@ -113,6 +114,8 @@ class Scheduler:
     """`decide` gives an async iterator of verdicts instead of an awaitable of one."""
     start: Callable[[SchedulerContext], Awaitable[None]] = _no_start
     stop: Callable[[], Awaitable[None]] = _no_stop
+    revision: Revision = NO_REVISION
+    """Which configuration it rules by; `loading` finds it."""
 
     def __post_init__(self) -> None:
         """Check every field an author or an option can set."""

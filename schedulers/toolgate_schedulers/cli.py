@@ -92,6 +92,10 @@ def run(
         bool, typer.Option("--shadow", help="Record and compare its verdicts; never act on them.")
     ] = False,
     replicas: Annotated[int, typer.Option(min=1, max=256, help="Processes that share its questions.")] = 1,
+    revision: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="What you call this configuration: verdicts and lists name it."),
+    ] = None,
     concurrency: Annotated[
         int, typer.Option(min=1, max=10_000, help="Questions that one process decides at a time.")
     ] = CONCURRENCY,
@@ -120,7 +124,8 @@ def run(
     die_with_parent()
 
     def loaded() -> Scheduler:
-        return load(spec, name=name, priority=priority, tools=tools, shadow=shadow or None, config=config)
+        options: dict[str, Any] = {"name": name, "priority": priority, "tools": tools}
+        return load(spec, **options, shadow=shadow or None, config=config, revision=revision)
 
     def again() -> Scheduler:
         if config is None:
@@ -133,7 +138,8 @@ def run(
     with tracing.configure("toolgate-scheduler"), started_bus(redis, namespace, keys) as settings:
         if replicas > 1:
             given = {"name": name, "priority": priority, "tools": tools, "config": config, "shadow": shadow}
-            command = _replica_command(spec, {**given, "concurrency": concurrency, "json": json_})
+            given |= {"revision": revision, "concurrency": concurrency, "json": json_}
+            command = _replica_command(spec, given)
             env = _replica_env(settings, ctx.find_root().params)
             own = _own_ports(metrics_port, metrics_address, replicas)
             raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))

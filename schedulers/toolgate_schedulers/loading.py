@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.revision import revision_of
 
 from toolgate_schedulers.api import Scheduler, as_scheduler
 from toolgate_schedulers.config_file import check, read_mapping
@@ -34,10 +35,12 @@ def load(
     tools: Iterable[str] | None = None,
     shadow: bool | None = None,
     config: Path | None = None,
+    revision: str | None = None,
 ) -> Scheduler:
     """The scheduler that `spec` names, configured; options given here override what its author set.
 
-    Raises ConfigError that says what was looked for, and what there is instead.
+    Its revision has this label, and a digest of all that was given. Raises ConfigError that says what was
+    looked for, and what there is instead.
     """
     written = _attribute(spec) if ":" in spec else _entry(spec)
     mapping = None if config is None else read_mapping(config)
@@ -48,7 +51,10 @@ def load(
         "tools": tuple(tools) if tools else None,
         "shadow": shadow,
     }
-    return replace(made, **{field: value for field, value in options.items() if value is not None})
+    made = replace(made, **{field: value for field, value in options.items() if value is not None})
+    told = {"priority": made.priority, "tools": made.tools, "shadow": made.shadow}
+    effective = {"scheduler": spec, "config": mapping or {}, **told}
+    return replace(made, revision=revision_of(effective, revision))
 
 
 def make(written: Any, spec: str, config: Mapping[str, Any] | BaseModel | None, where: str) -> Any:

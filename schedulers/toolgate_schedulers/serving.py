@@ -48,7 +48,7 @@ class Job:
 async def serve(job: Job, settings: BusSettings) -> None:
     """Run one replica until cancelled, or its terminal is gone; then finish what is in hand."""
     with hangups() as asked:
-        bus = RedisSchedulerBus(bus_url(settings), settings.namespace)
+        bus = RedisSchedulerBus(bus_url(settings), settings.namespace, keyring=job.keyring)
 
         def shared() -> Shared:
             return shared_on(bus_url(settings), bus.commands, settings.namespace, shadow=job.scheduler.shadow)

@@ -8,36 +8,45 @@ decides what is `worker`'s affair, when to reload `serving`'s.
 """
 
 import asyncio
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from typing import Final
 
 import structlog
 from toolgate_bus.shared import Shared
 
 from toolgate_schedulers.api import Holds, Scheduler, SchedulerContext
 
-__all__ = ["Tenure"]
+__all__ = ["Tenure", "ruling"]
 
+ruling: Final["ContextVar[Tenure | None]"] = ContextVar("toolgate_ruling", default=None)
+"""The tenure in which something was begun: what is answered is its word, also after a reload."""
 _log = structlog.get_logger("toolgate.worker")
 
 
 class Tenure:
     """A scheduler, what it shares, and how many of its decisions are under way."""
 
-    __slots__ = ("_last", "_open", "scheduler", "shared")
+    __slots__ = ("_last", "_open", "revision", "scheduler", "shared")
 
     def __init__(self, scheduler: Scheduler, shared: Shared) -> None:
         self.scheduler, self.shared = scheduler, shared
+        self.revision = scheduler.revision.text
+        """What its verdicts name."""
         self._open = 0
         self._last: asyncio.Event | None = None
 
     async def start(self, holds: Holds, namespace: str, replica: str) -> None:
         """Start the scheduler; raises what it raises, and what it shares is closed then."""
         own = self.scheduler
+        before = ruling.set(self)  # tasks of its own answer in its name
         try:
             await own.start(SchedulerContext(self.shared, holds, namespace, replica, own.name, own.shadow))
         except BaseException:
             await self.shared.aclose()
             raise
+        finally:
+            ruling.reset(before)
 
     def rules_on(self, tool: str) -> bool:
         """Whether it is one of the tools that the scheduler names."""

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
 from contextlib import aclosing
+from importlib.metadata import version
 from typing import Any, Final, cast
 
 import anyio
@@ -34,7 +35,7 @@ from toolgate_schedulers.held import Asked, StoredHolds, not_kept
 from toolgate_schedulers.lanes import Lanes, being_cancelled
 from toolgate_schedulers.questions import Entry, Job
 from toolgate_schedulers.spans import span_of_answer, span_of_verdict, tell
-from toolgate_schedulers.tenure import Tenure
+from toolgate_schedulers.tenure import Tenure, ruling
 
 __all__ = ["CONCURRENCY", "Worker"]
 
@@ -44,6 +45,9 @@ MAX_REASON: Final = 1024
 DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05
 WITHDRAWN: Final = "tool:withdrawn"
+KINDS: Final = ("question", "withdrawn")
+"""What comes into its inbox."""
+BUILD: Final = f"toolgate {version('toolgate')}"
 NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
@@ -105,6 +109,10 @@ class Worker:
             shadow=scheduler.shadow,
             pid=os.getpid(),
             host=socket.gethostname(),
+            wire=codec.VERSIONS,
+            kinds=KINDS,
+            build=BUILD,
+            revision=scheduler.revision,
         )
 
     async def swap(self, scheduler: Scheduler, shared: Shared) -> Member:
@@ -245,6 +253,7 @@ class Worker:
         try:
             call = self._question(job.asked.item)
             asking.set(job.asked.orchestrator)
+            ruling.set(tenure)
             if call is None:
                 pass  # counted where it was found
             elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:
@@ -380,8 +389,9 @@ class Worker:
 
     def _item(self, asked: Asked, verdict: Verdict | Failed) -> bytes:
         orchestrator, question = asked
-        tell(verdict, self._tenure.scheduler.priority)
-        body = self._body(verdict)
+        tenure = ruling.get() or self._tenure
+        tell(verdict, tenure.scheduler.priority)
+        body = self._body(verdict, tenure.revision if question.version > codec.VERSION else "")
         mac = None
         if self._keyring is not None:
             mac = self._keyring.sign_verdict(
@@ -389,11 +399,11 @@ class Worker:
             )
         return codec.item(question.id, question.phase, body, mac, question.version)
 
-    def _body(self, verdict: Verdict | Failed) -> bytes:
+    def _body(self, verdict: Verdict | Failed, revision: str) -> bytes:
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
             verdict = verdict.model_copy(update={"reason": verdict.reason[: MAX_REASON - 1] + "…"})
         try:
-            body = codec.verdict_body(verdict)
+            body = codec.verdict_body(verdict, revision)
             if len(body) <= codec.MAX_VERDICT:
                 return body
             what = f"its verdict has {len(body)} bytes, {codec.MAX_VERDICT} are allowed"
@@ -401,7 +411,7 @@ class Worker:
             what = f"its verdict cannot be written: {error}"
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
         _log.error("a verdict was not sent", scheduler=self._name, why=what)
-        return codec.verdict_body(Failed(reason=what))
+        return codec.verdict_body(Failed(reason=what), revision)
 
 
 def _safe_host() -> str:
