@@ -34,15 +34,16 @@ class Batch:
 
     `seq` is the number of the first one's fact. Whoever made it adds to `notes`, a flat list, tool and
     agent (as labels), seconds, id, question and time (monotonic) of one decision after the other, and the
-    seconds of each verdict in the order of the group; until it is `full` long. In one step, so that others
-    may read; and flat, so that what waits there gives the garbage collector nothing to do.
+    seconds of each verdict in the order of the group, then the revision of each; until it is `full` long.
+    In one step, so that others may read; and flat, so that what waits there gives the garbage collector
+    nothing to do.
     """
 
     __slots__ = ("_counted", "_width", "full", "group", "notes", "seq")
 
     def __init__(self, seq: int, group: Group, first: tuple[Any, ...]) -> None:
         self.seq, self.group, self.notes = seq, group, list(first)
-        self._width, self._counted = FIELDS + len(group), 0
+        self._width, self._counted = FIELDS + 2 * len(group), 0
         self.full = AT_ONCE * self._width
 
     def columns(self) -> list[list[Any]]:
@@ -150,7 +151,7 @@ class Agreed:
         for kept, new in zip(self._on[batch.group], (tools, agents), strict=True):
             kept += new
         self._seconds.times += seconds
-        for (name, _), times in zip(batch.group, took, strict=True):
+        for (name, _), times in zip(batch.group, took[: len(batch.group)], strict=True):
             self._verdicts[name].times += times
 
     def _settle(self) -> None:

@@ -51,8 +51,9 @@ def _item(
     ids: Sequence[bytes],
     questions: Sequence[bytes],
     at: Sequence[float],
-    *took: Sequence[float],
+    *took_and_revisions: Any,
 ) -> bytes:
+    took, revisions = took_and_revisions[: len(group)], took_and_revisions[len(group) :]
     begin = _begin(questions)
     differ = len(begin)
     doubles = Struct(f">{len(at)}d").pack
@@ -66,6 +67,8 @@ def _item(
         "begin": begin,
         "rest": [question[differ:] for question in questions],
     }
+    if any(map(any, revisions)):
+        fields["revisions"] = [_indexed(each) for each in revisions]
     return codec.item(_NO_ID, 0, codec.pack(fields))
 
 
@@ -96,7 +99,13 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     ids, doubles = _of(fact, "ids", bytes), Struct(f">{count}d")
     if len(ids) != codec.ID_BYTES * count:
         raise CodecError("malformed", "an id for each decision")
-    verdicts = [_verdicts(one, doubles) for one in _of(fact, "asked", list)]
+    asked = _of(fact, "asked", list)
+    revisions = fact.get("revisions", [""] * len(asked))
+    if not isinstance(revisions, list) or len(revisions) != len(asked):
+        raise CodecError("malformed", "revisions for each of those who were asked")
+    verdicts = [
+        _verdicts(one, doubles, _each(named, count)) for one, named in zip(asked, revisions, strict=True)
+    ]
     columns = (_numbers(fact.get("at"), doubles), _numbers(fact.get("seconds"), doubles), rest)
     for number, (at, seconds, end) in enumerate(zip(*columns, strict=True)):
         yield {
@@ -112,13 +121,38 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _verdicts(told: Any, doubles: Struct) -> list[dict[str, Any]]:
+def _indexed(revisions: Sequence[str]) -> Any:
+    """The revision that all verdicts of one scheduler name; or those that they name, and whose is which."""
+    different = list(dict.fromkeys(revisions))
+    if len(different) == 1:
+        return different[0]
+    place = {revision: at for at, revision in enumerate(different)}
+    return [different, bytes(place[revision] for revision in revisions)]
+
+
+def _each(told: Any, count: int) -> list[str]:
+    """The revision that each of `count` verdicts names."""
+    if isinstance(told, str):
+        return [told] * count
+    if isinstance(told, list) and len(told) == 2:
+        different, places = told
+        named = isinstance(different, list) and all(isinstance(one, str) for one in different)
+        placed = isinstance(places, bytes) and len(places) == count
+        if named and placed and max(places) < len(different):
+            return [different[place] for place in places]
+    raise CodecError("malformed", "a revision for each decision")
+
+
+def _verdicts(told: Any, doubles: Struct, revisions: Sequence[str]) -> list[dict[str, Any]]:
     """The verdicts of one scheduler."""
     if not isinstance(told, list) or len(told) != 3:
         raise CodecError("malformed", "who was asked is a scheduler, its priority, and seconds")
     name, priority, took = told
     verdict = {"scheduler": name, "action": "continue", "phase": "select", "priority": priority}
-    return [{**verdict, "seconds": seconds} for seconds in _numbers(took, doubles)]
+    return [
+        {**verdict, "seconds": seconds, **({"revision": revision} if revision else {})}
+        for seconds, revision in zip(_numbers(took, doubles), revisions, strict=True)
+    ]
 
 
 def _numbers(raw: Any, doubles: Struct) -> tuple[float, ...]:

@@ -165,6 +165,8 @@ class Heard(NamedTuple):
     capped: bool = False
     digest: bytes = b""
     """SHA-256 of the verdict's body: tells duplicates, and breaks ties (DESIGN §4.2)."""
+    revision: str = ""
+    """Which configuration of the scheduler gave it, where it says so (`revision`)."""
 
 
 class Decision(NamedTuple):

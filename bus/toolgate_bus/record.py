@@ -46,7 +46,7 @@ _NEEDED: Final[Mapping[str, type]] = {
 
 def verdict_fields(heard: Heard) -> dict[str, Any]:
     """One verdict as plain values; flags that are not set are left out."""
-    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _ = heard
+    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision = heard
     fields: dict[str, Any] = {
         "scheduler": scheduler,
         "action": verdict.action,
@@ -54,6 +54,8 @@ def verdict_fields(heard: Heard) -> dict[str, Any]:
         "priority": priority,
         "seconds": seconds,
     }
+    if revision:
+        fields["revision"] = revision
     if verdict is codec.PLAIN_CONTINUE and not (late or shadow or capped):
         return fields
     fields |= verdict.model_dump(exclude_none=True, exclude={"priority"})
@@ -216,4 +218,5 @@ def read_verdict(fields: Any) -> Heard:
         shadow=fields.get("shadow") is True,
         problem=problem if isinstance(problem, str) else None,
         capped=fields.get("capped") is True,
+        revision=revision if isinstance(revision := fields.get("revision"), str) else "",
     )

@@ -171,6 +171,10 @@ class Round:
         self._judge_failures()
         return True
 
+    def waits_for(self, name: str) -> bool:
+        """Whether this scheduler has said nothing yet, and may."""
+        return not self._closed and self._state.get(name) == "waiting"
+
     def unreachable(self, name: str, now: float) -> None:
         """The question did not reach this scheduler: it is silent at once."""
         self.tick(now)

@@ -26,10 +26,19 @@ groups = st.lists(
 decisions = st.tuples(json_maps, st.binary(min_size=16, max_size=16), seconds, st.floats(0, 1e9))
 
 
-def batch_of(group, given_decisions, seq, took=0.5):
+def revision_of(named, number):
+    """What one name calls its configuration in the decision of this number, some of them not at all."""
+    return named[number % len(named)] if named else ""
+
+
+def batch_of(group, given_decisions, seq, took=0.5, named=()):
     notes = [
-        ("t", "shop", lasted, key, asked(arguments), at, *[took] * len(group))
-        for arguments, key, lasted, at in given_decisions
+        (
+            *("t", "shop", lasted, key, asked(arguments), at),
+            *[took] * len(group),
+            *[revision_of(named, number)] * len(group),
+        )
+        for number, (arguments, key, lasted, at) in enumerate(given_decisions)
     ]
     made = Batch(seq, group, notes[0])
     for note in notes[1:]:
@@ -46,13 +55,21 @@ def read(packed):
     return record.read_facts(item)
 
 
-@given(groups, st.lists(decisions, min_size=1, max_size=AT_ONCE), st.integers(1, 2**62), seconds)
-def test_each_is_read_back_exactly_as_if_it_had_a_fact_of_its_own(group, several, seq, took):
+@given(
+    groups,
+    st.lists(decisions, min_size=1, max_size=AT_ONCE),
+    st.integers(1, 2**62),
+    seconds,
+    st.lists(st.sampled_from(["", "v1", "v2@0123456789ab"]), max_size=3),
+)
+def test_each_is_read_back_exactly_as_if_it_had_a_fact_of_its_own(group, several, seq, took, named):
     epoch = 1e9
-    found = [fact for one in agreed_facts(batch_of(group, several, seq, took), epoch) for fact in read(one)]
+    batch = batch_of(group, several, seq, took, named)
+    found = [fact for one in agreed_facts(batch, epoch) for fact in read(one)]
     alone = []
     for number, (arguments, key, lasted, at) in enumerate(several):
-        verdicts = tuple(Heard(name, codec.PLAIN_CONTINUE, rank, seconds=took) for name, rank in group)
+        said = {"seconds": took, "revision": revision_of(named, number)}
+        verdicts = tuple(Heard(name, codec.PLAIN_CONTINUE, rank, **said) for name, rank in group)
         decision = Decision(
             key.hex(), "continue", "agreed", "t", {}, "t", {}, verdicts=verdicts, seconds=lasted
         )
@@ -66,9 +83,9 @@ def test_each_is_read_back_exactly_as_if_it_had_a_fact_of_its_own(group, several
 def test_what_all_questions_begin_with_is_kept_once():
     tools = {"available_tools": [f"tool-{number}" for number in range(50)]}
     questions = [codec.pack({**tools, "tool_name": "t", "tool_input": {"n": n}}) for n in range(AT_ONCE)]
-    batch = Batch(1, (("cost", 0),), ("t", "", 0.1, bytes(16), questions[0], 0.0, 0.1))
+    batch = Batch(1, (("cost", 0),), ("t", "", 0.1, bytes(16), questions[0], 0.0, 0.1, "v1"))
     for question in questions[1:]:
-        batch.notes += ("t", "", 0.1, bytes(16), question, 0.0, 0.1)
+        batch.notes += ("t", "", 0.1, bytes(16), question, 0.0, 0.1, "v1")
     (packed,) = agreed_facts(batch, 0.0)
     assert packed.facts == AT_ONCE
     assert len(packed.item) < 0.2 * sum(map(len, questions))
@@ -105,6 +122,20 @@ def test_the_documented_fields_are_two_decisions():
     assert (first["at"], second["seconds"]) == (1.0, 0.2)
     assert second["asked"] == ["cost"]
     assert second["verdicts"][0]["priority"] == 5
+
+
+def test_who_named_its_configuration_is_told_for_each_decision():
+    first, second = opened(GOOD | {"revisions": [[["v1", "v2"], b"\x01\x00"]]})
+    assert [one["verdicts"][0]["revision"] for one in (first, second)] == ["v2", "v1"]
+    assert opened(GOOD | {"revisions": ["v3"]})[1]["verdicts"][0]["revision"] == "v3"
+
+
+@pytest.mark.parametrize(
+    "revisions", [5, [], ["v1", "v2"], [[["v1"], b"\x00\x01"]], [[["v1"], b"\x00"]], [[[1], bytes(2)]], [[]]]
+)
+def test_revisions_that_fit_no_decisions_are_refused(revisions):
+    with pytest.raises(CodecError):
+        opened(GOOD | {"revisions": revisions})
 
 
 WRONG = [None, 5.5, "text", b"", b"short", [], [5], [b"x"], [["a"]], [["a", 0, b"x"]], {}]

@@ -14,6 +14,12 @@ class Announced:
     priority: int
     tools: tuple[str, ...]
     shadow: bool
+    version: int = 1
+    """The version of the wire that is spoken with all of them; 0 where there is none."""
+    phases: tuple[str, ...] = ("select", "verify")
+    """The phases in which all of them rule."""
+    wire: tuple[int, ...] = ()
+    """The versions that its newest start speaks, for people."""
 
     def wants(self, tool: str) -> bool:
         """Whether its selector matches a tool."""

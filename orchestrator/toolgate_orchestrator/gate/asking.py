@@ -13,9 +13,9 @@ from toolgate_bus import codec
 from toolgate_bus.agreed_fact import MOST_ASKED
 from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Verdict
 from toolgate_bus.round import Closed, Round
-from toolgate_bus.signing import Keyring, digest
+from toolgate_bus.signing import Keyring, Kind, digest
 
-from toolgate_orchestrator.gate.audience import Audience
+from toolgate_orchestrator.gate.audience import Audience, Unasked
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.modifies import check_modify
@@ -66,6 +66,9 @@ class Asking:
         awaited = audience.required
         if client is None or not client.breaker.calm or not audience.everyone <= client.bus.reading:
             awaited, asked = self._whom(call, audience, now)
+        unasked = audience.unasked.get(phase) if audience.unasked else None
+        if unasked:
+            awaited, asked = self._left_out(call, unasked, awaited, asked)
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
             call.asked.append((IN_PROCESS,))
@@ -81,11 +84,14 @@ class Asking:
         question = Question(self, call, audience, phase, round_, asked, loop.create_future(), now)
         fields = question_fields(call, phase, patience)
         body, call.outgoing = self._redactor.question(fields, call.tool_input, call.before)
+        question.body = body
         if phase == "select":
             call.body = body
         self.table.open[question.key] = question
         if asked and client is not None:
             self._publish(client, body, question)
+        for name in unasked or ():
+            round_.unreachable(name, now)
         hooks = loop.create_task(self._consult(local, call, fields, question)) if local is not None else None
         question.end_if_over(now)
         try:
@@ -136,6 +142,22 @@ class Asking:
             asked.append(name)
         return awaited, asked
 
+    def _left_out(
+        self,
+        call: Call,
+        unasked: Mapping[str, Unasked],
+        awaited: Mapping[str, bool],
+        asked: Sequence[str],
+    ) -> tuple[Mapping[str, bool], Sequence[str]]:
+        """The same without those who cannot be asked; a required one is waited for, and silent at once."""
+        kept = dict(awaited)
+        for name, why in unasked.items():
+            if kept.get(name):
+                call.unasked[name] = why.words
+            elif kept.pop(name, None) is not None:
+                call.failed_open.setdefault(name, why.reason)
+        return kept, [name for name in asked if name not in unasked]
+
     # ------------------------------------------------------------------ what a question asks back
 
     def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
@@ -157,22 +179,35 @@ class Asking:
     # ------------------------------------------------------------------ the bus
 
     def _publish(self, client: Client, body: bytes, question: Question) -> None:
-        key = question.key
+        key, audience = question.key, question.audience
         question.outages = client.outages
         if self.keyring is None:
-            item = codec.item(key[0], key[1], body)
+            version = audience.version
+            item = codec.item(key[0], key[1], body, None, version or codec.NEWEST)
+            older = item if version else codec.item(key[0], key[1], body, None, codec.VERSION)
             for name in question.asked:
-                client.bus.ask(name, key[0], item)
+                newest = version or audience.versions[name] == codec.NEWEST
+                client.bus.ask(name, key[0], item if newest else older)
             return
         question.digest = digest(codec.signed(*key, body))
         for name in question.asked:
-            client.bus.ask(name, key[0], self._signed(name, key, body))
+            client.bus.ask(
+                name, key[0], self._signed("question", name, question, body, audience.versions[name])
+            )
 
-    def _signed(self, name: str, key: tuple[bytes, int], body: bytes) -> bytes:
-        mac = None
-        if self.keyring is not None:
-            mac = self.keyring.sign_question(self.orchestrator, name, codec.signed(*key, body))
-        return codec.item(*key, body, mac)
+    def _signed(self, kind: Kind, name: str, question: Question, body: bytes, version: int) -> bytes:
+        """An item that asks or withdraws, with its signature where there are keys."""
+        key, ring, mac = question.key, self.keyring, None
+        if ring is not None:
+            sign = ring.sign_withdrawn if kind == "withdrawn" else ring.sign_question
+            mac = sign(self.orchestrator, name, codec.signed(*key, body), version)
+        return codec.item(*key, body, mac, version)
+
+    def ask_again(self, question: Question, name: str, version: int) -> None:
+        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+        if self._client is not None and name in question.asked:
+            item = self._signed("question", name, question, question.body, version)
+            self._client.bus.ask(name, question.key[0], item)
 
     def _settle(self, client: Client, question: Question, closed: Closed) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
@@ -187,9 +222,12 @@ class Asking:
         for name in closed.held:
             if name != IN_PROCESS:
                 body = codec.pack({"phase": question.phase})
-                client.bus.ask(
-                    name, question.key[0], self._signed(name, question.key, body), "tool:withdrawn"
+                announced = client.announced.get(name)
+                version = (
+                    announced.version if announced is not None else question.audience.versions.get(name, 0)
                 )
+                item = self._signed("withdrawn", name, question, body, version or codec.VERSION)
+                client.bus.ask(name, question.key[0], item, "tool:withdrawn")
 
     def _excuse(self, client: Client, call: Call, name: str, closed: Closed, excuse: str | None) -> None:
         """An optional scheduler that said nothing: the decision fails open; it may be passed over next."""

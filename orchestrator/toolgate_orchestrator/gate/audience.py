@@ -4,20 +4,31 @@ Cached by tool until the roster changes; who is passed over or cannot be heard y
 every call and is `asking`'s affair.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, get_args
 
-from toolgate_bus import metrics
+from toolgate_bus import codec, metrics
 from toolgate_bus.agreed import Group
+from toolgate_bus.events import Phase
 from toolgate_bus.signing import Keyring
 
 from toolgate_orchestrator.gate.announced import Announced
 from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.spoken import versions
 
-__all__ = ["Audience", "Audiences"]
+__all__ = ["Audience", "Audiences", "Unasked"]
 
 MAX_CACHED = 1024
+
+
+class Unasked(NamedTuple):
+    """Why somebody cannot be asked."""
+
+    reason: str
+    """As decisions that were made without it count it."""
+    words: str
+    """As an LLM, and the people who read the record, are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,12 @@ class Audience:
     """The names as a set."""
     capped: frozenset[str]
     """Whose announced priority is above the cap."""
+    version: int = codec.NEWEST
+    """The version of the wire in which all of them are asked; 0 where they differ."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of each."""
+    unasked: Mapping[str, Mapping[str, Unasked]] = field(default_factory=dict)
+    """By phase: who should be asked in it, and cannot be."""
     group: Group = ()
     """The names with their priorities: one object for all tools about which just these are asked."""
 
@@ -89,6 +106,9 @@ class Audiences:
         own = {name: announced[name].priority for name in names if name in announced}
         priorities = {name: min(own[name], self._cap(name, own[name])) for name in own}
         group = tuple((name, priorities.get(name, 0)) for name in sorted(names))
+        # Who was never seen is asked in the version that everyone reads.
+        spoken = {name: announced[name].version if name in announced else codec.VERSION for name in names}
+        asked_in = {version for version in spoken.values() if version}
         return Audience(
             names=tuple(name for name, _ in group),
             group=self._groups.setdefault(group, group),
@@ -96,6 +116,9 @@ class Audiences:
                 name: name in self._required for name in sorted((names - shadows) | (waited & self._required))
             },
             priorities=priorities,
+            version=asked_in.pop() if len(asked_in) == 1 else 0,
+            versions=spoken,
+            unasked=_unasked([announced[name] for name in sorted(names) if name in announced]),
             shadows=frozenset(shadows),
             everyone=frozenset(names),
             capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
@@ -111,3 +134,18 @@ class Audiences:
             return True
         metrics.count(metrics.BAD_MESSAGES, name, "no_key")
         return False
+
+
+def _unasked(asked: Sequence[Announced]) -> dict[str, dict[str, Unasked]]:
+    found: dict[str, dict[str, Unasked]] = {}
+    for phase in get_args(Phase):
+        for one in asked:
+            if one.version == 0:
+                both = f"{versions(one.wire)} of the wire, this agent {versions(codec.VERSIONS)}"
+                found.setdefault(phase, {})[one.name] = Unasked("incompatible", f"{one.name} speaks {both}")
+            elif phase not in one.phases:
+                what = "replacements (phase verify)" if phase == "verify" else f"calls in the phase {phase}"
+                found.setdefault(phase, {})[one.name] = Unasked(
+                    "phase", f"{one.name} does not rule on {what}"
+                )
+    return found

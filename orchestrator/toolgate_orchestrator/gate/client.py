@@ -21,6 +21,7 @@ from toolgate_bus.ports import Member, OrchestratorBus
 from toolgate_orchestrator.gate.announced import Announced
 from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.gate.question import Question
+from toolgate_orchestrator.gate.spoken import Spoken, versions
 from toolgate_orchestrator.gate.table import Table
 
 __all__ = ["Client", "acquire", "release"]
@@ -42,6 +43,9 @@ class Client:
         self._back: asyncio.Event = asyncio.Event()
         self._down_since = time.monotonic()
         self._warned: set[str] = set()
+        self._warned_of_wire: set[str] = set()
+        self._spoken = Spoken()
+        self._looking: asyncio.TimerHandle | None = None
         self.up = False
         """Whether the bus can be used right now."""
         self.outages = 0
@@ -59,6 +63,12 @@ class Client:
     async def start(self) -> None:
         """Connect; a server that is away is not an error."""
         await self.bus.start()
+
+    def close(self) -> None:
+        """Forget every question; the bus is closed already."""
+        if self._looking is not None:
+            self._looking.cancel()
+        self.table.close()
 
     # ------------------------------------------------------------------ what the bus calls
 
@@ -106,13 +116,52 @@ class Client:
                 self._warn_of_disagreement(member.name)
             if other is None or member.started > other.started:
                 newest[member.name] = member
+        spoken = self._spoken.with_each(members, time.monotonic())
+        phases: dict[str, tuple[str, ...]] = {}
+        for member in members:
+            before = phases.get(member.name, member.phases)
+            phases[member.name] = tuple(one for one in before if one in member.phases)
         announced = {
-            name: Announced(name, member.priority, member.tools, member.shadow)
+            name: Announced(
+                name,
+                member.priority,
+                member.tools,
+                member.shadow,
+                spoken[name],
+                phases[name],
+                member.wire,
+            )
             for name, member in newest.items()
         }
         if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
-            self.announced = announced
+            before_that, self.announced = self.announced, announced
             self.version += 1
+            for name, one in announced.items():
+                self._speak(one, before_that[name].version if name in before_that else 0)
+        self._look_again(members)
+
+    def _speak(self, one: Announced, before: int) -> None:
+        """A scheduler is spoken to otherwise than before: what is open may have been read by nobody."""
+        if one.version == 0 and one.name not in self._warned_of_wire:
+            self._warned_of_wire.add(one.name)
+            _log.warning(
+                "a scheduler cannot be asked: it speaks no version of the wire that this agent speaks",
+                scheduler=one.name,
+                it_speaks=versions(one.wire),
+                this_agent=versions(codec.VERSIONS),
+            )
+        elif 0 < one.version < before:
+            for question in list(self.table.open.values()):
+                question.ask_again(one.name, one.version)
+
+    def _look_again(self, members: Sequence[Member]) -> None:
+        """Look once more when a replica that left, and spoke less than the others, counts no longer."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if (at := self._spoken.look_again(members)) is not None:
+            left = max(0.0, at - time.monotonic())
+            self._looking = self.loop.call_later(left, self.roster_changed, members)
 
     def connection(self, up: bool) -> None:
         """The bus came or went."""
@@ -236,4 +285,4 @@ async def release(client: Client) -> None:
             if other is client:
                 del _shared[key]
         await client.bus.aclose()
-        client.table.close()
+        client.close()

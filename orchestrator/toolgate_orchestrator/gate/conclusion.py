@@ -26,8 +26,8 @@ from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fie
 
 __all__ = ["Conclusion"]
 
-PLAIN_FIELDS: Final = 5
-"""So many fields has a verdict without any words of its own."""
+PLAIN_FIELDS: Final = 6
+"""So many fields at most has a verdict without any words of its own."""
 
 
 class Conclusion:
@@ -71,6 +71,7 @@ class Conclusion:
                 call.body,
                 now,
                 heard[0].seconds,
+                heard[0].revision,
             )
         else:
             note = (tool, agent, now - call.started, call.id, call.body, now, *_took(group, heard))
@@ -201,10 +202,11 @@ def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
         metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)
 
 
-def _took(group: Group, heard: Sequence[Heard]) -> tuple[float, ...]:
-    """How long each of a group took."""
-    took = {one.scheduler: one.seconds for one in heard}
-    return tuple([took[name] for name, _ in group])
+def _took(group: Group, heard: Sequence[Heard]) -> list[Any]:
+    """How long each of a group took, and behind that the revision of each."""
+    by_name = {one.scheduler: one for one in heard}
+    ordered = [by_name[name] for name, _ in group]
+    return [one.seconds for one in ordered] + [one.revision for one in ordered]
 
 
 def _facts(client: Client, batch: Batch) -> list[Packed]:

@@ -278,9 +278,8 @@ class Gate:
             return ruling
         spent = time.monotonic() - call.started
         patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
-        return ruling.verified(
-            await self._asking.round(changed, audience, local, "verify", patience), self.config
-        )
+        second = await self._asking.round(changed, audience, local, "verify", patience)
+        return ruling.verified(changed, second, self.config)
 
     async def _ask_person(self, call: Call, ruling: Ruling, ask: Ask | None) -> Ruling:
         """Somebody said `ask_user`: the person is asked about the call that would run."""

@@ -39,16 +39,20 @@ class Judge(Protocol):
     def late(self, call: Call, heard: Heard) -> None:
         """A genuine verdict came after the end."""
 
+    def ask_again(self, question: "Question", name: str, version: int) -> None:
+        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+
 
 class Question:
     """A question that waits for verdicts in one phase."""
 
     __slots__ = (
-        "_audience",
         "_judge",
         "_round",
         "_started",
         "asked",
+        "audience",
+        "body",
         "call",
         "closed",
         "deadline",
@@ -71,9 +75,11 @@ class Question:
         future: asyncio.Future[Closed],
         started: float,
     ) -> None:
-        self._judge, self.call, self._audience, self._round = judge, call, audience, round_
+        self._judge, self.call, self.audience, self._round = judge, call, audience, round_
         self.phase, self.asked, self.future, self._started = phase, asked, future, started
         self.key = (call.id, 0 if phase == "select" else 1)
+        self.body = b""
+        """As it was written."""
         self.digest = b""
         self.outages = 0
         self.refused_by: tuple[str, ...] = ()
@@ -85,17 +91,35 @@ class Question:
     @property
     def shadowed(self) -> bool:
         """Whether shadows were asked: they answer when they like."""
-        return bool(self._audience.shadows)
+        return bool(self.audience.shadows)
+
+    def ask_again(self, name: str, version: int) -> None:
+        """Ask a scheduler once more, unless it has answered or holds: nobody may have read it."""
+        if name in self.asked and self._round.waits_for(name):
+            self._judge.ask_again(self, name, version)
 
     # ------------------------------------------------------------------ verdicts
 
     def take(self, scheduler: str, item: codec.Item, now: float) -> None:
         """One verdict off the bus; anything wrong with it is counted and dropped."""
-        judge, audience = self._judge, self._audience
-        if item.body == codec.CONTINUE_BODY and judge.keyring is None and scheduler not in audience.shadows:
+        judge, audience = self._judge, self.audience
+        revision = codec.PLAIN_BODIES.get(item.body)
+        if revision is not None and judge.keyring is None and scheduler not in audience.shadows:
             # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
-            priority = audience.priorities.get(scheduler, 0)
-            heard = Heard(scheduler, codec.PLAIN_CONTINUE, priority, self.phase, now - self._started)
+            priority, seconds = audience.priorities.get(scheduler, 0), now - self._started
+            heard = Heard(
+                scheduler,
+                codec.PLAIN_CONTINUE,
+                priority,
+                self.phase,
+                seconds,
+                False,
+                False,
+                None,
+                False,
+                b"",
+                revision,
+            )
         elif (read := self._read(scheduler, item, now)) is not None:
             heard = read
         else:
@@ -118,9 +142,11 @@ class Question:
             count_verdict(self.call, heard)
         return in_time
 
-    def judged(self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float) -> Heard:
+    def judged(
+        self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float, revision: str = ""
+    ) -> Heard:
         """A verdict with the priority it counts with, and what is wrong with it."""
-        judge, audience = self._judge, self._audience
+        judge, audience = self._judge, self.audience
         priority = verdict.priority if verdict.priority is not None else audience.priorities.get(scheduler, 0)
         cap = judge.caps.get(scheduler)
         capped = cap is not None and priority > cap
@@ -134,7 +160,19 @@ class Question:
         mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
         shadow = scheduler in audience.shadows
         seconds = now - self._started
-        return Heard(scheduler, verdict, priority, self.phase, seconds, False, shadow, problem, capped, mark)
+        return Heard(
+            scheduler,
+            verdict,
+            priority,
+            self.phase,
+            seconds,
+            False,
+            shadow,
+            problem,
+            capped,
+            mark,
+            revision,
+        )
 
     def _read(self, scheduler: str, item: codec.Item, now: float) -> Heard | None:
         judge = self._judge
@@ -143,13 +181,13 @@ class Question:
                 judge.orchestrator, scheduler, self.digest, item.body, item.mac, item.version
             ):
                 raise CodecError("forged")
-            verdict = codec.said(item.body, item.version).verdict
+            verdict, revision = codec.said(item.body, item.version)
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
             return None
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
             verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
-        return self.judged(scheduler, verdict, item.body, now)
+        return self.judged(scheduler, verdict, item.body, now, revision)
 
     def _late(self, heard: Heard) -> None:
         self._judge.late(self.call, heard)

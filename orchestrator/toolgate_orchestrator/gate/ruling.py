@@ -49,6 +49,8 @@ class Call:
     """Everyone who was asked, where all of them said continue and there is nothing to remark on."""
     failed_open: dict[str, str] = field(default_factory=dict)
     """Optional schedulers that the decision was made without, and why."""
+    unasked: dict[str, str] = field(default_factory=dict)
+    """Required schedulers that could not be asked, and why, in words."""
     shadows: ShadowLog = field(default_factory=ShadowLog)
 
     @property
@@ -84,9 +86,9 @@ class Ruling:
     held: bool = False
     asked_user: bool = False
 
-    def verified(self, second: Closed, config: ToolgateConfig) -> "Ruling":
-        """After the verify round: a denial there vetoes the replacement."""
-        denied = denial(second, config)
+    def verified(self, call: Call, second: Closed, config: ToolgateConfig) -> "Ruling":
+        """After the verify round of a call: a denial there vetoes the replacement."""
+        denied = denial(call, second, config)
         if denied is not None:
             return denied
         return replace(self, asks=(*self.asks, *second.merged.asks))
@@ -149,7 +151,7 @@ AGREED: Final = Ruling("continue", "agreed")
 UNASKED: Final = Ruling("continue", "unasked")
 
 
-def denial(closed: Closed, config: ToolgateConfig) -> Ruling | None:
+def denial(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling | None:
     """The denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
     merged = closed.merged
     if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
@@ -158,6 +160,12 @@ def denial(closed: Closed, config: ToolgateConfig) -> Ruling | None:
         )
     if closed.required_silent:
         names = ", ".join(closed.required_silent)
+        for name in closed.required_silent:
+            if name in call.unasked:
+                reason = (
+                    f"The required scheduler cannot rule on this call: {call.unasked[name]}; it was not run."
+                )
+                return Ruling("deny", "silent", reason=reason, scheduler=name)
         return Ruling(
             "deny",
             "silent",
@@ -178,7 +186,7 @@ def denial(closed: Closed, config: ToolgateConfig) -> Ruling | None:
 
 def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
     """What the select round comes to: a denial, a replacement, or the LLM's own choice."""
-    denied = denial(closed, config)
+    denied = denial(call, closed, config)
     if denied is not None:
         return denied
     winner = closed.merged.winner
