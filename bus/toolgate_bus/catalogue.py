@@ -137,6 +137,9 @@ REFUSED_WRITES: Final = _counter(
     "Writes that the server refused, and that are kept and tried again: facts, verdicts.",
     "kind",
 )
+SKIPPED_PATTERNS: Final = _counter(
+    "skipped_patterns", "Patterns of tools' schemas that were not applied: the engine does not know them."
+)
 WORKER_ANSWERS: Final = _counter("worker_answers", "Verdicts given.", "scheduler", "action")
 SCHEDULER_ERRORS: Final = _counter(
     "scheduler_errors", "Questions a scheduler raised on, or gave no verdict to.", "scheduler", "reason"
@@ -182,6 +185,7 @@ PROCESS: Final = (
         REPEATED,
         FACTS_DROPPED,
         REFUSED_WRITES,
+        SKIPPED_PATTERNS,
         WORKER_ANSWERS,
         SCHEDULER_ERRORS,
         EXPIRED,

@@ -56,6 +56,7 @@ __all__ = [
     "SCHEDULER_ERRORS",
     "SHADOW_DISAGREEMENTS",
     "SILENT",
+    "SKIPPED_PATTERNS",
     "TOOL_CALLS",
     "VERDICTS",
     "VERDICT_SECONDS",
@@ -245,6 +246,7 @@ for _metric in catalogue.FLEET:  # the others are only counted by `told`
 REPEATED: Final = _counts(catalogue.REPEATED)
 REFUSED_WRITES: Final = _counts(catalogue.REFUSED_WRITES)
 FACTS_DROPPED: Final = _counts(catalogue.FACTS_DROPPED)
+SKIPPED_PATTERNS: Final = _counts(catalogue.SKIPPED_PATTERNS)
 WORKER_ANSWERS: Final = _counts(catalogue.WORKER_ANSWERS)
 SCHEDULER_ERRORS: Final = _counts(catalogue.SCHEDULER_ERRORS)
 EXPIRED: Final = _counts(catalogue.EXPIRED)

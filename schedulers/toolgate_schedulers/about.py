@@ -1,19 +1,26 @@
 """Which calls a rule is about, apart from their tool: arguments, agent, session, labels. Pure.
 
 The part that rules of `policy` and routes of `router` have in common; all that is given must hold.
-A call that does not say (no label of that name, no agent asked) fits no glob for it.
+A call that does not say (no label of that name, no agent asked) fits no glob for it. Where an argument
+could not be seen, it may be unknown whether a rule is about a call: who restricts takes it to be, unless
+the rule says `unknown: allow`; who allows, exempts or routes does not.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
+from toolgate_bus import globs
 from toolgate_bus.events import ToolSelecting
 
-from toolgate_schedulers.conditions import Globs, When, any_glob, holds
+from toolgate_schedulers.conditions import Globs, When, any_glob, holds, unknown_in
 from toolgate_schedulers.config_file import StrictModel
+from toolgate_schedulers.truth import Truth, every
 
-__all__ = ["About", "named_once"]
+__all__ = ["About", "Unknown", "named_once", "unseen"]
+
+Unknown = Literal["deny", "allow"]
+"""What is to become of a call of which a rule cannot see whether it is about it."""
 
 
 def _read_schema(written: Any) -> Any:
@@ -23,7 +30,7 @@ def _read_schema(written: Any) -> Any:
     return written if callable(written) else reader(written)
 
 
-Schema = Annotated[Callable[[Any], bool], BeforeValidator(_read_schema)]
+Schema = Annotated[Callable[[Any], Truth], BeforeValidator(_read_schema)]
 """Written as a JSON-Schema fragment, kept as the function that says whether a value is valid."""
 LabelName = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -46,18 +53,34 @@ class About(StrictModel):
     agent_targets: Globs | None = None
     """For a delegation: the agent that it asks."""
 
-    def concerns(self, call: ToolSelecting) -> bool:
+    def about(self, tools: Globs, call: ToolSelecting) -> Truth:
+        """Whether a call is of one of these tools, and all conditions hold for it."""
+        named = globs.fits(tools, call.tool_name)
+        return False if named is False else every((named, self.concerns(call)))
+
+    def concerns(self, call: ToolSelecting) -> Truth:
         """Whether all conditions hold for a call."""
-        return (
+        if not (
             _any(self.agents, call.agent)
             and _any(self.agent_targets, call.agent_target)
             and _any(self.sessions, call.session, call.root_session)
             and all(_any(globs, call.labels.get(name)) for name, globs in self.labels.items())
-            and holds(self.when, call.tool_input)
-            and (self.schema_ is None or self.schema_(call.tool_input))
-        )
+        ):
+            return False
+        held = holds(self.when, call.tool_input)
+        if held is False or self.schema_ is None:
+            return held
+        return every((held, self.schema_(call.tool_input)))
 
 
+def unseen(rule: About, call: ToolSelecting) -> str:
+    """What of a call could not be seen, for whoever made it."""
+    paths = [path[:_SHOWN] for path in unknown_in(rule.when, call.tool_input)[:3]]
+    what = ", ".join(paths) or ("its arguments" if rule.schema_ is not None else "its name")
+    return f"{what} could not be seen whole: too long, hidden, or written so that it can be read in two ways"
+
+
+_SHOWN = 100
 Rule = TypeVar("Rule", bound=About)
 
 

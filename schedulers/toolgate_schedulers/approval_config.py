@@ -11,8 +11,8 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 from toolgate_bus.events import ToolSelecting
 
-from toolgate_schedulers.about import About, named_once
-from toolgate_schedulers.conditions import Globs, any_glob
+from toolgate_schedulers.about import About, Unknown, named_once
+from toolgate_schedulers.conditions import Globs
 from toolgate_schedulers.config_file import StrictModel
 
 __all__ = ["ApprovalConfig", "Needed", "Rule", "needed", "tools_of"]
@@ -26,6 +26,8 @@ class Rule(About):
 
     tools: Globs
     action: Literal["ask", "allow"] = "ask"
+    unknown: Unknown = "deny"
+    """What it cannot see counts against the call: asked about, not allowed; `allow`: the reverse."""
     via: Literal["hold", "ask_user"] = "hold"
     """`hold`: the call waits for `toolgate approvals`. `ask_user`: the app asks whoever sits at it."""
     prompt: Text | None = None
@@ -50,7 +52,8 @@ class Rule(About):
 
     def fits(self, call: ToolSelecting) -> bool:
         """Whether this rule is about the call."""
-        return any_glob(self.tools, call.tool_name) and self.concerns(call)
+        truth = self.about(self.tools, call)
+        return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth
 
 
 class ApprovalConfig(StrictModel):

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from toolgate_schedulers.conditions import MISSING, find
 from toolgate_schedulers.config_file import StrictModel
+from toolgate_schedulers.readings import MISSING, find
 
 __all__ = ["Arguments", "Literally", "Name", "mapped"]
 

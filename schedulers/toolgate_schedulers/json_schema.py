@@ -3,7 +3,8 @@
 Draft 2020-12, by the library `jsonschema`, and stricter where the standard would fall silent: a
 keyword that says nothing there (a misspelt one, `format`) is refused, since a rule that never fits
 protects nobody. References lead into the fragment's own `$defs` and never round in a circle: nothing
-is fetched, and each check comes to an end. What is checked are arguments that an LLM wrote.
+is fetched, and each check comes to an end. What is checked are arguments that an LLM wrote, and what of
+them did not travel is not known (`seen_schema`).
 """
 
 import difflib
@@ -13,15 +14,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator, SchemaError, ValidationError, validators
-from referencing import Registry
+from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from toolgate_bus.patterns import Unknown, compiled
+
+from toolgate_schedulers.seen_schema import seeing, validator_of
+from toolgate_schedulers.truth import Truth
 
 __all__ = ["reader"]
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 5_000
 """So many fragments within fragments may a check pass through; a reference counts as what it leads to."""
-MAX_PATTERN: Final = 1024
 
 _DEFS: Final = "#/$defs/"
 _ONE: Final = frozenset(
@@ -42,8 +45,11 @@ _KEYWORDS: Final = sorted(
 )
 
 
-def reader(written: Any) -> Callable[[Any], bool]:
-    """Whether a value is valid, as a function. Raises ValueError that says what is wrong, and where."""
+def reader(written: Any) -> Callable[[Any], Truth]:
+    """Whether a value is valid, as a function (None: not known).
+
+    Raises ValueError that says what is wrong, and where.
+    """
     if not isinstance(written, Mapping) or not written:
         raise ValueError("must be a mapping of JSON-Schema keywords, such as {required: [path]}")
     _Look(written).over(written, "")
@@ -51,8 +57,7 @@ def reader(written: Any) -> Callable[[Any], bool]:
         _Validator.check_schema(written)
     except SchemaError as error:
         raise ValueError(_at(".".join(map(str, error.absolute_path)), error.message)) from None
-    is_valid: Callable[[Any], bool] = _Validator(written, registry=Registry()).is_valid
-    return is_valid
+    return seeing(_Validator, written)
 
 
 class _Look:
@@ -60,6 +65,7 @@ class _Look:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root, self._left = root, MAX_NODES
+        self._keywords: set[str] = set()
 
     def over(self, node: Any, place: str, through: tuple[str, ...] = (), depth: int = 0) -> None:
         """Look at a fragment and those within it; `through` are the references that led here."""
@@ -94,6 +100,10 @@ class _Look:
             if name in through:
                 raise ValueError(_at(place, "leads round in a circle"))
             self.over(self._root["$defs"][name], f"$defs.{name}", (*through, name), depth + 1)
+        self._keywords.add(keyword)
+        if {"patternProperties", "unevaluatedProperties"} <= self._keywords:
+            told = "goes with no patternProperties anywhere in the fragment; write additionalProperties"
+            raise ValueError(_at(place, f"unevaluatedProperties: {told}"))
         for pattern in _patterns(keyword, value):
             _check_pattern(pattern, place)
         for key, inner in _within(keyword, value):
@@ -129,12 +139,10 @@ def _patterns(keyword: str, value: Any) -> Iterator[str]:
 
 
 def _check_pattern(pattern: str, place: str) -> None:
-    if len(pattern) > MAX_PATTERN:
-        raise ValueError(_at(place, f"a pattern may have {MAX_PATTERN} characters"))
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(_at(place, f"not a regular expression: {error}")) from None
+        compiled(pattern)
+    except Unknown as error:
+        raise ValueError(_at(place, str(error))) from None
 
 
 def _unknown(place: str, keyword: str) -> str:
@@ -182,5 +190,4 @@ def _whole(value: Any) -> Any:
     return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
-_extend: Callable[..., Any] = validators.extend
-_Validator = _extend(Draft202012Validator, {"multipleOf": _multiple, "uniqueItems": _unique})
+_Validator = validator_of({"multipleOf": _multiple, "uniqueItems": _unique})

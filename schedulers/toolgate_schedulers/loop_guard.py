@@ -13,22 +13,20 @@ those count that it lets pass: a refused one makes no agent.
 import hashlib
 import json
 import math
-import re
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, field_validator, model_validator
+from toolgate_bus import globs
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.tally import MAX_WINDOW, Counts, Delegated, Made, Tally
 
 from toolgate_schedulers.api import SchedulerContext
-from toolgate_schedulers.conditions import Glob, any_glob
+from toolgate_schedulers.conditions import Glob
 from toolgate_schedulers.config_file import StrictModel
 
 __all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "made", "rule_on", "too_deep", "too_many"]
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
-_REDACTED: Final = re.compile(r"(?<=⟦toolgate:redacted:)[0-9a-f]+(?=⟧)")
-"""What differs from one placeholder of a secret to the next (bus/README.md)."""
 _SHOWN: Final = 6
 """So many agents of a chain are told."""
 
@@ -68,8 +66,8 @@ class LoopGuardConfig(StrictModel):
 
     @field_validator("exempt", mode="before")
     @classmethod
-    def _one_or_more(cls, globs: Any) -> Any:
-        return [globs] if isinstance(globs, str) else globs
+    def _one_or_more(cls, written: Any) -> Any:
+        return [written] if isinstance(written, str) else written
 
     @model_validator(mode="after")
     def _says_something(self) -> "LoopGuardConfig":
@@ -95,10 +93,9 @@ class LoopGuardConfig(StrictModel):
 
 
 def made(call: ToolSelecting) -> Made:
-    """The call as it is counted. Secrets, which travel as placeholders, count as one and the same."""
+    """The call as it is counted. What is hidden is told apart by its placeholder."""
     called = [call.tool_name, call.tool_input]
     written = json.dumps(called, sort_keys=True, default=repr, ensure_ascii=False)
-    written = _REDACTED.sub("", written)
     return Made(
         session=call.session,
         tree=call.root_session or call.session,
@@ -210,7 +207,7 @@ class LoopGuard:
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Count one call, and rule on it."""
-        if any_glob(self.config.exempt, call.tool_name):
+        if globs.fits(self.config.exempt, call.tool_name):
             return Continue(reason="exempt")
         if not call.session:
             return too_deep(self.config, call) or Continue(reason="the call names no session")

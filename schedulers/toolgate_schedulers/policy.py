@@ -3,6 +3,8 @@
 The first rule that fits a call rules on it; where none does, `default`. Every denial names its rule.
 A rule in `mode: observe` never rules: a call that goes on says what that rule would have done to it.
 A replacement (phase `verify`) is judged by the same rules as the LLM's own call.
+Where an argument that a rule looks at could not be seen (a placeholder, two readings), the rule fits if it
+denies or asks, and does not if it allows; `unknown: allow` turns that round.
 A sub-agent's call is ruled on as its own and as each agent's above it, and the strictest counts: what
 is denied to an agent, it cannot have done by another.
 """
@@ -13,9 +15,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.events import AskUser, Continue, Deny, ToolSelecting, Verdict
 
-from toolgate_schedulers.about import About, named_once
-from toolgate_schedulers.conditions import Globs, any_glob
+from toolgate_schedulers.about import About, Unknown, named_once, unseen
+from toolgate_schedulers.conditions import Globs
 from toolgate_schedulers.config_file import StrictModel
+from toolgate_schedulers.truth import Truth
 
 __all__ = ["Policy", "PolicyConfig", "Rule", "rule_on"]
 
@@ -36,6 +39,8 @@ class Rule(About):
     action: Action
     mode: Literal["enforce", "observe"] = "enforce"
     """`observe`: the call goes on to the rules below, and is told of only."""
+    unknown: Unknown = "deny"
+    """What it cannot see counts against the call; `allow`: for it."""
     reason: Reason | None = None
     """Told to the LLM when the call is denied."""
     prompt: Text | None = None
@@ -53,9 +58,9 @@ class Rule(About):
             raise ValueError("mode: observe is for deny and ask: an allow that changes nothing says nothing")
         return self
 
-    def fits(self, call: ToolSelecting) -> bool:
-        """Whether this rule is about the call."""
-        return any_glob(self.tools, call.tool_name) and self.concerns(call)
+    def fits(self, truth: Truth) -> bool:
+        """Whether it rules on a call that it is about, is not about, or cannot tell."""
+        return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth
 
 
 class PolicyConfig(StrictModel):
@@ -88,11 +93,12 @@ def rule_on(config: PolicyConfig, call: ToolSelecting) -> Verdict:
 def _rule_for_one(config: PolicyConfig, call: ToolSelecting) -> Verdict:
     observed: list[str] = []
     for number, rule in enumerate(config.rules, start=1):
-        if not rule.fits(call):
+        truth = rule.about(rule.tools, call)
+        if truth is False or not rule.fits(truth):
             continue
         name = rule.name or f"rule {number}"
         if rule.mode == "enforce":
-            return _told(_verdict(rule, name, call), observed)
+            return _told(_verdict(rule, name, call, "" if truth else f"; {unseen(rule, call)}"), observed)
         observed.append(f"{name} would have {_WOULD[rule.action]}")
     return _told(_default(config.default, call), observed)
 
@@ -105,17 +111,18 @@ def _told(verdict: Verdict, observed: Iterable[str]) -> Verdict:
     return Continue(reason="; ".join([*given, *observed]) or None)
 
 
-def _verdict(rule: Rule, name: str, call: ToolSelecting) -> Verdict:
+def _verdict(rule: Rule, name: str, call: ToolSelecting, unseen: str) -> Verdict:
     if rule.action == "allow":
         return Continue(reason=rule.reason or f"allowed by {name}")
     if rule.action == "deny":
-        return Deny(reason=f"{rule.reason or f'{call.tool_name} is not allowed'} ({name})")
+        reason = f"{rule.reason or f'{call.tool_name} is not allowed'} ({name}{unseen})"
+        return Deny(reason=reason[:MAX_REASON])
     optional: dict[str, Any] = {
         field: value for field in ("options", "timeout_s") if (value := getattr(rule, field)) is not None
     }
     return AskUser(
         prompt=rule.prompt or f"May {call.tool_name} run? ({name})",
-        reason=f"{rule.reason or f'{call.tool_name} needs approval'} ({name})",
+        reason=f"{rule.reason or f'{call.tool_name} needs approval'} ({name}{unseen})"[:MAX_REASON],
         **optional,
     )
 

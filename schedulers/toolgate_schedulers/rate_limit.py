@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, Field, field_validator, model_validator
+from toolgate_bus import globs
 from toolgate_bus.buckets import Bucket, Buckets, Taken
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
 
@@ -64,8 +65,8 @@ class Limit(StrictModel):
 
     @field_validator("tools", "agents", mode="before")
     @classmethod
-    def _one_or_more(cls, globs: Any) -> Any:
-        return [globs] if isinstance(globs, str) else globs
+    def _one_or_more(cls, written: Any) -> Any:
+        return [written] if isinstance(written, str) else written
 
     @field_validator("per")
     @classmethod
@@ -94,7 +95,7 @@ class Limit(StrictModel):
     def fits(self, call: ToolSelecting) -> bool:
         """Whether this limit is about the call."""
         return (
-            any_glob(self.tools, call.tool_name)
+            globs.either(self.tools, call.tool_name)
             and (self.agents is None or any_glob(self.agents, call.agent))
             and all(
                 name in call.labels and fnmatchcase(call.labels[name], glob)
@@ -110,7 +111,7 @@ class Limit(StrictModel):
             "session": call.session,
             "tree": call.root_session or call.session,
             "agent": call.agent,
-            "tool": call.tool_name,
+            "tool": globs.plain(call.tool_name),
             "fleet": "",
         }[self.per]
 

@@ -17,7 +17,7 @@ from toolgate_bus.events import Continue, Modify, ToolSelecting, Verdict
 from toolgate_schedulers.about import About, named_once
 from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.argument_mapping import Arguments, Literally, Name, mapped
-from toolgate_schedulers.conditions import Globs, any_glob
+from toolgate_schedulers.conditions import Globs
 from toolgate_schedulers.config_file import StrictModel
 from toolgate_schedulers.facts_from_now import FactsFromNow
 from toolgate_schedulers.target_health import Fallback, TargetHealth, told_of
@@ -81,8 +81,8 @@ class Route(About):
         return self.name or repr((self.from_, sorted({target.to for target in self.aims})))
 
     def fits(self, call: ToolSelecting) -> bool:
-        """Whether this route is about the call."""
-        return any_glob(self.from_, call.tool_name) and self.concerns(call)
+        """Whether this route is about the call, for all that can be seen of it."""
+        return self.about(self.from_, call) is True
 
 
 class RouterConfig(StrictModel):

@@ -73,7 +73,7 @@ class Target(StrictModel):
         arguments = self.arguments_for(call)
         return (
             self.to != call.tool_name
-            or (arguments is not None and not same(arguments, call.tool_input))
+            or (arguments is not None and same(arguments, call.tool_input) is not True)
             or (self.agent is not None and self.agent != call.agent_target)
         )
 

@@ -9,10 +9,10 @@ decides what is `worker`'s affair, when to reload `serving`'s.
 
 import asyncio
 from contextvars import ContextVar
-from fnmatch import fnmatchcase
 from typing import Final
 
 import structlog
+from toolgate_bus import globs
 from toolgate_bus.shared import Shared
 
 from toolgate_schedulers.api import Holds, Scheduler, SchedulerContext
@@ -50,7 +50,7 @@ class Tenure:
 
     def rules_on(self, tool: str) -> bool:
         """Whether it is one of the tools that the scheduler names."""
-        return any(glob == "*" or fnmatchcase(tool, glob) for glob in self.scheduler.tools)
+        return globs.either(self.scheduler.tools, tool)
 
     def begin(self) -> None:
         """A decision is its own from here to `end`."""

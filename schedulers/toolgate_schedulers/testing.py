@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from toolgate_bus import codec
+from toolgate_bus import codec, globs
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.events import Failed, Hold, ToolSelecting, Verdict
 from toolgate_bus.live_agents import LiveAgent, Stop
@@ -26,7 +26,6 @@ from toolgate_bus.ports import Member
 from toolgate_bus.shared import MemoryFacts, Shared, shared_in_memory
 
 from toolgate_schedulers.api import Scheduler, as_scheduler
-from toolgate_schedulers.conditions import any_glob
 from toolgate_schedulers.config_file import read_mapping
 from toolgate_schedulers.loading import make
 from toolgate_schedulers.worker import Worker
@@ -144,7 +143,7 @@ class Trial:
 
     def rules_on(self, tool: str) -> bool:
         """Whether an orchestrator would ask about this tool, by what the roster says."""
-        return any_glob(self._tools, tool)
+        return globs.either(self._tools, tool)
 
     @property
     def scheduler(self) -> Scheduler:

@@ -28,7 +28,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             f"rules rules.*.tools {_in('rules.*', ABOUT)} rules.*.prompt rules.*.via"
         ),
         "test_approval_options.py::test_the_first_rule_that_fits_says_whether_a_person_is_needed": (
-            "rules.*.action"
+            "rules.*.action rules.*.unknown"
         ),
         "test_approval_options.py::test_via_ask_user_the_app_asks_the_person_about_it": (
             "rules.*.options rules.*.expires_s"
@@ -85,8 +85,8 @@ TESTED: Final[dict[str, dict[str, str]]] = {
     },
     "policy": {
         "test_policy_options.py::test_every_option_of_a_rule_holds": (
-            f"rules {_in('rules.*', ABOUT)} rules.*.tools rules.*.action rules.*.mode rules.*.reason "
-            "rules.*.prompt rules.*.options rules.*.timeout_s default"
+            f"rules {_in('rules.*', ABOUT)} rules.*.tools rules.*.action rules.*.unknown rules.*.mode "
+            "rules.*.reason rules.*.prompt rules.*.options rules.*.timeout_s default"
         ),
     },
     "rate-limit": {

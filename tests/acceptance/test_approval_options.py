@@ -23,6 +23,7 @@ rules:
   - {tools: refund, always: false}
   - {tools: [shell, note], schema: {required: [command]}}
   - {tools: "file_*"}
+  - {tools: blind, when: {q: "rm*"}, unknown: allow}
   - name: app
     tools: app
     via: ask_user
@@ -69,6 +70,7 @@ async def test_the_first_rule_that_fits_says_whether_a_person_is_needed(gate, pe
         deciding(gate, "transfer", {"amount": 99}, session="x"),
         deciding(gate, "shell", {}),
         deciding(gate, "unheard_of", {}),
+        deciding(gate, "blind", {"q": 20_000 * "x"}),
     ]
     assert {(await ended(task)).outcome for task in free} == {"continue"}
     needy = [deciding(gate, "transfer", {"amount": 99}), deciding(gate, "shell", {"command": "ls"})]

@@ -33,6 +33,8 @@ POLICY = {
             "when": {"amount": {"gt": 100}},
         },
         {"tools": "pay", "action": "allow"},
+        {"name": "lenient", "tools": "say", "action": "deny", "when": {"a": "*rm*"}, "unknown": "allow"},
+        {"name": "strict", "tools": "run", "action": "deny", "when": {"a": "*rm*"}},
     ],
     "default": "deny",
 }
@@ -64,6 +66,11 @@ async def test_every_option_of_a_rule_holds(schedulers: Any, tmp_path: Any) -> N
             fitting = ("deny", f"{row.option} is not allowed (by {row.option})")
             assert await decide(row.option, **row.fits) == fitting
             assert await decide(row.option, **row.other) == ("deny", f"no rule allows {row.option} (default)")
+
+        long = {"a": 20_000 * "x"}
+        assert await decide("say", long) == ("deny", "no rule allows say (default)")
+        outcome, reason = await decide("run", long)
+        assert (outcome, reason[:56]) == ("deny", "run is not allowed (strict; a could not be seen whole: t")
 
         number = len(ROWS) + 1  # a rule without a name is called by its place
         for tool in ("web_search", "fetch"):

@@ -1,10 +1,13 @@
 """What `when:` means, test by test."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
-from toolgate_schedulers.conditions import MISSING, When, any_glob, find, holds, same
+from toolgate_schedulers.conditions import When, any_glob, holds, same
+from toolgate_schedulers.readings import MISSING, find
 
 pytestmark = pytest.mark.pure
 
@@ -28,7 +31,7 @@ when = TypeAdapter(When).validate_python
         ("user.address.zip", "12345"),
         ("items.1.price", 20),
         ("user.a.b", 7),
-        ("dotted.key.x", MISSING),
+        ("dotted.key.x", 1),
         ("dotted.key", {"x": 1}),
         ("nothing", None),
         ("items.2", MISSING),
@@ -128,8 +131,77 @@ def test_everything_is_the_same_as_itself(value):
     assert same(value, value)
 
 
+HIDDEN = "⟦toolgate:truncated:4" + 31 * "a" + "⟧"
+"""A placeholder of a text."""
+NUMBER = "⟦toolgate:redacted:2" + 31 * "a" + "⟧"
+MAP = "⟦toolgate:truncated:6" + 31 * "a" + "⟧"
+OLD = "⟦toolgate:truncated:0123456789ab⟧"
+
+
+@pytest.mark.parametrize(
+    ("condition", "arguments", "truth"),
+    [
+        ({"a": {"matches": "x"}}, {"a": HIDDEN}, None),
+        ({"a": {"matches": "x"}}, {"a": OLD}, None),
+        ({"a": {"matches": "x"}}, {"a": MAP}, False),
+        ({"a": {"glob": "x*"}}, {"a": NUMBER}, None),
+        ({"a": {"equals": "x"}}, {"a": HIDDEN}, None),
+        ({"a": {"equals": "x"}}, {"a": NUMBER}, False),
+        ({"a": {"equals": 1}}, {"a": NUMBER}, None),
+        ({"a": {"in": [1, "x"]}}, {"a": HIDDEN}, None),
+        ({"a": {"in": [1, 2]}}, {"a": HIDDEN}, False),
+        ({"a": {"equals": {"b": 1, "c": 2}}}, {"a": {"b": HIDDEN, "c": 3}}, False),
+        ({"a": {"equals": {"b": "x", "c": 2}}}, {"a": {"b": HIDDEN, "c": 2}}, None),
+        ({"a": {"equals": [1, {}]}}, {"a": [1, MAP]}, None),
+        ({"a": {"gt": 1}}, {"a": HIDDEN}, None),
+        ({"a": {"gt": 1}}, {"a": MAP}, False),
+        ({"a": {"gt": 1}}, {"a": math.nan}, None),
+        ({"a": {"gt": 1}}, {"a": "nan"}, None),
+        ({"a": {"exists": True}}, {"a": HIDDEN}, True),
+        ({"a": {"exists": False}}, {"a": HIDDEN}, False),
+        ({"a.b": {"exists": False}}, {"a": MAP}, None),
+        ({"a.b": {"exists": True}}, {"a": HIDDEN}, None),
+        ({"a.b": {"exists": True}}, {"⟦arguments⟧": MAP}, None),
+        ({"a": {"exists": False}}, {"⟦arguments⟧": MAP}, None),
+        ({"b": 1, "a": "x"}, {"a": HIDDEN, "b": 2}, False),
+        ({"b": 1, "a": "x"}, {"a": HIDDEN, "b": 1}, None),
+        ({"b": 1}, {"a": HIDDEN, "b": 1}, True),
+        ({"a.b": {"gt": 10}}, {"a.b": 1, "a": {"b": 50}}, None),
+        ({"a.b": {"gt": 10}}, {"a.b": 1, "a": {"b": 5}}, False),
+        ({"a.b": {"gt": 10}}, {"a.b": 11, "a": {"b": 50}}, True),
+        ({"a.b": {"gt": 10}}, {"a.b": 11}, None),
+        ({"a.b": {"gt": 10}}, {"a.b": 1, "a": MAP}, None),
+        ({"a.b": {"exists": False}}, {"a.b": 1, "a": {}}, None),
+        ({"a.b.c": 1}, {"a.b": {"c": 1}, "a": {"b": {"c": 2}}}, None),
+        ({"a.b.c": 1}, {"a": {"b.c": 1, "b": {"c": 2}}}, None),
+        ({r"a\.b": {"gt": 10}}, {"a.b": 11, "a": {"b": 1}}, True),
+        ({r"a\.b.c": 1}, {"a.b": {"c": 1}, "a": {"b": {"c": 2}}}, True),
+    ],
+)
+def test_what_cannot_be_seen_is_neither_true_nor_false(condition, arguments, truth):
+    assert holds(when(condition), arguments) is truth
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("5" * 68, "0" * 90 + "5000", "5" * 60_000, "5_000", " 5000 ", "５０００", "5e3", "inf"),
+        *("1e999999999999999999999", 5e300, 2**63, math.inf, "1001." + 70 * "0" + "1"),
+    ],
+)
+def test_a_number_may_be_written_in_any_form_and_at_any_length(number):
+    assert holds(when({"a": {"gt": 1000}}), {"a": number}) is True
+    assert holds(when({"a": {"lte": 1000}}), {"a": number}) is False
+
+
+def test_whole_numbers_are_compared_exactly():
+    assert holds(when({"a": {"gt": 9007199254740992}}), {"a": 9007199254740993}) is True
+    assert holds(when({"a": {"gt": 9007199254740992}}), {"a": "9007199254740993"}) is True
+    assert holds(when({"a": {"gt": 9007199254740993}}), {"a": 9007199254740993}) is False
+
+
 @given(st.dictionaries(st.text(), JSON), st.text(), JSON.filter(lambda value: not isinstance(value, list)))
 def test_no_arguments_make_a_condition_fail(arguments, path, value):
     find(path, arguments)
     for condition in ({"equals": value}, {"glob": "*"}, {"matches": "x"}, {"gt": 1}, {"exists": False}):
-        assert holds(when({path or "x": condition}), arguments) in (True, False)
+        assert holds(when({path or "x": condition}), arguments) in (True, False, None)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from toolgate_schedulers.json_schema import MAX_NODES, MAX_PATTERN, reader
+from toolgate_bus.patterns import MAX_PATTERN
+from toolgate_schedulers.json_schema import MAX_NODES, reader
 
 pytestmark = pytest.mark.pure
 
@@ -113,3 +114,65 @@ def test_a_fragment_is_bounded_with_its_references_followed():
         deep = {"not": deep}
     with pytest.raises(ValueError, match="32 levels"):
         reader(deep)
+
+
+HIDDEN = {kind: f"⟦toolgate:truncated:{digit}{31 * 'a'}⟧" for digit, kind in enumerate("nbifsao")}
+"""A placeholder of null, a boolean, an integer, a number with a point, a text, an array, an object."""
+OLD = "⟦toolgate:redacted:0123456789ab⟧"
+
+
+@pytest.mark.parametrize(
+    ("fragment", "arguments", "truth"),
+    [
+        ({"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"a": HIDDEN["s"]}, True),
+        ({"properties": {"a": {"type": "integer"}}}, {"a": HIDDEN["s"]}, False),
+        ({"properties": {"a": {"type": "integer"}}}, {"a": HIDDEN["i"]}, True),
+        ({"properties": {"a": {"type": "number"}}}, {"a": HIDDEN["i"]}, True),
+        ({"properties": {"a": {"type": "integer"}}}, {"a": HIDDEN["f"]}, None),
+        ({"properties": {"a": {"type": ["null", "object"]}}}, {"a": OLD}, None),
+        ({"properties": {"a": {"pattern": "x"}}}, {"a": HIDDEN["s"]}, None),
+        ({"properties": {"a": {"pattern": "x"}}}, {"a": HIDDEN["o"]}, True),
+        ({"properties": {"a": {"maximum": 1}}}, {"a": HIDDEN["i"]}, None),
+        ({"properties": {"a": {"maximum": 1}}}, {"a": HIDDEN["s"]}, True),
+        ({"properties": {"a": {"const": 1}}}, {"a": HIDDEN["s"]}, None),
+        ({"properties": {"a": {"enum": [[1]]}}}, {"a": [HIDDEN["s"]]}, None),
+        ({"properties": {"a": {"pattern": "x"}, "b": {"const": 1}}}, {"a": HIDDEN["s"], "b": 2}, False),
+        ({"properties": {"a": {"pattern": "x"}, "b": {"const": 1}}}, {"a": HIDDEN["s"], "b": 1}, None),
+        ({"properties": {"b": {"const": 1}}}, {"a": HIDDEN["s"], "b": 1}, True),
+        ({"properties": {"a": {"properties": {"b": {"maximum": 1}}}}}, {"a": HIDDEN["o"]}, None),
+        ({"properties": {"a": {"required": ["b"]}}}, {"a": HIDDEN["o"]}, None),
+        ({"properties": {"a": {"items": {"maximum": 1}}}}, {"a": HIDDEN["a"]}, None),
+        ({"properties": {"a": {"items": {"maximum": 1}}}}, {"a": HIDDEN["o"]}, True),
+        ({"properties": {"a": {"items": {"maximum": 1}}}}, {"a": [HIDDEN["i"], 2]}, False),
+        ({"not": {"properties": {"a": {"pattern": "x"}}}}, {"a": HIDDEN["s"]}, None),
+        ({"not": {"properties": {"a": {"type": "string"}}}}, {"a": HIDDEN["s"]}, False),
+        ({"anyOf": [{"required": ["b"]}, {"properties": {"a": {"const": 1}}}]}, {"a": HIDDEN["i"]}, None),
+        ({"anyOf": [{"required": ["a"]}, {"properties": {"a": {"const": 1}}}]}, {"a": HIDDEN["i"]}, True),
+        ({"if": {"properties": {"a": {"const": 1}}}, "then": False}, {"a": HIDDEN["i"]}, None),
+        ({"properties": {"a": {"uniqueItems": True}}}, {"a": [1, HIDDEN["i"]]}, None),
+        (
+            {"$defs": {"d": {"minimum": 1}}, "properties": {"a": {"$ref": "#/$defs/d"}}},
+            {"a": HIDDEN["i"]},
+            None,
+        ),
+        ({"required": ["a"]}, {"⟦arguments⟧": HIDDEN["o"]}, None),
+        ({"required": ["a"]}, {"b": HIDDEN["o"]}, False),
+    ],
+)
+def test_what_a_keyword_cannot_see_is_not_known(fragment, arguments, truth):
+    assert reader(fragment)(arguments) is truth
+
+
+def test_a_pattern_that_may_never_end_does():
+    slow = reader({"properties": {"a": {"pattern": r"^(\w+\s?)*$"}}, "patternProperties": {"(b+)+$": False}})
+    began = time.thread_time()
+    assert slow({"a": 2000 * "aaaa " + "!"}) is False
+    assert slow({1000 * "b" + "!": 1}) is True
+    assert time.thread_time() - began < 0.5
+
+
+def test_patterns_that_the_engine_does_not_know_are_refused_by_their_place():
+    with pytest.raises(ValueError, match=r"^properties\.a\.pattern: a look ahead or behind"):
+        reader({"properties": {"a": {"pattern": "(?=x)y"}}})
+    with pytest.raises(ValueError, match="unevaluatedProperties: goes with no patternProperties"):
+        reader({"unevaluatedProperties": False, "patternProperties": {"a": True}})

@@ -1,7 +1,8 @@
 """What a scheduler says of itself on the roster, reduced over its replicas."""
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+
+from toolgate_bus import globs
 
 __all__ = ["Announced"]
 
@@ -23,4 +24,4 @@ class Announced:
 
     def wants(self, tool: str) -> bool:
         """Whether its selector matches a tool."""
-        return any(glob == "*" or fnmatchcase(tool, glob) for glob in self.tools)
+        return globs.either(self.tools, tool)

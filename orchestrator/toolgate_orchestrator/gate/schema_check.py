@@ -2,7 +2,8 @@
 
 References inside a schema are followed only within it, and at most a thousand times in one check:
 a tool's schema may come from a stranger, and must neither fetch anything nor run for ever. A schema
-that cannot be applied raises `Uncheckable`; what becomes of that is the caller's affair.
+that cannot be applied raises `Uncheckable`; what becomes of that is the caller's affair. A pattern that
+the linear engine does not know is not applied: counted, and told once.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +13,12 @@ from itertools import islice
 from typing import Any
 
 import referencing
+import structlog
 from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
+from toolgate_bus import metrics
+from toolgate_bus.patterns import Pattern, Unknown, compiled
+from toolgate_bus.schema_patterns import keywords
 
 __all__ = ["REFERENCE", "Checker", "Uncheckable", "foreign_pointers"]
 
@@ -26,7 +31,12 @@ _MAX_PROBLEMS = 5
 _LONGEST = 300
 _POINTERS = ("$ref", "$dynamicRef", "$recursiveRef")
 
+_MOST_TOLD = 256
+
+_log = structlog.get_logger("toolgate.gate")
 _pointers_left: ContextVar[list[int]] = ContextVar("pointers_left")
+_told: set[str] = set()
+"""Patterns that are not applied, and were told of."""
 
 
 class Uncheckable(Exception):  # noqa: N818 - it says what a schema is
@@ -74,9 +84,13 @@ def foreign_pointers(schema: Any) -> list[str]:
 
 def _look_over(schema: Any) -> None:
     """Raises Uncheckable for what would slip past the bounds."""
+    met = set[str]()
     for count, node in enumerate(_nodes(schema)):
         if count > _MAX_NODES:
             raise Uncheckable("the schema is too large")
+        met.update({"patternProperties", "unevaluatedProperties"}.intersection(node))
+        if len(met) == 2:  # the library looks for those patterns with an engine that may never end
+            raise Uncheckable("the schema has unevaluatedProperties beside patternProperties")
         if node is not schema and isinstance(node.get("$schema"), str):
             raise Uncheckable("the schema changes its own kind inside")
 
@@ -98,7 +112,24 @@ def _bounded(base: Any) -> Any:
     """A kind of validator that counts how often it follows a reference."""
     counted = {key: _counting(base.VALIDATORS[key]) for key in _POINTERS if key in base.VALIDATORS}
     extend: Callable[[Any, dict[str, Any]], Any] = validators.extend
-    return extend(base, counted)
+    linear = {key: check for key, check in keywords(_known).items() if key in base.VALIDATORS}
+    return extend(base, {**counted, **linear})
+
+
+def _known(pattern: str) -> Pattern | None:
+    """A pattern, if it can be applied; each that cannot is told once."""
+    try:
+        return compiled(pattern)
+    except Unknown as error:
+        metrics.count(metrics.SKIPPED_PATTERNS)
+        if pattern not in _told and len(_told) < _MOST_TOLD:
+            _told.add(pattern)
+            _log.warning(
+                "a pattern of a tool's schema is not applied",
+                pattern=pattern[:100],
+                why=str(error),
+            )
+        return None
 
 
 def _counting(follow: Any) -> Any:

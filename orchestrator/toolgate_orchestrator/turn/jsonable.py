@@ -57,15 +57,16 @@ def _text(text: str) -> str:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same, a number's last digit aside.
+    """Whether two JSON values are the same, the last digit of a number with a point aside.
 
-    The kernel's copies may be off by one in the last binary digit of a number (its JSON reader
-    rounds), which must not pass for a change by a hook.
+    The kernel's copies may be off by one in the last binary digit of such a number (its JSON reader
+    rounds), which must not pass for a change by a hook. Whole numbers are compared exactly.
     """
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or math.isclose(one, other, rel_tol=1e-14)
+        whole = isinstance(one, int) or isinstance(other, int)
+        return one == other or (not whole and math.isclose(one, other, rel_tol=1e-14))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

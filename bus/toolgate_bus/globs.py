@@ -1,0 +1,44 @@
+"""Which tools a glob is about: `*`, `?`, `[…]`, with regard to case. Pure.
+
+An LLM may write a tool's name in other characters that mean the same (`ｂａｓｈ`): it is read as it
+stands, and in the form NFKC. Who restricts goes by either reading; who allows, by both.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["either", "fits", "plain"]
+
+LONGEST: Final = 1024
+"""No tool has a longer name; one that has is told apart from no other."""
+
+
+def fits(globs: Iterable[str], name: str) -> bool | None:
+    """Whether a name matches one of these; None where its two readings differ, or it is too long."""
+    if name.isascii() and len(name) <= LONGEST:
+        for glob in globs:
+            if glob == "*" or fnmatchcase(name, glob if glob.isascii() else plain(glob)):
+                return True
+        return False
+    globs = tuple(globs)
+    if "*" in globs:
+        return True
+    if len(name) > LONGEST:
+        return None
+    raw = any(fnmatchcase(name, glob) for glob in globs)
+    same = any(fnmatchcase(plain(name), plain(glob)) for glob in globs)
+    return raw if raw == same else None
+
+
+def either(globs: Iterable[str], name: str) -> bool:
+    """Whether a name matches one of these in either reading."""
+    return fits(globs, name) is not False
+
+
+@lru_cache(maxsize=1024)
+def plain(name: str) -> str:
+    """A name in the form NFKC: other characters that mean the same are these."""
+    return unicodedata.normalize("NFKC", name)
