@@ -1,7 +1,6 @@
 """`toolgate agents`: the live trees of agents, and one hand on the stop."""
 
 import getpass
-import json
 import secrets
 import time
 from collections.abc import Collection, Sequence
@@ -10,7 +9,6 @@ from typing import Annotated, Any, Final
 import anyio
 import typer
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from toolgate_bus.cli_options import (
@@ -28,6 +26,7 @@ from toolgate_bus.live_agents import LiveAgent, forest, meant, stop_of
 from toolgate_bus.money import shown
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS
+from toolgate_bus.terminal import escape, print_json
 
 __all__ = ["app"]
 
@@ -81,7 +80,7 @@ def agents(
         found = run_async(lambda: _living(url, where))
     if as_json:
         for _, one in forest(found):
-            typer.echo(json.dumps(one.as_json(), ensure_ascii=False))
+            print_json(one.as_json())
     elif found:
         console.print(_table(found))
     else:
@@ -116,7 +115,7 @@ def stop(
         ran, left = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, wait_s=wait))
     told = {"stopped": sorted(ran - left), "running": sorted(left)}
     if as_json:
-        typer.echo(json.dumps(told))
+        print_json(told)
     else:
         for session in told["stopped"]:
             console.print(f"stopped {escape(session)}")

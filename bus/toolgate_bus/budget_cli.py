@@ -1,12 +1,10 @@
 """`toolgate budget`: what is spent and held, by whom; limits set by hand; accounts set to zero."""
 
-import json
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from toolgate_bus.budget_limits import Described, Limits, Overrides, described, limit_of
@@ -27,6 +25,7 @@ from toolgate_bus.redis_ledger import RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.settings import BusSettings
 from toolgate_bus.store import RedisStore
+from toolgate_bus.terminal import escape, print_json
 
 __all__ = ["app"]
 
@@ -176,7 +175,8 @@ def show(
         for one in held:
             state = "runs" if one["executing"] else "is decided"
             console.print(
-                f"  {one['decision']}  {escape(one['tool'])} {shown(one['amount'], book.currency(key))}  "
+                f"  {escape(one['decision'])}  {escape(one['tool'])} "
+                f"{shown(one['amount'], book.currency(key))}  "
                 f"{state} since {one['age_s']:.1f} s  orchestrator {escape(one['owner'])}",
                 soft_wrap=True,
             )
@@ -334,7 +334,11 @@ def _table(accounts: Iterable[dict[str, Any]]) -> Table:
         notes += [f"{one['orphans']} orphans"] if one["orphans"] else []
         money = [_money(one[name], one["currency"]) for name in _MONEY]
         table.add_row(
-            escape(one["budget"]), escape(one["whose"]), one["window"], *money, escape(", ".join(notes))
+            escape(one["budget"]),
+            escape(one["whose"]),
+            escape(one["window"]),
+            *money,
+            escape(", ".join(notes)),
         )
     return table
 
@@ -345,7 +349,7 @@ def _money(amount: int | None, currency: str) -> str:
 
 def _print_json(rows: Iterable[dict[str, Any]]) -> None:
     for row in rows:
-        typer.echo(json.dumps(row, ensure_ascii=False))
+        print_json(row)
 
 
 def _say(fields: dict[str, Any], words: str, as_json: bool) -> None:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from toolgate_bus.embedded import join_server, shared_server
 from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
 from toolgate_bus.settings import BusSettings, bus_settings
+from toolgate_bus.terminal import console, err_console, escape_lines
 
 __all__ = [
     "METRICS_PORT",
@@ -104,11 +103,6 @@ MetricsAddressOption = Annotated[
     ),
 ]
 
-console = Console(highlight=False)
-"""Results go here: stdout."""
-err_console = Console(stderr=True, highlight=False)
-"""Progress, notices and errors go here: stderr."""
-
 
 @contextlib.contextmanager
 def started_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
@@ -164,7 +158,7 @@ def exit_code(error: ToolgateError) -> int:
 
 def print_error(error: ToolgateError) -> None:
     """Print the error in red on stderr."""
-    err_console.print(f"[bold red]Error:[/] [red]{escape(str(error))}[/]", soft_wrap=True)
+    err_console.print(f"[bold red]Error:[/] [red]{escape_lines(str(error))}[/]", soft_wrap=True)
 
 
 def fail(error: ToolgateError) -> NoReturn:

@@ -25,6 +25,7 @@ import structlog
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from toolgate_bus import tracing
+from toolgate_bus.printable import clean, visible
 
 __all__ = [
     "DECISION",
@@ -49,10 +50,6 @@ _TALKATIVE: Final = ("openai", "httpcore")
 """At DEBUG they log whole requests: the conversation, with the arguments of every call."""
 _REPEATING: Final = ("amplifier_core", "_engine", "asyncio")
 """They put the words of other people's exceptions into their own, behind a colon."""
-_STEERING: Final = {
-    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
-} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
-_ON_ONE_LINE: Final = {**_STEERING, ord("\n"): "\\n"}
 
 # ---------------------------------------------------------------------- what a line belongs to
 
@@ -208,9 +205,7 @@ def _ends(text: str, limit: int) -> str:
 def _tame(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """For people: what others wrote makes no lines and does not steer the terminal."""
     return {
-        name: value.translate(_STEERING if name == "exception" else _ON_ONE_LINE)
-        if isinstance(value, str)
-        else value
+        name: (clean(value) if name == "exception" else visible(value)) if isinstance(value, str) else value
         for name, value in event.items()
     }
 

@@ -10,11 +10,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.printable import visible
 
 from toolgate_schedulers.approval_desk import Became, Desk, Waiting
 from toolgate_schedulers.approval_records import Answer, Approval, Standing, always_id
 from toolgate_schedulers.approval_texts import person
-from toolgate_schedulers.approvals_view import one_line, short, shown
+from toolgate_schedulers.approvals_view import one_line, short
 
 __all__ = ["Outcome", "Person", "answer", "changed", "find", "outcome", "past", "said", "standing"]
 
@@ -116,8 +117,8 @@ def changed(instead: Waiting) -> str:
 
 def said(given: Answer) -> str:
     """What somebody answered, as a part of a sentence."""
-    why = f" ({shown(given.reason)})" if given.reason else ""
-    return f"{_DONE[given.action]} by {shown(person(given))}{why}"
+    why = f" ({visible(given.reason)})" if given.reason else ""
+    return f"{_DONE[given.action]} by {visible(person(given))}{why}"
 
 
 async def answer(

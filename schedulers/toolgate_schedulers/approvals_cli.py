@@ -6,13 +6,11 @@ set aside), 2 a wrong call.
 """
 
 import getpass
-import json
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.markup import escape
 from toolgate_bus.cli_options import (
     JsonOption,
     NamespaceOption,
@@ -23,7 +21,9 @@ from toolgate_bus.cli_options import (
     run_async,
 )
 from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.printable import visible
 from toolgate_bus.settings import BusSettings
+from toolgate_bus.terminal import escape, escape_lines, print_json
 
 from toolgate_schedulers import approvals_edit as edits
 from toolgate_schedulers.approval_desk import Desk, Waiting
@@ -48,7 +48,6 @@ from toolgate_schedulers.approvals_view import (
     full,
     one_line,
     short,
-    shown,
     table,
 )
 
@@ -306,7 +305,7 @@ def _say_waiting(one: Waiting, as_json: bool) -> None:
         return
     left = f"[dim]{duration(one.seconds_left)} left[/]"
     console.print(
-        f"{short(one.approval.id)} [yellow]waits[/] {escape(one_line(one.approval.question))} {left}",
+        f"{escape(short(one.approval.id))} [yellow]waits[/] {escape(one_line(one.approval.question))} {left}",
         soft_wrap=True,
     )
 
@@ -317,7 +316,7 @@ async def _say_gone(desk: Desk, approval: Approval, as_json: bool) -> None:
         _json({"event": "over", **as_fields(approval, None, given)})
         return
     words = said(given) if given is not None else "waits no longer"
-    console.print(f"{short(approval.id)} {escape(words)}", soft_wrap=True)
+    console.print(escape(f"{short(approval.id)} {words}"), soft_wrap=True)
 
 
 async def _show(desk: Desk, id_: str, as_json: bool) -> None:
@@ -339,15 +338,15 @@ async def _revoke(desk: Desk, id_: str, as_json: bool) -> None:
     meant = [one for one, _ in await desk.standing() if one.id.startswith(id_.strip().lower())]
     if len(meant) != 1 or len(id_.strip()) < 4:
         count = len(meant) if len(id_.strip()) >= 4 else 0
-        raise ToolgateError(f"{count} begin with {shown(id_)}; `toolgate approvals list --always` shows them")
+        raise ToolgateError(
+            f"{count} begin with {visible(id_)}; `toolgate approvals list --always` shows them"
+        )
     await desk.revoke(meant[0].id)
     if as_json:
         _json({"event": "revoked", **meant[0].model_dump()})
     else:
         console.print(
-            escape(
-                f"Calls of {shown(meant[0].tool)} in session {shown(meant[0].session)} are asked about again."
-            )
+            escape(f"Calls of {meant[0].tool} in session {meant[0].session} are asked about again.")
         )
 
 
@@ -369,7 +368,7 @@ async def _answered(
     if as_json:
         _json(_outcome_fields(one.approval, given, rule, came, wrong))
     elif wrong is None:
-        console.print(escape(told(one.approval, given, came)), soft_wrap=True)
+        console.print(escape_lines(told(one.approval, given, came)), soft_wrap=True)
         if rule is not None:
             console.print(
                 escape(f"Later ones pass: end that by `toolgate approvals revoke {short(rule.id)}`.")
@@ -403,7 +402,7 @@ def _person(name: str | None) -> Person:
 
 
 def _json(fields: Fact) -> None:
-    typer.echo(json.dumps(fields, default=repr))
+    print_json(fields)
 
 
 def _fail(words: str) -> NoReturn:

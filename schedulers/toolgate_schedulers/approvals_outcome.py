@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
+from toolgate_bus.printable import visible
+
 from toolgate_schedulers.approval_records import Answer, Approval
 from toolgate_schedulers.approvals_answering import PROBLEMS, Outcome, changed, said
-from toolgate_schedulers.approvals_view import shown
 
 __all__ = ["failed", "told"]
 
@@ -23,7 +24,7 @@ def failed(approval: Approval, given: Answer, came: Outcome) -> str | None:
         ran = f"; what ran instead: {_call(came.decision)}" if _allowed(came.decision) else ""
         return f"the correction was set aside: {PROBLEMS.get(problem, problem)}{ran}"
     if not _allowed(came.decision):
-        return f"the call was not run all the same: {shown(str(came.decision.get('reason')))}"
+        return f"the call was not run all the same: {visible(str(came.decision.get('reason')))}"
     return None
 
 
@@ -60,4 +61,4 @@ def _problem(approval: Approval, decision: dict[str, Any]) -> str | None:
 
 def _call(decision: dict[str, Any]) -> str:
     arguments = json.dumps(decision.get("final_input"), ensure_ascii=False, default=repr)
-    return shown(f"{decision.get('final_tool')} {arguments}")
+    return visible(f"{decision.get('final_tool')} {arguments}")

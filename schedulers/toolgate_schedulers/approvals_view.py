@@ -5,36 +5,21 @@ spelled out (`\\u202e`), and a call in full is never cut.
 """
 
 import json
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 from toolgate_bus.events import ToolSelecting
+from toolgate_bus.printable import visible
+from toolgate_bus.terminal import escape
 
 from toolgate_schedulers.approval_desk import Waiting
 from toolgate_schedulers.approval_records import Answer, Approval, Standing
 
-__all__ = ["always_table", "as_fields", "duration", "full", "one_line", "short", "shown", "table"]
+__all__ = ["always_table", "as_fields", "duration", "full", "one_line", "short", "table"]
 
 SHORT = 8
 WIDTH = 100
-_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
-
-
-def shown(text: str) -> str:
-    """A text with everything spelled out that is no plain, visible character, line ends included."""
-    return "".join(_spelled(letter) if _hidden(letter) else letter for letter in text)
-
-
-def _hidden(letter: str) -> bool:
-    return letter != " " and unicodedata.category(letter) in _HIDDEN
-
-
-def _spelled(letter: str) -> str:
-    code = ord(letter)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def short(id_: str) -> str:
@@ -45,7 +30,7 @@ def short(id_: str) -> str:
 def one_line(call: ToolSelecting) -> str:
     """The call on one line, cut where it is long."""
     text = f"{call.tool_name} {json.dumps(call.tool_input, ensure_ascii=False, default=repr)}"
-    return shown(text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…")
+    return visible(text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…")
 
 
 def duration(seconds: float) -> str:
@@ -64,7 +49,7 @@ def age(one: Waiting) -> float | None:
 
 def asker(call: ToolSelecting) -> str:
     """Who makes the call: agent and session."""
-    return shown(" · ".join(word for word in (call.agent, call.session) if word) or "?")
+    return visible(" · ".join(word for word in (call.agent, call.session) if word) or "?")
 
 
 def table(waiting: Iterable[Waiting]) -> Table:
@@ -75,10 +60,10 @@ def table(waiting: Iterable[Waiting]) -> Table:
     for one in waiting:
         old, call = age(one), one.approval.question
         made.add_row(
-            short(one.approval.id),
+            escape(short(one.approval.id)),
             escape(one_line(call)),
             escape(asker(call)),
-            escape(shown(one.approval.rule)),
+            escape(one.approval.rule),
             "" if old is None else duration(old),
             duration(one.seconds_left),
         )
@@ -92,12 +77,12 @@ def always_table(standing: Iterable[tuple[Standing, float]]) -> Table:
         made.add_column(column, overflow="fold")
     for one, left in standing:
         made.add_row(
-            short(one.id),
-            escape(shown(one.tool)),
-            f"only {short(one.digest)}" if one.digest else "any",
-            escape(shown(one.session)),
-            escape(shown(one.rule)),
-            escape(shown(f"{one.by}@{one.host}")),
+            escape(short(one.id)),
+            escape(one.tool),
+            escape(f"only {short(one.digest)}") if one.digest else "any",
+            escape(one.session),
+            escape(one.rule),
+            escape(f"{one.by}@{one.host}"),
             duration(left),
         )
     return made
@@ -121,15 +106,15 @@ def full(approval: Approval, left: float | None, answer: Answer | None) -> list[
         "digest": f"sha256 {approval.digest}",
         "left": "" if left is None else duration(left),
     }
-    lines = [f"{name:<12} {shown(str(value))}" for name, value in rows.items() if value]
+    lines = [f"{name:<12} {visible(str(value))}" for name, value in rows.items() if value]
     if left is not None and (old := age(Waiting(approval, left))) is not None:
         lines.append(f"{'age':<12} {duration(old)}")
     if answer is not None:
-        lines.append(f"{'answer':<12} {answer.action} by {shown(f'{answer.by}@{answer.host}')}")
+        lines.append(f"{'answer':<12} {answer.action} by {visible(f'{answer.by}@{answer.host}')}")
     if call.truncated:
         lines.append("The arguments were too long to be sent in full: you do not see all of the call.")
     arguments = json.dumps(call.tool_input, ensure_ascii=False, indent=2, default=repr)
-    return [*lines, "arguments", *(f"  {shown(line)}" for line in arguments.split("\n"))]
+    return [*lines, "arguments", *(f"  {visible(line)}" for line in arguments.split("\n"))]
 
 
 def as_fields(approval: Approval, left: float | None = None, answer: Answer | None = None) -> dict[str, Any]:

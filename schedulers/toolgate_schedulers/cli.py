@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.markup import escape
 from toolgate_bus import tracing
 from toolgate_bus.cli_options import (
     METRICS_PORT,
@@ -41,13 +40,14 @@ from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster, RosterView
 from toolgate_bus.settings import BusSettings, read_keys
 from toolgate_bus.signing import Keyring
+from toolgate_bus.terminal import escape, print_json
 
 from toolgate_schedulers.api import Scheduler
 from toolgate_schedulers.hangup import hangups
 from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of
 from toolgate_schedulers.loading import load
 from toolgate_schedulers.scaffold import contents, names_of, write
-from toolgate_schedulers.serving import Job, bus_url, no_bus, notice, print_json, serve, tell_refused
+from toolgate_schedulers.serving import Job, bus_url, no_bus, notice, serve, tell_refused
 from toolgate_schedulers.supervise import Reloads, die_with_parent, supervise
 from toolgate_schedulers.worker import CONCURRENCY
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from rich.markup import escape
 from rich.table import Table
 from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
+from toolgate_bus.terminal import escape
 
 __all__ = ["Line", "as_json", "lines_of", "readers_line", "table_of"]
 

@@ -4,7 +4,6 @@ A reload reads the configuration again, checks it, and hands the new scheduler t
 wrong is said, by field, and the old one goes on: nothing that a file holds ends a running replica.
 """
 
-import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
-import typer
-from rich.markup import escape
 from toolgate_bus.cli_options import err_console
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.ports import Member
@@ -22,13 +19,14 @@ from toolgate_bus.scheduler_bus import RedisSchedulerBus
 from toolgate_bus.settings import BusSettings
 from toolgate_bus.shared import Shared, shared_on
 from toolgate_bus.signing import Keyring
+from toolgate_bus.terminal import escape_lines, print_json
 
 from toolgate_schedulers.api import Scheduler
 from toolgate_schedulers.hangup import Hangups, hangups
 from toolgate_schedulers.loading import authors_words
 from toolgate_schedulers.worker import Worker
 
-__all__ = ["Job", "bus_url", "no_bus", "notice", "print_json", "serve", "tell_refused"]
+__all__ = ["Job", "bus_url", "no_bus", "notice", "serve", "tell_refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +156,4 @@ def _shown(url: str) -> str:
 
 def notice(words: str) -> None:
     """A line for people, on stderr."""
-    err_console.print(escape(words), soft_wrap=True)
-
-
-def print_json(fields: dict[str, Any]) -> None:
-    """A line for scripts, on stdout."""
-    typer.echo(json.dumps(fields, ensure_ascii=False))
+    err_console.print(escape_lines(words), soft_wrap=True)

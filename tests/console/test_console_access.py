@@ -2,8 +2,8 @@
 
 import pytest
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.printable import visible_json
 from toolgate_schedulers.console.access import Access, checked_name, checked_token, host_of, is_loopback
-from toolgate_schedulers.console.inbox import visible
 
 pytestmark = pytest.mark.pure
 TOKEN = "a-token-of-enough-letters"
@@ -101,4 +101,4 @@ def test_names_and_addresses_of_this_machine_are_told_apart_from_others():
 
 def test_what_cannot_be_seen_is_spelled_out_and_is_still_the_same_json():
     text = '{"a": "x\u202e\u200b\U000e0041é 漢"}'
-    assert visible(text) == '{"a": "x\\u202e\\u200b\\udb40\\udc41é 漢"}'
+    assert visible_json(text) == '{"a": "x\\u202e\\u200b\\udb40\\udc41é 漢"}'

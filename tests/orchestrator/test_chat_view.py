@@ -4,8 +4,8 @@ import io
 from typing import Any
 
 import pytest
-from rich.console import Console
 from rich.text import Text
+from toolgate_bus.terminal import Terminal
 from toolgate_orchestrator.run.live_view import LiveView
 from toolgate_orchestrator.run.screen import Output, Screen
 from toolgate_orchestrator.run.view import Ended, ToolRun
@@ -31,7 +31,7 @@ class Stream(io.StringIO):
 
 
 def view_on(out: Stream, notes: Any) -> LiveView:
-    console = Console(file=notes, force_terminal=notes.isatty(), highlight=False, color_system=None)
+    console = Terminal(file=notes, force_terminal=notes.isatty(), color_system=None)
     return LiveView(Screen(Output(out), console))
 
 

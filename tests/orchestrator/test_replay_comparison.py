@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from rich.console import Console
 from toolgate_bus import codec, record
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import Continue, Decision, Deny, Heard, Modify
+from toolgate_bus.terminal import Terminal
 from toolgate_bus.what_if import Effect, Proposed
 from toolgate_orchestrator.host.scheduler_processes import SchedulerSpec
 from toolgate_orchestrator.replay.against_view import comparison_view
@@ -130,7 +130,7 @@ def test_a_comparison_is_json_and_tells_every_call():
 def test_a_person_sees_what_cannot_be_known_and_never_markup_or_control_characters():
     nasty = Effect("deny", CALL, "[red]x", "a\x1b[31mb")
     limits = {"redacted": 2, "unreadable": 0}
-    console = Console(width=100)
+    console = Terminal(width=100)
     with console.capture() as capture:
         console.print(
             comparison_view(comparison(*EVERYTHING, one(RUNS, nasty), limits=limits, notes=["so it is"]))

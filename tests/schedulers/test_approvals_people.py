@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.events import ToolSelecting
+from toolgate_bus.printable import visible
 from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers import approvals_edit as edits
 from toolgate_schedulers.approval_desk import Desk, Waiting
 from toolgate_schedulers.approval_records import Answer, Approval
 from toolgate_schedulers.approvals_answering import Outcome, Person, answer, find, outcome, standing
 from toolgate_schedulers.approvals_outcome import failed, told
-from toolgate_schedulers.approvals_view import as_fields, duration, full, one_line, shown
+from toolgate_schedulers.approvals_view import as_fields, duration, full, one_line
 
 pytestmark = pytest.mark.pure
 
@@ -45,14 +46,14 @@ def approval(arguments=None, phase="select", **fields):
 
 @given(st.text())
 def test_nothing_that_steers_or_hides_is_shown(text):
-    safe = shown(text)
+    safe = visible(text)
     assert safe.isprintable()
     assert text.isprintable() <= (safe == text)
 
 
 def test_letters_of_all_languages_are_shown_as_they_are():
-    assert shown("Überweisung 支払い €5 😀") == "Überweisung 支払い €5 😀"
-    assert shown("a\u202eb\x1b\u200b\n") == "a\\u202eb\\u001b\\u200b\\u000a"
+    assert visible("Überweisung 支払い €5 😀") == "Überweisung 支払い €5 😀"
+    assert visible("a\u202eb\x1b\u200b\n") == "a\\u202eb\\u001b\\u200b\\u000a"
 
 
 def test_a_call_in_full_is_never_cut():

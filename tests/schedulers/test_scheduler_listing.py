@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from rich.console import Console
 from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
+from toolgate_bus.terminal import Terminal
 from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of
 
 pytestmark = pytest.mark.pure
@@ -47,7 +47,7 @@ def test_a_script_reads_an_object_for_each_scheduler():
 
 
 def test_a_person_reads_a_table():
-    console = Console(width=120)
+    console = Terminal(width=120)
     with console.capture() as capture:
         console.print(table_of(lines_of(MEMBERS)))
     head, router, policy = capture.get().splitlines()
@@ -61,7 +61,7 @@ def test_beside_a_shadow_stands_what_it_would_have_changed():
     lines = lines_of(
         MEMBERS, {"router": ShadowTotals(heard=120, same=117, veto=2, reroute=1), "gone": ShadowTotals()}
     )
-    console = Console(width=120)
+    console = Terminal(width=120)
     with console.capture() as capture:
         console.print(table_of(lines))
     assert "shadow, would have changed 3 of 120" in capture.get()
@@ -69,7 +69,7 @@ def test_beside_a_shadow_stands_what_it_would_have_changed():
 
 
 def test_a_tool_glob_is_not_read_as_markup():
-    console = Console(width=120)
+    console = Terminal(width=120)
     with console.capture() as capture:
         console.print(table_of(lines_of([Member("s", "a", tools=("[bold]x",))])))
     assert "[bold]x" in capture.get()

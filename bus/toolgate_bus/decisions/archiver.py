@@ -24,6 +24,7 @@ from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.settings import BusSettings
+from toolgate_bus.terminal import escape
 
 __all__ = ["archive"]
 
@@ -96,7 +97,7 @@ class _Archiver:
                     self._rewound = time.monotonic()
             except TransportError as error:
                 if not away:
-                    err_console.print(f"Waiting for the server: {error}")
+                    err_console.print(f"Waiting for the server: {escape(error)}")
                 away = True
                 await self._commit_if_due()
                 await backoff.wait()
@@ -128,7 +129,7 @@ class _Archiver:
         for line in lines:
             self._lines.append(line)
             if line["event"] == GAP:
-                err_console.print(f"Gap: {words_of_gap(line)}")
+                err_console.print(f"Gap: {escape(words_of_gap(line))}")
             else:
                 self.taken += 1
 

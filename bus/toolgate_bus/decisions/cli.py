@@ -1,6 +1,5 @@
 """`toolgate decisions`: the record, on a server or in an archive; listed, explained, exported, archived."""
 
-import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from toolgate_bus.decisions.listing import Listing, follow, show_kept
 from toolgate_bus.decisions.showing import show
 from toolgate_bus.decisions.source import ArchiveSource, ServerSource, Source, opened
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.terminal import escape, print_json
 
 __all__ = ["app"]
 
@@ -319,7 +319,7 @@ def archive_(
     if as_json:
         raise ConfigError("--json: goes with --check")
     with joined_bus(redis, namespace, None) as settings:
-        err_console.print(f"Archiving namespace {settings.namespace} to {directory}", soft_wrap=True)
+        err_console.print(f"Archiving namespace {settings.namespace} to {escape(directory)}", soft_wrap=True)
         taken = run_async(
             lambda: archive(settings, directory, once=once, compress=compress, max_bytes=size * _MEGABYTE)
         )
@@ -329,7 +329,7 @@ def archive_(
 def _tell(directory: Path, found: Checked, as_json: bool) -> None:
     """What a check found."""
     if as_json:
-        typer.echo(json.dumps(found.as_json(), ensure_ascii=False))
+        print_json(found.as_json())
         return
     for line in found.words():
         console.print(line, soft_wrap=True, markup=False)

@@ -13,6 +13,7 @@ from toolgate_bus.decisions.archive_store import line_of
 from toolgate_bus.decisions.filters import Filters, written
 from toolgate_bus.decisions.source import Source, decisions_in
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.terminal import escape
 
 __all__ = ["export"]
 
@@ -34,7 +35,8 @@ async def export(source: Source, filters: Filters, file: str, *, facts: bool) ->
                 err_console.print(f"{count} lines so far")
         out.flush()
     what = "facts" if facts else "decisions"
-    err_console.print(f"Exported {count} {what}." if file == "-" else f"Exported {count} {what} to {file}.")
+    where = "" if file == "-" else f" to {escape(file)}"
+    err_console.print(f"Exported {count} {what}{where}.")
     return count
 
 

@@ -1,13 +1,10 @@
 """`toolgate decisions`: the decisions that are wanted, the newest of them, and those that come."""
 
-import json
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
-
-import typer
 
 from toolgate_bus.cli_options import console, err_console
 from toolgate_bus.decisions.filters import Filters
@@ -16,6 +13,7 @@ from toolgate_bus.decisions.view import print_decision, print_disagreements, pri
 from toolgate_bus.disagreements import Disagreement, ShadowTotals, add_to_totals, disagreements
 from toolgate_bus.errors import CodecError
 from toolgate_bus.gathered import Gathering
+from toolgate_bus.terminal import escape, print_json
 
 __all__ = ["Listing", "follow", "show_kept"]
 
@@ -48,7 +46,7 @@ class Listing:
         self.told.setdefault(decision["id"], set()).update(news)
         if self.as_json:
             more = {"disagreements": [one.as_json() for one in found]} if self.shadow else {}
-            typer.echo(json.dumps({**decision, **more}, ensure_ascii=False, default=repr))
+            print_json({**decision, **more})
         else:
             print_decision(console, decision)
             print_disagreements(console, found)
@@ -58,13 +56,14 @@ class Listing:
         wanted = {name: one for name, one in sorted(totals.items()) if self.shadow in (True, name)}
         if self.as_json:
             figures = {name: one.as_json() for name, one in wanted.items()}
-            typer.echo(json.dumps({"totals": figures}, ensure_ascii=False))
+            print_json({"totals": figures})
         elif wanted:
             print_totals(console, wanted)
         else:
             who = f"The shadow {self.shadow}" if isinstance(self.shadow, str) else "No shadow"
             err_console.print(
-                f"{who} gave no verdict in the record. Start one: toolgate scheduler run NAME --shadow"
+                f"{escape(who)} gave no verdict in the record. "
+                "Start one: toolgate scheduler run NAME --shadow"
             )
 
     def _changes(self, decision: Fact) -> list[Disagreement]:
@@ -98,11 +97,11 @@ async def show_kept(listing: Listing, source: Source, limit: int) -> None:
 
 def _say_that_there_are_none(kept: int, listing: Listing, source: Source) -> None:
     if kept or listing.filters != Filters():
-        err_console.print(f"No decision is such (of {kept} that were looked at). {source.keeps}")
+        err_console.print(f"No decision is such (of {kept} that were looked at). {escape(source.keeps)}")
     elif isinstance(source, ServerSource):
         err_console.print("No decisions yet. `toolgate decisions --follow` waits for them.")
     else:
-        err_console.print(f"No decisions. {source.keeps}")
+        err_console.print(f"No decisions. {escape(source.keeps)}")
 
 
 async def _until(listing: Listing, source: Source) -> AsyncIterator[Fact]:

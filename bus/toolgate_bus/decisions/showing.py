@@ -1,17 +1,14 @@
 """`toolgate decisions show`: one decision, found by the beginning of its id, in words."""
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-
-import typer
-from rich.markup import escape
 
 from toolgate_bus.cli_options import console
 from toolgate_bus.decisions.explained import Explained, aftermath, explained
 from toolgate_bus.decisions.source import Source
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.gathered import gathered
+from toolgate_bus.terminal import escape, print_json
 
 __all__ = ["found", "show"]
 
@@ -50,7 +47,7 @@ async def show(source: Source, prefix: str, *, as_json: bool) -> None:
     words = explained(decision, after)
     if as_json:
         told = {"decision": decision, "after": after, "explained": words.as_json()}
-        typer.echo(json.dumps(told, ensure_ascii=False, default=repr))
+        print_json(told)
     else:
         for line in _lines(decision, words):
             console.print(line, soft_wrap=True)
@@ -68,7 +65,7 @@ def _choice(decisions: list[Fact]) -> str:
 
 
 def _lines(decision: Fact, words: Explained) -> Iterable[str]:
-    yield f"Decision [bold]{decision['id']}[/]"
+    yield f"Decision [bold]{escape(decision['id'])}[/]"
     for part, sentences in words.as_json().items():
         if sentences:
             yield f"\n[bold]{_PARTS[part]}[/]"

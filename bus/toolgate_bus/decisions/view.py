@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from toolgate_bus.disagreements import Disagreement, ShadowTotals
+from toolgate_bus.terminal import Terminal, escape
 from toolgate_bus.what_if import CHANGES
 
 __all__ = ["print_decision", "print_disagreements", "print_totals"]
@@ -32,14 +31,14 @@ _LONGEST: Final = 100
 _MARGIN: Final = " " * 9
 
 
-def print_decision(console: Console, decision: Fact) -> None:
+def print_decision(console: Terminal, decision: Fact) -> None:
     """The decision on one line; below it what replaced the call, who decided, and every verdict."""
     outcome = str(decision["outcome"])
     colour = _COLOURS.get(outcome, "white")
     at = datetime.fromtimestamp(decision["at"], UTC).astimezone().strftime("%H:%M:%S")
     call = _call(decision["tool_name"], decision["tool_input"])
     about = f"{decision['seconds'] * 1000:.1f} ms  {decision['id'][:8]}"
-    lines = [f"{at} [{colour}]{outcome:<9}[/] {call} [dim]{escape(about)}[/]"]
+    lines = [f"{at} [{colour}]{escape(f'{outcome:<9}')}[/] {call} [dim]{escape(about)}[/]"]
     if outcome == "modify":
         lines.append(f"{_MARGIN}→ {_call(decision['final_tool'], decision['final_input'])}")
     if decision["reason"] or decision["why"] not in ("agreed", "modified", "denied"):
@@ -55,7 +54,7 @@ def print_decision(console: Console, decision: Fact) -> None:
         console.print(line, soft_wrap=True)
 
 
-def print_disagreements(console: Console, found: Sequence[Disagreement]) -> None:
+def print_disagreements(console: Terminal, found: Sequence[Disagreement]) -> None:
     """What each shadow would have changed about the decision above."""
     for one in found:
         would = _WOULD[one.change].format(call=_call(one.tool, one.arguments))
@@ -64,7 +63,7 @@ def print_disagreements(console: Console, found: Sequence[Disagreement]) -> None
         console.print(f"{_MARGIN}[bold]{escape(one.scheduler)}[/] {would}{reason}{doubt}", soft_wrap=True)
 
 
-def print_totals(console: Console, totals: Mapping[str, ShadowTotals]) -> None:
+def print_totals(console: Terminal, totals: Mapping[str, ShadowTotals]) -> None:
     """A line for each shadow: what it would have changed, of how many decisions."""
     shown = [
         name for name in _FIGURES if name in _ALWAYS or any(getattr(one, name) for one in totals.values())

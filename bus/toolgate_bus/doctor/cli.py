@@ -1,6 +1,5 @@
 """`toolgate doctor`: the edge where options become a context, and findings lines and an exit code."""
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from toolgate_bus.doctor.rights import ROLES, wants_name
 from toolgate_bus.doctor.view import lines_of
 from toolgate_bus.embedded import join_server
 from toolgate_bus.errors import ConfigError, NoServer
+from toolgate_bus.terminal import print_json
 
 __all__ = ["doctor"]
 
@@ -189,7 +189,7 @@ def _show(findings: Sequence[Finding], *, json_: bool, verbose: bool) -> None:
     if json_:
         for one in findings:
             if verbose or one.level != "ok":
-                typer.echo(json.dumps(one.as_json()))
+                print_json(one.as_json())
         return
     width = console.width if console.is_terminal else None  # what is piped is searched by line
     for line in lines_of(findings, verbose=verbose, width=width):

@@ -4,9 +4,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from rich.markup import escape
-
 from toolgate_bus.doctor.finding import Finding, grouped, summary
+from toolgate_bus.terminal import escape
 
 __all__ = ["lines_of"]
 

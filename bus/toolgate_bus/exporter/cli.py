@@ -1,6 +1,5 @@
 """`toolgate exporter`: the edge where options meet the service."""
 
-import json
 import os
 import secrets
 import socket
@@ -9,7 +8,6 @@ from typing import Annotated
 
 import anyio
 import typer
-from rich.markup import escape
 
 from toolgate_bus.cli_options import (
     JsonOption,
@@ -29,6 +27,7 @@ from toolgate_bus.metrics_server import Serving, serve_page
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_role
 from toolgate_bus.settings import BusSettings
+from toolgate_bus.terminal import escape, print_json
 
 __all__ = ["exporter"]
 
@@ -130,6 +129,6 @@ def _tell_ready(serving: Serving, settings: BusSettings, as_json: bool) -> None:
             "namespace": settings.namespace,
             "pid": os.getpid(),
         }
-        typer.echo(json.dumps({"event": "ready", **fields}))
+        print_json({"event": "ready", **fields})
         return
     err_console.print(escape(f"The metrics of {settings.namespace} are at {serving.url}"), soft_wrap=True)

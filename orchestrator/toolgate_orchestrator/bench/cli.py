@@ -7,7 +7,6 @@ run mean anything: the machine is whatever it is.
 
 import asyncio
 import gc
-import json
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -19,6 +18,7 @@ from toolgate_bus.cli_options import JsonOption, console, err_console, run_async
 from toolgate_bus.embedded import Server, private_server
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.settings import BusSettings
+from toolgate_bus.terminal import print_json
 
 from toolgate_orchestrator.bench.fleet_cli import fleet
 from toolgate_orchestrator.bench.floor import Floor
@@ -81,7 +81,7 @@ def decisions_beside_the_floor(
         turns = run_async(_turns)
         let_kernel_threads_go()
         if as_json:
-            typer.echo(json.dumps({"turns": turns}))
+            print_json({"turns": turns})
         return
     if observed:
         with private_server() as server:
@@ -90,9 +90,7 @@ def decisions_beside_the_floor(
             )
         let_kernel_threads_go()
         if as_json:
-            typer.echo(
-                json.dumps({"python": sys.version.split()[0], "cpus": os.cpu_count(), "observed": costs})
-            )
+            print_json({"python": sys.version.split()[0], "cpus": os.cpu_count(), "observed": costs})
         return
     with private_server() as server:
         rows = run_async(
@@ -100,7 +98,7 @@ def decisions_beside_the_floor(
         )
     let_kernel_threads_go()
     if as_json:
-        typer.echo(json.dumps({"python": sys.version.split()[0], "cpus": os.cpu_count(), "loads": rows}))
+        print_json({"python": sys.version.split()[0], "cpus": os.cpu_count(), "loads": rows})
 
 
 async def _turns() -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """`toolgate bench fleet`: many agents at once, and how the figures grow with them."""
 
-import json
 import os
 import sys
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from rich.table import Table
 from toolgate_bus.cli_options import JsonOption, console, err_console, run_async
 from toolgate_bus.embedded import Server, private_server
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.terminal import print_json
 
 from toolgate_orchestrator.bench.fleet_agents import PATIENCE_MS, SCHEDULERS
 from toolgate_orchestrator.bench.fleet_figures import Row
@@ -56,7 +56,7 @@ def fleet(
         rows = run_async(lambda: _run(server, load, quiet=as_json))
     if as_json:
         told = {"python": sys.version.split()[0], "cpus": os.cpu_count(), "patience_ms": PATIENCE_MS}
-        typer.echo(json.dumps({**told, "rows": [row.figures() for row in rows]}))
+        print_json({**told, "rows": [row.figures() for row in rows]})
     else:
         _conclude(rows)
     if not all(row.good for row in rows):

@@ -5,15 +5,14 @@ workspace inside the server's own directory: whoever ends the server removes the
 this command is killed.
 """
 
-import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from toolgate_bus import tracing
 from toolgate_bus.cli_options import console, run_async
 from toolgate_bus.embedded import Server, private_server
 from toolgate_bus.settings import BusSettings
+from toolgate_bus.terminal import Terminal, print_json
 
 from toolgate_orchestrator.demo.job import ANSWER, lay_out
 from toolgate_orchestrator.host.scheduler_processes import scheduler_processes
@@ -48,7 +47,7 @@ async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
     from toolgate_orchestrator.demo.team_view import team_promises
     from toolgate_orchestrator.demo.view import DemoView, demo_record, promises
 
-    out = Console(quiet=True) if as_json else console if color else Console(no_color=True, highlight=False)
+    out = Terminal(quiet=True) if as_json else console if color else Terminal(no_color=True)
     view = DemoView(out)
     bus = BusSettings(redis=server.url, namespace="demo")
     layout = lay_out(server.directory / "demo")
@@ -63,7 +62,7 @@ async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
     promised = promises(calls, answer, ANSWER) | team_promises(story)
     view.farewell(running)
     if as_json:
-        typer.echo(json.dumps(demo_record(answer, calls, story, running, promised), ensure_ascii=False))
+        print_json(demo_record(answer, calls, story, running, promised))
     if not all(promised.values()):
         view.broken(promised)
     return all(promised.values())

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from rich.text import Text
 from toolgate_bus.events import Decision, Heard
+from toolgate_bus.printable import visible
 
 from toolgate_orchestrator.demo.stopping import Command
 from toolgate_orchestrator.demo.team import LEAD, SCENES, TEAM, TEAM_ANSWER, TEAM_PROMPT, WATCHER
 from toolgate_orchestrator.demo.team_session import Story
-from toolgate_orchestrator.host.printable import printable
 from toolgate_orchestrator.host.rulings_view import call_text, outcome_line, result_line, verdict_lines
 
 __all__ = ["TeamView", "team_promises", "team_record"]
@@ -107,7 +107,7 @@ class TeamView:
         self._line()
         self._line(Text.assemble(("     $ ", "dim"), (command.line, "bold")))
         for line in command.output.splitlines():
-            self._line(f"     {printable(line)}")
+            self._line(f"     {visible(line)}")
 
 
 def _choice(number: int, agents: tuple[str, ...], decision: Decision, *, again: bool) -> Text:
@@ -118,11 +118,11 @@ def _choice(number: int, agents: tuple[str, ...], decision: Decision, *, again: 
 
 def _answered(agents: tuple[str, ...], told: Mapping[str, Any]) -> Text:
     words = str(told.get("error") or told.get("answer"))
-    return Text.assemble("    ", _who(agents), f" is answered: {printable(words)}")
+    return Text.assemble("    ", _who(agents), f" is answered: {visible(words)}")
 
 
 def _who(agents: tuple[str, ...]) -> Text:
-    return Text(" > ".join(map(printable, agents)), style="bold cyan")
+    return Text(" > ".join(map(visible, agents)), style="bold cyan")
 
 
 def _result(told: Any) -> Text:

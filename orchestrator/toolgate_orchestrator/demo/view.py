@@ -4,10 +4,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rich.console import Console
 from rich.text import Text
 from toolgate_bus.embedded import Server
 from toolgate_bus.events import Decision, Heard
+from toolgate_bus.terminal import Terminal
 
 from toolgate_orchestrator.demo.job import PROMPT, Layout, next_steps
 from toolgate_orchestrator.demo.session import DemoCall
@@ -25,7 +25,7 @@ WIDTH: Final = 10
 class DemoView:
     """Prints the demo while it runs."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         self._console = console
         self._calls = 0
         self.team = TeamView(self._line, self._next)

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from rich.text import Text
 from toolgate_bus.events import Decision, Heard
-
-from toolgate_orchestrator.host.terminal_approvals import printable
+from toolgate_bus.printable import visible
 
 __all__ = ["call_text", "choice_line", "outcome_line", "result_line", "verdict_lines"]
 
@@ -29,12 +28,12 @@ INDENT: Final = "     "
 
 def call_text(tool: str, arguments: dict[str, Any]) -> Text:
     """A call as one would write it; long values shortened."""
-    text = Text(printable(tool), style="bold")
+    text = Text(visible(tool), style="bold")
     inner = ", ".join(
         f"{name}={_short(json.dumps(value, ensure_ascii=False), MAX_VALUE)}"
         for name, value in arguments.items()
     )
-    return text.append(f"({printable(inner)})", style="default not bold")
+    return text.append(f"({visible(inner)})", style="default not bold")
 
 
 def choice_line(number: int, tool: str, arguments: dict[str, Any]) -> Text:
@@ -48,11 +47,11 @@ def verdict_lines(verdicts: Sequence[Heard], width: int = 10) -> list[Text]:
     for heard in verdicts:
         action = heard.verdict.action
         line = Text.assemble(
-            f"{INDENT}{printable(heard.scheduler):<{width}} ", (f"{action:<8}", STYLES.get(action, "red"))
+            f"{INDENT}{visible(heard.scheduler):<{width}} ", (f"{action:<8}", STYLES.get(action, "red"))
         )
         line.append(f" {heard.seconds * 1000:6.1f} ms", style="dim")
         for note in _notes(heard):
-            line.append(f"  {printable(note)}", style="dim")
+            line.append(f"  {visible(note)}", style="dim")
         lines.append(line)
     return lines
 
@@ -70,7 +69,7 @@ def outcome_line(decision: Decision) -> Text:
     """What came of all verdicts, and after how long."""
     line = Text(f"{INDENT}=> ")
     if not decision.allowed:
-        line.append("denied", style="bold red").append(f": {printable(decision.reason or decision.why)}")
+        line.append("denied", style="bold red").append(f": {visible(decision.reason or decision.why)}")
     elif decision.outcome == "modify":
         line.append("replaced", style="bold yellow").append(" by ")
         line.append_text(call_text(decision.tool_name, decision.tool_input))
@@ -81,7 +80,7 @@ def outcome_line(decision: Decision) -> Text:
 
 def result_line(result: str) -> Text:
     """What the LLM is told, shortened to a line."""
-    return Text(f"{INDENT}   {printable(_short(result, MAX_RESULT))}", style="dim")
+    return Text(f"{INDENT}   {visible(_short(result, MAX_RESULT))}", style="dim")
 
 
 def _short(text: str, limit: int) -> str:

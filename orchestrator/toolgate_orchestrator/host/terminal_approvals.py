@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from amplifier_core.approval import ApprovalTimeoutError
-from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
+from toolgate_bus.printable import printable, visible
+from toolgate_bus.terminal import Terminal
 
-from toolgate_orchestrator.host.printable import printable
 from toolgate_orchestrator.turn.approvals import NoApprover
 
-__all__ = ["NoTerminal", "TerminalApprovals", "choose", "printable", "terminal_approvals"]
+__all__ = ["NoTerminal", "TerminalApprovals", "choose", "terminal_approvals"]
 
 _TTY = Path("/dev/tty")
 
@@ -54,7 +54,7 @@ class TerminalApprovals:
     def __init__(self, terminal: int, screen: TextIO, before: Callable[[], None] = lambda: None) -> None:
         self._terminal = terminal
         self._lock = asyncio.Lock()
-        self._console = Console(file=screen, highlight=False)
+        self._console = Terminal(file=screen)
         self._before = before
         self._open: set[asyncio.Future[None]] = set()
 
@@ -115,7 +115,7 @@ class TerminalApprovals:
     def _show(self, prompt: str, options: Sequence[str], timeout: float, default: str) -> None:
         self._console.print(Panel(Text(printable(prompt)), title="Approval needed", border_style="yellow"))
         for number, option in enumerate(options, 1):
-            self._console.print(Text(f"  {number}) {printable(option)}"))
+            self._console.print(Text(f"  {number}) {visible(option)}"))
         self._console.print(f"Your choice within {timeout:g} s, else {default}: ", end="")
 
 

@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from toolgate_bus.money import shown
+from toolgate_bus.terminal import escape, escape_lines
 from toolgate_bus.what_if import CHANGES, Effect, Proposed
 
-from toolgate_orchestrator.host.terminal_approvals import printable
 from toolgate_orchestrator.replay.comparison import ComparedCall, Comparison, Figures, Set
 
 __all__ = ["comparison_view"]
@@ -52,7 +51,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 
 def _set(one: Set) -> str:
     who = ", ".join(one.schedulers)
-    return escape(printable(f"{one.name}: {who}" if who else one.name))
+    return escape(f"{one.name}: {who}" if who else one.name)
 
 
 def _table(title: str, what: str, figures: Iterable[Figures], *, costs: bool) -> Table:
@@ -65,14 +64,14 @@ def _table(title: str, what: str, figures: Iterable[Figures], *, costs: bool) ->
     for one in figures:
         counts = (one.calls, one.same, *(getattr(one, kind) for kind in CHANGES))
         saved = [shown(one.saved) if one.saved is not None else "[dim]·[/]"] if costs else []
-        table.add_row(escape(printable(one.name)), *map(_count, counts), *saved)
+        table.add_row(escape(one.name), *map(_count, counts), *saved)
     return table
 
 
 def _line(one: ComparedCall) -> str:
     where = f"run {one.where['run']} call {one.where['position']}" if "run" in one.where else ""
     where = where or str(one.where.get("decision", ""))[:8]
-    reason = f" ({printable(one.after.reason or '')})" if one.after.reason and one.change != "allow" else ""
+    reason = f" ({one.after.reason})" if one.after.reason and one.change != "allow" else ""
     came = f"{_came(one.before, one.call)} → {_came(one.after, one.call)}{reason}"
     return f"  [dim]{escape(where)}[/] {escape(_call(one.call))}: {escape(came)}"
 
@@ -92,12 +91,12 @@ def _came(effect: Effect, call: Proposed) -> str:
 def _call(call: Proposed) -> str:
     text = json.dumps(call.arguments, ensure_ascii=False, default=repr)
     text = text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
-    return printable(f"{call.tool} {text}")
+    return f"{call.tool} {text}"
 
 
 def _summary(comparison: Comparison) -> list[str]:
     totals = comparison.totals
-    subject = escape(printable(comparison.subject))
+    subject = escape(comparison.subject)
     lines = [
         f"{totals['calls']} calls of {subject}: "
         + "{same} the same, {differences} different.".format(**totals),
@@ -112,13 +111,13 @@ def _summary(comparison: Comparison) -> list[str]:
         lines.append(f"Cost: {sums}{unknown}.")
     figures = {**comparison.limits, "unverified": totals["unverified"]}
     lines += [f"{figures[key]} {words}." for key, words in _LIMITS.items() if figures.get(key)]
-    lines += [escape(printable(note)) for note in comparison.notes]
+    lines += [escape(note) for note in comparison.notes]
     if comparison.limits.get("unanswered_before") or comparison.limits.get("unanswered_after"):
         lines += [
-            escape(f"{name} says: {printable(said[-MAX_WORDS:])}") for name, said in comparison.words.items()
+            escape_lines(f"{name} says: {said[-MAX_WORDS:]}") for name, said in comparison.words.items()
         ]
     if comparison.violations:
-        shown_ = [f"  {escape(printable(one))}" for one in comparison.violations[:MAX_VIOLATIONS]]
+        shown_ = [f"  {escape(one)}" for one in comparison.violations[:MAX_VIOLATIONS]]
         lines += [f"[bold red]{len(comparison.violations)} things went wrong:[/]", *shown_]
     return lines
 

@@ -5,7 +5,6 @@ agents really made, and whether each call gets exactly one tool result, in order
 two sets on the same calls, of a file or of the record.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from toolgate_bus.cli_options import (
     run_async,
     started_bus,
 )
+from toolgate_bus.terminal import print_json
 
 from toolgate_orchestrator.replay.options import check_together, fail_on, seconds_of
 from toolgate_orchestrator.replay.recording_file import load
@@ -207,7 +207,7 @@ def _given(ctx: typer.Context, option: str) -> bool:
 def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool) -> None:
     """Print what came of it; ends with 1 where something is wrong."""
     if as_json:
-        typer.echo(json.dumps(report.as_json(), ensure_ascii=False, default=repr))
+        print_json(report.as_json())
     else:
         # In a file nothing has to fit a screen.
         console.print(_view(report), soft_wrap=not console.is_terminal, crop=False)

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
+from toolgate_bus.terminal import escape, escape_lines
 
-from toolgate_orchestrator.host.terminal_approvals import printable
 from toolgate_orchestrator.replay.report import Report, SchedulerFigures, ToolFigures
 
 __all__ = ["view"]
@@ -43,7 +42,7 @@ def _tools(figures: Iterable[ToolFigures]) -> Table:
     table = _table("By tool (ms to the decision)", columns)
     for one in figures:
         counts = (one.calls, one.run, one.vetoed, one.rerouted, one.unrecorded, one.late)
-        table.add_row(escape(printable(one.tool)), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
+        table.add_row(escape(one.tool), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
     return table
 
 
@@ -54,9 +53,7 @@ def _schedulers(figures: Iterable[SchedulerFigures]) -> Table:
     for one in figures:
         verdicts = (one.verdicts.get(action, 0) for action in said)
         counts = (*verdicts, one.run, one.vetoed, one.rerouted, one.late, one.silent)
-        table.add_row(
-            escape(printable(one.scheduler)), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms)
-        )
+        table.add_row(escape(one.scheduler), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
     return table
 
 
@@ -80,16 +77,14 @@ def _summary(report: Report) -> list[str]:
     }
     lines += [f"{totals[key]} {words}." for key, words in notes.items() if totals[key]]
     if totals["silent"]:
-        lines += [
-            escape(f"{name} says: {printable(said[-MAX_WORDS:])}") for name, said in report.words.items()
-        ]
+        lines += [escape_lines(f"{name} says: {said[-MAX_WORDS:]}") for name, said in report.words.items()]
     return lines + _verdict(report.violations)
 
 
 def _verdict(violations: list[str]) -> list[str]:
     if not violations:
         return ["[green]Every recorded call got exactly one tool result, in order.[/]"]
-    shown = [f"  {escape(printable(violation))}" for violation in violations[:MAX_VIOLATIONS]]
+    shown = [f"  {escape(violation)}" for violation in violations[:MAX_VIOLATIONS]]
     more = [f"  … and {len(violations) - MAX_VIOLATIONS} more"] if len(violations) > MAX_VIOLATIONS else []
     return [f"[bold red]{len(violations)} things went wrong:[/]", *shown, *more]
 

@@ -6,7 +6,8 @@ A line that is one word after a slash is a command; everything else is for the a
 import re
 from collections.abc import Callable
 
-from toolgate_orchestrator.host.printable import printable
+from toolgate_bus.printable import printable
+
 from toolgate_orchestrator.run.opening import Opened
 from toolgate_orchestrator.run.prompts import Prompts
 from toolgate_orchestrator.run.turn_control import TurnControl

@@ -8,8 +8,8 @@ repeats it.
 """
 
 from rich.text import Text
+from toolgate_bus.printable import PieceCleaner, clean, printable
 
-from toolgate_orchestrator.host.printable import PieceCleaner, clean, printable
 from toolgate_orchestrator.host.rulings_view import call_text
 from toolgate_orchestrator.run.screen import Screen
 from toolgate_orchestrator.run.view import Ended, ToolRun, View

@@ -19,6 +19,7 @@ import typer
 from amplifier_core import AmplifierSession
 from toolgate_bus.cli_options import err_console, metrics_served, run_async, started_bus
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.terminal import escape
 
 from toolgate_orchestrator.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.host.plan import Plan, read_plan, with_bus, with_provider
@@ -76,7 +77,7 @@ def metrics_told(port: int | None, address: str) -> Iterator[None]:
     """Serve this process's metrics meanwhile, if a port is given, and say where."""
     with metrics_served(port, address, "orchestrator") as url:
         if url is not None:
-            err_console.print(f"metrics at {url}", style="dim", soft_wrap=True)
+            err_console.print(f"metrics at {escape(url)}", style="dim", soft_wrap=True)
         yield
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from amplifier_core import HookResult
 from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE, POLICY_VIOLATION
 from rich.text import Text
+from toolgate_bus.printable import visible
 
-from toolgate_orchestrator.host.printable import printable
 from toolgate_orchestrator.run.view import View
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED
 
@@ -81,5 +81,5 @@ class RunReport:
     def _line(self, word: str, style: str, what: str, by: str, data: dict[str, Any]) -> None:
         reason = f": {data['reason']}" if data.get("reason") else ""
         line = Text(f"{word:8} ", style=f"bold {style}")
-        line.append(printable(f"{what}  ({by}{reason})"), style="default")
+        line.append(visible(f"{what}  ({by}{reason})"), style="default")
         self._view.ruling(line)

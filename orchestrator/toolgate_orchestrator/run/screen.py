@@ -8,8 +8,8 @@ import contextlib
 import os
 from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
+from toolgate_bus.terminal import Terminal
 
 __all__ = ["Output", "Screen"]
 
@@ -39,7 +39,7 @@ class Output:
 class Screen:
     """Keeps lines whole: knows what is half written on either stream."""
 
-    def __init__(self, out: Output, notes: Console) -> None:
+    def __init__(self, out: Output, notes: Terminal) -> None:
         self._out, self._notes = out, notes
         self._one_terminal = out.terminal and notes.is_terminal
         self._in_line = False

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from toolgate_orchestrator.host.printable import printable
+from toolgate_bus.printable import printable
+
 from toolgate_orchestrator.run.opening import Opened
 
 __all__ = ["TurnControl"]

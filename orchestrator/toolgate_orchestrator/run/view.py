@@ -4,16 +4,13 @@
 the turn is over; `live_view` and `json_lines` show the rest as it happens.
 """
 
-import json
-import sys
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import typer
 from rich.text import Text
-from toolgate_bus.cli_options import err_console
-
-from toolgate_orchestrator.host.printable import clean, without_steering
+from toolgate_bus.printable import clean, json_text
+from toolgate_bus.terminal import err_console, print_text
 
 __all__ = ["Ended", "JsonView", "ToolRun", "View", "json_line"]
 
@@ -97,7 +94,7 @@ class View:
         if ended.error is not None:
             self.notice(f"Error: {ended.error}", "red")
         else:
-            typer.echo(clean(ended.answer) if sys.stdout.isatty() else ended.answer)
+            print_text(ended.answer)
 
 
 class JsonView(View):
@@ -110,4 +107,4 @@ class JsonView(View):
 
 def json_line(content: dict[str, Any]) -> str:
     """JSON on one line that is safe to show on a terminal, too."""
-    return without_steering(json.dumps(content, ensure_ascii=False, default=str))
+    return json_text(content, str)

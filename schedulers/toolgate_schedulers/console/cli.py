@@ -2,7 +2,6 @@
 
 import getpass
 import ipaddress
-import json
 import os
 import secrets
 import socket
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
 from toolgate_bus import cli_options
 from toolgate_bus.cli_options import NamespaceOption, RedisOption, err_console, run_async, started_bus
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.settings import BusSettings
+from toolgate_bus.terminal import escape, print_json
 
 from toolgate_schedulers.console.access import Access, checked_name, checked_token, is_loopback
 from toolgate_schedulers.console.app import make_app
@@ -116,7 +115,7 @@ class _Place:
             )
         if self._as_json:
             line = {"event": "ready", "url": self.url, "address": self._root, "pid": os.getpid()}
-            typer.echo(json.dumps(line))
+            print_json(line)
         else:
             cli_options.console.print(f"The console is at {escape(self.url)}", soft_wrap=True)
             err_console.print("[dim]Who opens this address may approve calls. Ctrl-C ends it.[/]")

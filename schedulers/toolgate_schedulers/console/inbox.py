@@ -8,13 +8,13 @@ import asyncio
 import json
 import math
 import time
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.printable import visible_json
 
 from toolgate_schedulers import approvals_edit as edits
 from toolgate_schedulers.approval_desk import Desk, Waiting
@@ -24,7 +24,7 @@ from toolgate_schedulers.approvals_outcome import failed, told
 from toolgate_schedulers.approvals_view import as_fields, one_line, short
 from toolgate_schedulers.console.shape import unlike
 
-__all__ = ["Asked", "Inbox", "NotSent", "as_page", "visible"]
+__all__ = ["Asked", "Inbox", "NotSent", "as_page"]
 
 LOOK_S: Final = 2.0
 """So often it looks without being told while calls wait, or came just now: what expires says nothing."""
@@ -167,23 +167,7 @@ def as_page(approval: Approval, left: float) -> dict[str, Any]:
     return {
         **fields,
         "short": short(approval.id),
-        "arguments": visible(arguments),
+        "arguments": visible_json(arguments),
         "tools": list(approval.question.available_tools),
         "until": time.time() + left,
     }
-
-
-def visible(text: str) -> str:
-    """JSON in which every character that cannot be seen, or that turns text around, is spelled out."""
-    return "".join(_spelled(one) if one != "\n" and _is_hidden(one) else one for one in text)
-
-
-def _is_hidden(letter: str) -> bool:
-    return letter != " " and unicodedata.category(letter) in _HIDDEN
-
-
-def _spelled(letter: str) -> str:
-    return json.dumps(letter)[1:-1] if ord(letter) > 0x7E else f"\\u{ord(letter):04x}"
-
-
-_HIDDEN: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_orchestrator.host.printable import PieceCleaner, clean, printable, without_steering
+from toolgate_bus.printable import PieceCleaner, clean, printable, visible, visible_json
 
 pytestmark = pytest.mark.pure
 
@@ -26,6 +26,8 @@ def steers(text: str) -> bool:
 def test_nothing_that_steers_gets_through(text: str) -> None:
     assert not steers(clean(text))
     assert not steers(printable(text))
+    assert not steers(visible(text))
+    assert "\n" not in visible(text)
 
 
 @given(st.lists(TEXT, max_size=8))
@@ -37,7 +39,7 @@ def test_pieces_are_shown_as_the_whole_would_be(pieces: list[str]) -> None:
 
 def test_a_sequence_split_in_two_is_as_harmless_as_a_whole_one() -> None:
     cleaner = PieceCleaner()
-    assert cleaner.feed("red: \x1b") + cleaner.feed("[31m!") == "red: �[31m!"
+    assert cleaner.feed("red: \x1b") + cleaner.feed("[31m!") == "red: \\u001b[31m!"
 
 
 def test_only_the_end_of_a_line_waits_for_the_next_piece() -> None:
@@ -53,6 +55,6 @@ def test_the_spaces_of_other_languages_stay_in_an_answer() -> None:
 
 @given(st.dictionaries(TEXT, TEXT, max_size=3))
 def test_json_without_steering_says_the_same(content: dict[str, str]) -> None:
-    spelled = without_steering(json.dumps(content, ensure_ascii=False))
+    spelled = visible_json(json.dumps(content, ensure_ascii=False))
     assert not steers(spelled)
     assert json.loads(spelled) == content

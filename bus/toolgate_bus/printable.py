@@ -1,0 +1,84 @@
+"""Text that others wrote, made safe to show on a terminal. Pure: the one place where that is decided.
+
+Tools, schedulers, agents and LLMs write what they like; shown as it is, an escape sequence in it could
+move the cursor, hide a line, turn a line around or answer a question. Every character that steers, or
+that cannot be seen, is spelled out (`\\u202e`), one by one, so that a sequence which comes in two pieces
+is no different from one that comes whole. `visible` is for what a person reads on one line and decides
+by, `clean` for whole texts, `json_text` for documents, which stay the same document. Who prints:
+`terminal`.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["PieceCleaner", "clean", "json_text", "printable", "visible", "visible_json"]
+
+LONGEST: Final = 4_000
+_STEERS: Final = re.compile(
+    "["
+    "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # C0 and C1, but for the ends of lines and tabs
+    "\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u206f"  # which way a line runs, and where it ends
+    "\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e0fff"  # marks and tags that are not seen
+    "\\ud800-\\udfff"
+    "]"
+)
+_DECEIVES: Final = re.compile(r"[^\n\t]+")
+
+
+def visible(text: str) -> str:
+    """The text on one line; what is no plain, visible character or blank is spelled out, line ends too."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _spelled(one) for one in text)
+
+
+def printable(text: str) -> str:
+    """At most 4000 characters of a text; like `visible`, but its lines and tabs stay."""
+    shown = _DECEIVES.sub(lambda found: visible(found[0]), text.replace("\r\n", "\n"))
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+
+
+def clean(text: str) -> str:
+    """The whole text without what steers a terminal; lines, and blanks of other languages, stay."""
+    return _STEERS.sub(lambda found: _spelled(found[0]), text.replace("\r\n", "\n"))
+
+
+class PieceCleaner:
+    """Cleans a text that comes in pieces: together they are `clean` of the whole."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """What of the text so far may be shown; the end of a piece may wait for the next one."""
+        text = self._held + piece
+        self._held = "\r" if text.endswith("\r") else ""  # perhaps the first half of a line's end
+        return clean(text[:-1] if self._held else text)
+
+    def close(self) -> str:
+        """What was held back."""
+        held, self._held = self._held, ""
+        return clean(held)
+
+
+def json_text(value: Any, default: Callable[[Any], Any] = repr) -> str:
+    """A value as JSON on one line that is safe to show; raises what `json.dumps` raises."""
+    return visible_json(json.dumps(value, ensure_ascii=False, default=default))
+
+
+def visible_json(text: str) -> str:
+    """The same JSON document with everything spelled out that cannot be seen; its lines stay."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
+
+
+def _spelled(letter: str) -> str:
+    code = ord(letter)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _in_json(letter: str) -> str:
+    return _spelled(letter) if ord(letter) < 0x10000 else json.dumps(letter)[1:-1]
