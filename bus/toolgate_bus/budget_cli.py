@@ -21,6 +21,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ledger import Balance
 from toolgate_bus.money import micro, shown
+from toolgate_bus.printable import visible
 from toolgate_bus.redis_ledger import RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.settings import BusSettings
@@ -237,7 +238,7 @@ def reset(
       toolgate budget reset daily/agent/anna --yes
     """
     if not yes:
-        typer.confirm(f"Set what was spent of {key} to zero?", abort=True, err=True)
+        typer.confirm(f"Set what was spent of {visible(key)} to zero?", abort=True, err=True)
 
     async def work(book: _Book) -> None:
         book.check(key)

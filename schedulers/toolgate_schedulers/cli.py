@@ -40,7 +40,7 @@ from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster, RosterView
 from toolgate_bus.settings import BusSettings, read_keys
 from toolgate_bus.signing import Keyring
-from toolgate_bus.terminal import escape, print_json
+from toolgate_bus.terminal import escape, print_json, print_text
 
 from toolgate_schedulers.api import Scheduler
 from toolgate_schedulers.hangup import hangups
@@ -170,8 +170,8 @@ def new(
     console.print(escape(f"Wrote {folder}: {', '.join(texts)}."), soft_wrap=True)
     console.print("Start it:")
     start = f"toolgate scheduler run {names.module}:{names.cls} --config config.yaml"
-    typer.echo(f"  cd {shlex.quote(str(folder))} && {start}")
-    typer.echo(f"{folder / 'README.md'} goes on from there.")
+    print_text(f"  cd {shlex.quote(str(folder))} && {start}")
+    print_text(f"{folder / 'README.md'} goes on from there.")
 
 
 @app.command("list")

@@ -1,11 +1,15 @@
 """What others wrote, on a terminal: nothing in it steers, in one piece or in many."""
 
+import io
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table
+from rich.text import Text
 from toolgate_bus.printable import PieceCleaner, clean, printable, visible, visible_json
+from toolgate_bus.terminal import Terminal, escape
 
 pytestmark = pytest.mark.pure
 
@@ -58,3 +62,22 @@ def test_json_without_steering_says_the_same(content: dict[str, str]) -> None:
     spelled = visible_json(json.dumps(content, ensure_ascii=False))
     assert not steers(spelled)
     assert json.loads(spelled) == content
+
+
+@given(TEXT)
+def test_what_nobody_escaped_is_cleaned_by_the_console(text: str) -> None:
+    shown = io.StringIO()
+    terminal = Terminal(file=shown, width=10_000)
+    table = Table(text)
+    table.add_row(Text(text))
+    for one in (Text(text), table):
+        terminal.print(one)
+    terminal.print(text, markup=False)
+    assert not steers(shown.getvalue())
+
+
+@given(TEXT)
+def test_words_of_others_stay_on_their_line_and_are_no_markup(text: str) -> None:
+    shown = io.StringIO()
+    Terminal(file=shown, width=10_000).print(f"<{escape(f'[red]{text}[/]')}>", soft_wrap=True)
+    assert shown.getvalue() == f"<{visible(f'[red]{text}[/]')}>\n"

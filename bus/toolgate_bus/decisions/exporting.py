@@ -13,6 +13,7 @@ from toolgate_bus.decisions.archive_store import line_of
 from toolgate_bus.decisions.filters import Filters, written
 from toolgate_bus.decisions.source import Source, decisions_in
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.printable import visible_json
 from toolgate_bus.terminal import escape
 
 __all__ = ["export"]
@@ -29,7 +30,7 @@ async def export(source: Source, filters: Filters, file: str, *, facts: bool) ->
     chosen = _facts(source, filters) if facts else _decisions(source, filters)
     with _written(file) as out:
         async for one in chosen:
-            out.write(line_of(one))
+            out.write(visible_json(line_of(one).decode()).encode())
             count += 1
             if count % TOLD_EVERY == 0:
                 err_console.print(f"{count} lines so far")

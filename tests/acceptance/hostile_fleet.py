@@ -1,0 +1,96 @@
+"""A fleet whose every name and word is an attack on who reads it: schedulers, agents, calls, approvals.
+
+A process of its own, by the public ways only. It says `ready` with the decision and session ids once all
+of it can be seen, then goes on until it is killed.
+"""
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Sequence
+
+from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.live_agents import LiveAgent
+from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.scheduler_bus import RedisSchedulerBus
+from toolgate_bus.shared import shared_on
+from toolgate_orchestrator import Gate
+from toolgate_orchestrator.gate.presence import Presence
+from toolgate_schedulers.api import as_scheduler
+from toolgate_schedulers.approval import ApprovalScheduler
+from toolgate_schedulers.approval_config import ApprovalConfig, Rule
+from toolgate_schedulers.cost_aware import CostAware
+from toolgate_schedulers.cost_aware_config import CostAwareConfig
+from toolgate_schedulers.worker import Worker
+
+BAD = (
+    "[red]EVIL[/red][/]\\[b] :bomb: \x1b[2J\x1b]0;title\x07\x9b31m\x85\x7f\u202e\u2066\u200f\u061c\u2028"
+    "\ufeff\U000e0041\r\nFAKE line\n\tFAKE"
+)
+"""Markup, escape sequences of both kinds, bidirectional controls, tags, and lines of its own."""
+
+
+class Denier:
+    """Denies what is called so, replaces what is called so, each with words of its own."""
+
+    name = "denier"
+    priority = 1
+    tools: Sequence[str] = ("*", BAD)
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        if call.tool_name.startswith("no"):
+            return Deny(reason=BAD)
+        if call.tool_name.startswith("other"):
+            return Modify(tool=f"runs{BAD}", arguments={BAD: BAD}, reason=BAD)
+        return Continue(reason=BAD)
+
+
+async def serve(url: str, namespace: str, written: object, replica: str) -> None:
+    bus = RedisSchedulerBus(url, namespace)
+    worker = Worker(
+        as_scheduler(written),
+        bus,
+        shared=shared_on(url, bus.commands, namespace),
+        namespace=namespace,
+        replica=replica,
+    )
+    await worker.start()
+
+
+async def main(url: str, namespace: str) -> None:
+    socket.gethostname = lambda: BAD  # what a process says of its host is its own affair
+    rules = (Rule(tools=("pay*",), name=BAD, prompt=BAD),)
+    budgets = (
+        {"name": "each", "level": "session", "limit": 5},
+        {"name": "who", "level": "agent", "limit": 5},
+    )
+    costs = CostAwareConfig.model_validate({"tools": {"*": {"cost": 1}}, "budgets": budgets})
+    for number, one in enumerate(
+        (Denier(), ApprovalScheduler(ApprovalConfig(rules=rules)), CostAware(costs))
+    ):
+        await serve(url, namespace, one, f"replica-{number}")
+    commands = RedisCommands(url, "hostile")
+    facts = FactsReader(commands, namespace, "console")
+    await facts.join()
+    who = {"session": f"s{BAD}", "root_session": f"s{BAD}", "labels": {BAD: BAD}, "lineage": [BAD]}
+    async with Gate.open(redis=url, namespace=namespace, agent=BAD, patience_ms=5000) as gate:
+        seen = Presence(LiveAgent(f"s{BAD}", f"s{BAD}", None, BAD, (BAD,)), lambda _now: None)
+        gate.enter(seen)
+        with seen.turn():
+            seen.deciding("c", BAD)
+            held = asyncio.create_task(gate.decide(f"pay{BAD}", {BAD: BAD}, {}, **who))
+            decisions = [
+                (await gate.decide(f"{word}{BAD}", {BAD: BAD}, {f"runs{BAD}": None}, **who)).id
+                for word in ("yes", "no", "other")
+            ]
+            for name in ("tool:post", "usage", "llm:response"):
+                gate.note(name, {"decision_id": decisions[0], "tool": BAD, "error": BAD, "agent": BAD})
+            print(json.dumps(decisions), flush=True)
+            await held
+            await asyncio.sleep(600)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,246 @@
+"""Nothing that a stranger on the bus writes steers the terminal of who looks: every command, by its name.
+
+The commands are counted from the app: a new one fails here until it is said how to call it. They look at
+a fleet whose every name and word is an attack (`hostile_fleet.py`); what they print must be plain, visible
+text, on lines of their own, in words and in JSON.
+"""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from toolgate_bus import cli
+from toolgate_bus.printable import visible
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+
+from hostile_fleet import BAD
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+
+BUS: Final = ("--redis", "{url}", "--namespace", "{ns}")
+PLAN: Final = {
+    "session": {
+        "orchestrator": {"module": "loop-events", "config": {"toolgate": {"required": ["denier"]}}},
+        "context": "context-simple",
+    },
+    "providers": [
+        {
+            "module": "provider-scripted",
+            "config": {
+                "turns": [
+                    {"tool_calls": [{"id": BAD, "name": f"no{BAD}", "arguments": {BAD: BAD}}]},
+                    {"text": f"The answer: {BAD}"},
+                ]
+            },
+        }
+    ],
+}
+ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "agents": (("agents",), ("agents", "--json")),
+    "agents stop": (("agents", "stop", "--all", "--wait", "0"), ("agents", "stop", "nobody")),
+    "approvals list": (("approvals", "list"), ("approvals", "list", "--json")),
+    "approvals show": (("approvals", "show", "{held}"), ("approvals", "show", "{held}", "--json")),
+    "approvals edit": (("approvals", "edit", "{held}", "--arguments", '{{"x": "\x1b"}}', "--tool", "\x9b"),),
+    "approvals approve": (
+        ("approvals", "approve", "{held}", "--always", "--reason", BAD, "--as", "\x1b[2J"),
+    ),
+    "approvals deny": (("approvals", "deny", "{held}", "--json"), ("approvals", "deny", "{held}")),
+    "approvals revoke": (("approvals", "list", "--always"), ("approvals", "revoke", "\x1b\x9b\u202e")),
+    "budget list": (("budget", "list"), ("budget", "list", "--json")),
+    "budget show": (("budget", "show", "session/session/\x1b\x9b"), ("budget", "show", "session", "--json")),
+    "budget set": (("budget", "set", "session/session/\x1b\x9b", "3"),),
+    "budget reset": (("budget", "reset", "session/session/\x1b\x9b"),),
+    "decisions": (("decisions",), ("decisions", "--json"), ("decisions", "--tool", "\x1b*")),
+    "decisions show": tuple(
+        ("decisions", "show", f"{{{one}}}", *more)
+        for one in ("yes", "no", "other")
+        for more in ((), ("--json",))
+    ),
+    "decisions export": (("decisions", "export", "-"), ("decisions", "export", "-", "--facts")),
+    "doctor": (("doctor", "--verbose"), ("doctor", "--verbose", "--json")),
+    "replay": (("replay", "{runs}"), ("replay", "{runs}", "--json")),
+    "run": (
+        ("run", "go", "--plan", "{plan}"),
+        ("run", "go", "--plan", "{plan}", "--stream"),
+        ("run", "go", "--plan", "{plan}", "--json"),
+        ("run", "go", "--plan", "{plan}", "--json", "--stream"),
+    ),
+    "scheduler list": (("scheduler", "list"), ("scheduler", "list", "--json")),
+    "scheduler run": (("scheduler", "run", "\x1b[2Jnone\x9b"),),
+    "scheduler new": (("scheduler", "new", "\x1b[2J"),),
+}
+"""By name, the command lines that end by themselves; those of a fleet get where it is."""
+ON: Final[dict[str, tuple[str, ...]]] = {
+    "approvals list": ("approvals", "list", "--follow"),
+    "agents": ("agents", "--watch"),
+    "decisions": ("decisions", "--follow"),
+    "decisions archive": ("decisions", "archive", "{directory}"),
+    "chat": ("chat", "--plan", "{plan}"),
+    "console": ("console", "--port", "0"),
+    "exporter": ("exporter", "--port", "0"),
+}
+"""Those that go on: they are told to end once they have said something."""
+OF_THEIR_OWN: Final = {"bench", "bench fleet", "demo"}
+"""They show the fleet that they start themselves, and nothing of anybody else's."""
+NOT_ON_A_BUS: Final = {"scheduler new"}
+
+
+@dataclass
+class Fleet:
+    """Where it is, and what the command lines need of it."""
+
+    words: dict[str, str]
+
+    def line(self, name: str, words: tuple[str, ...]) -> list[str]:
+        """The words of a command line."""
+        more = () if name in NOT_ON_A_BUS else BUS
+        return [word.format(**self.words) for word in (*words, *more)]
+
+
+def every_command() -> set[str]:
+    """The names of all commands of the app, as one types them."""
+
+    def leaves(name: str, command: Any) -> Iterator[str]:
+        below = getattr(command, "commands", None)
+        if below is None or command.invoke_without_command:
+            yield name
+        for word, one in (below or {}).items():
+            yield from leaves(f"{name} {word}", one)
+
+    return {leaf for name, point in cli._entry_points().items() for leaf in leaves(name, cli._load(point))}
+
+
+@pytest.fixture(scope="module")
+def fleet(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    directory = tmp_path_factory.mktemp("hostile")
+    plan, runs = directory / "plan.yaml", directory / "runs.jsonl"
+    plan.write_text(json.dumps(PLAN))
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": f"no{BAD}", "arguments": json.dumps({BAD: BAD})},
+    }
+    said = [
+        {"role": "user", "content": BAD},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "name": f"no{BAD}", "content": BAD},
+        {"role": "assistant", "content": BAD},
+    ]
+    runs.write_text(json.dumps({"task_id": BAD, "traj": said}) + "\n")
+    script = Path(__file__).with_name("hostile_fleet.py")
+    child = subprocess.Popen(
+        [sys.executable, script, server_url, "hostile"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        decisions = json.loads(child.stdout.readline())
+        words = dict(zip(("yes", "no", "other"), decisions, strict=True))
+        more = {"plan": plan, "runs": runs, "directory": directory / "archive"}
+        yield Fleet(
+            {"url": server_url, "ns": "hostile", **words, **{key: str(path) for key, path in more.items()}}
+        )
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], str]:
+    """Everything that a command printed, called in this process."""
+    monkeypatch.setenv("COLUMNS", "900")
+
+    def call(words: list[str]) -> str:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["toolgate", *words])
+        monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+        with pytest.raises(SystemExit):
+            cli.main()
+        return "".join(capfd.readouterr())
+
+    return call
+
+
+def assert_tame(text: str, line: list[str]) -> None:
+    """Plain, visible characters, no line of a stranger's, and markup that was none of ours."""
+    if line[0] not in ("run", "chat"):  # an answer has lines and tabs of its own
+        assert "\t" not in text, line
+        assert not [one for one in text.split("\n") if one.lstrip().startswith("FAKE")], line
+    assert {one for one in text if not one.isprintable()} <= set("\n\t"), line
+    assert text.count("[red]EVIL") == text.count("EVIL"), line
+    if "--json" in line and "Error:" not in text:
+        assert [json.loads(one) for one in text.split("\n") if one.startswith("{")], line
+
+
+def test_every_command_is_called_here() -> None:
+    assert every_command() == ONCE.keys() | ON.keys() | OF_THEIR_OWN
+
+
+def wait_for(found: Callable[[], Any], line: list[str]) -> None:
+    """Look every few milliseconds, with a bound."""
+    until = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < until, line
+        time.sleep(0.01)
+
+
+def test_commands_that_go_on_are_not_steered_while_a_call_waits(
+    fleet: Fleet, process: Callable[..., Any]
+) -> None:
+    env = {"COLUMNS": "900", "PYTHONUNBUFFERED": "1"}
+    started = []
+    for name, words in ON.items():
+        line = fleet.line(name, words)
+        keyboard = {"stdin": subprocess.PIPE} if name == "chat" else {}
+        started.append((line, process("toolgate", *line, env=env, **keyboard)))
+        if name == "chat":
+            started[-1][1].popen.stdin.write(b"hello\n")
+            started[-1][1].popen.stdin.close()
+    for line, one in started:
+        if "--watch" not in line:  # which says nothing until it ends where there is no screen
+            wait_for(lambda one=one: one.stdout or one.stderr, line)
+        one.signal(signal.SIGINT)
+        one.wait()
+        assert_tame(one.stdout + one.stderr, line)
+
+
+def test_what_strangers_write_does_not_steer_the_terminal_of_any_command(
+    fleet: Fleet, said: Callable[[list[str]], str]
+) -> None:
+    held = json.loads(said(fleet.line("", ("approvals", "list", "--json"))).split("\n")[0])["id"]
+    fleet.words["held"] = held
+    shown = {}
+    for name, lines in ONCE.items():
+        for words in lines:
+            line = fleet.line(name, words)
+            text = said(line)
+            assert_tame(text, line)
+            shown[words] = "EVIL" in text
+    # It was there to be seen.
+    for words in (
+        ("agents",),
+        ("approvals", "list"),
+        ("approvals", "show", "{held}"),
+        ("decisions",),
+        ("decisions", "--json"),
+        ("decisions", "show", "{no}"),
+        ("decisions", "export", "-"),
+        ("scheduler", "list"),
+        ("run", "go", "--plan", "{plan}"),
+        ("run", "go", "--plan", "{plan}", "--stream"),
+        ("run", "go", "--plan", "{plan}", "--json"),
+        ("replay", "{runs}"),
+    ):
+        assert shown[words], words
+
+
+def test_visible_words_of_ours_are_left_alone() -> None:
+    assert visible("toolgate: 12 % of – é 漢 😀") == "toolgate: 12 % of – é 漢 😀"

@@ -1,0 +1,30 @@
+"""Changes for the worse in what people are shown, and the attacks that notice them."""
+
+from mutation import BUS, Mutant
+
+MUTANTS = (
+    Mutant(
+        "law 4",
+        "words of others may begin lines of their own",
+        f"{BUS}/terminal.py",
+        "return _escape_markup(visible(str(text)))",
+        "return _escape_markup(str(text))",
+        "test_every_command.py::test_what_strangers_write_does_not_steer_the_terminal_of_any_command",
+    ),
+    Mutant(
+        "law 4",
+        "the console lets pass what it is given",
+        f"{BUS}/terminal.py",
+        "yield Segment(clean(segment.text), segment.style)",
+        "yield segment",
+        "../bus/test_printable.py::test_what_nobody_escaped_is_cleaned_by_the_console",
+    ),
+    Mutant(
+        "law 4",
+        "JSON is printed as it is",
+        f"{BUS}/printable.py",
+        "return visible_json(json.dumps(value, ensure_ascii=False, default=default))",
+        "return json.dumps(value, ensure_ascii=False, default=default)",
+        "test_every_command.py::test_what_strangers_write_does_not_steer_the_terminal_of_any_command",
+    ),
+)
