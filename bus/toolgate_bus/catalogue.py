@@ -79,7 +79,7 @@ SILENT: Final = _counter(
 )
 FAILED_OPEN: Final = _counter(
     "failed_open",
-    "Decisions made without an optional scheduler: silent, failed, passed_over, bus_down, refused.",
+    "Decisions made without an optional scheduler: silent, failed, gone, passed_over, bus_down, refused.",
     *("scheduler", "reason"),
 )
 PASSED_OVER: Final = _counter(
@@ -174,6 +174,12 @@ RECONNECTS: Final = _counter("redis_reconnects", "Connections that had to be mad
 RECREATED: Final = _counter(
     "streams_recreated", "Groups or streams that had vanished and were made again.", "kind"
 )
+ROSTER_STRANGERS: Final = _counter(
+    "roster_strangers",
+    "Names on a set of the roster beyond the 10,000 that are looked up, at each look: schedulers, "
+    "orchestrators, readers, hooks, old (the set of version 1).",
+    "kind",
+)
 LOOP_LAG: Final = _seconds(
     "event_loop_lag",
     "How much later than asked for the event loop wakes; looked at four times a second.",
@@ -194,7 +200,7 @@ PROCESS: Final = (
         HOLDS,
     ),
     *(WITHDRAWN, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS),
-    *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, LOOP_LAG),
+    *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
 )
 
 # ---------------------------------------------------------------------- the exporter only

@@ -24,6 +24,7 @@ from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
+from toolgate_bus.roster_sets import OLD
 from toolgate_bus.server_clock import entry_order
 
 __all__ = ["FactsReader"]
@@ -52,7 +53,9 @@ class FactsReader:
     def __init__(self, commands: Commands, namespace: str, role: ReaderRole = "follower") -> None:
         self._commands = commands
         self._keys = Keys(namespace)
-        self._roster = Roster(commands, namespace)
+        self._roster = Roster(commands, namespace, ("orchestrators", "orchestrators", "orchestrators", OLD))
+        self._alive: frozenset[str] = frozenset()
+        self._looked = -BEAT_SECONDS
         self._last: dict[str, bytes] = {}
         self._seen: dict[str, int] = {}
         self._drained: set[str] = set()
@@ -175,7 +178,10 @@ class FactsReader:
 
     async def next(self) -> list[Fact]:
         """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s."""
-        alive = await self.alive()
+        now = time.monotonic()
+        if now - self._looked >= BEAT_SECONDS:  # more often they do not tell of themselves
+            self._alive, self._looked = await self.alive(), now
+        alive = self._alive
         known = alive.union(await self._kept_writers())
         for orchestrator in known:
             self._last.setdefault(orchestrator, FIRST_ID)
@@ -222,16 +228,12 @@ class FactsReader:
 
     async def alive(self) -> frozenset[str]:
         """The orchestrators that are alive."""
-        return frozenset((await self._roster.read()).orchestrators)
+        return frozenset((await self._roster.read(everything=False)).orchestrators)
 
     async def join(self) -> None:
         """Stand on the roster as a reader of facts."""
-        await self._commands.pipeline(self._roster.beat(self._me, self._heartbeat))
-        view = await self._roster.read()
-        if view.orchestrators:
-            await self._commands.pipeline(
-                [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
-            )
+        await self._roster.write(self._me, self._heartbeat)
+        await self._roster.wake_orchestrators()
 
     async def leave(self) -> None:
         """Leave the roster."""
@@ -244,7 +246,7 @@ class FactsReader:
         while True:
             await anyio.sleep(BEAT_SECONDS)
             with contextlib.suppress(TransportError):
-                await self._commands.pipeline(self._roster.beat(self._me, self._heartbeat))
+                await self._roster.write(self._me, self._heartbeat)
 
     async def writers(self) -> list[str]:
         """The orchestrators that are alive, or whose facts are kept."""

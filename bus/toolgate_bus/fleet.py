@@ -12,6 +12,7 @@ from toolgate_bus.live_agents import LiveAgent, Stop, decode_agents, encode_stop
 from toolgate_bus.obeyed import decode_obeyed
 from toolgate_bus.ports import Commands
 from toolgate_bus.roster import Roster
+from toolgate_bus.roster_sets import OLD
 
 __all__ = ["Fleet", "Look"]
 
@@ -31,7 +32,7 @@ class Fleet:
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._keys = commands, Keys(namespace)
-        self._roster = Roster(commands, namespace)
+        self._roster = Roster(commands, namespace, ("orchestrators", OLD))
 
     async def agents(self) -> list[LiveAgent]:
         """Every live session of the fleet."""

@@ -17,7 +17,7 @@ from toolgate_bus.ports import Member
 from toolgate_bus.revision import Revision
 from toolgate_bus.signing import Keyring
 
-__all__ = ["MAX_MEMBER", "decode_member", "encode_member", "is_signed"]
+__all__ = ["MAX_MEMBER", "decode_member", "encode_leave", "encode_member", "is_signed"]
 
 MAX_MEMBER: Final = 16 * 1024
 MOST_VERSIONS: Final = 16
@@ -61,6 +61,16 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
     return whole if len(whole) <= MAX_MEMBER else codec.pack(plain)
 
 
+def encode_leave(member: Member, keyring: Keyring | None = None) -> bytes:
+    """The last heartbeat of a replica that leaves in good order; no member to readers of version 1."""
+    told = codec.pack(
+        {"tools": [], "started": member.started, "beat": member.beat, "wire": list(member.wire), "left": True}
+    )
+    if keyring is None or not keyring.knows(member.name):
+        return codec.pack({"v2": told})
+    return codec.pack({"v2": told, "mac": keyring.sign_heartbeat(member.name, member.replica, told)})
+
+
 def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None = None) -> Member | None:
     """A heartbeat as a Member; None for anything that is not one.
 
@@ -83,6 +93,7 @@ def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None =
         build=_text(inner.get("build"), MAX_WORD),
         revision=Revision.read(inner.get("revision")),
         beat=_number(inner.get("beat")),
+        left=inner.get("left") is True,
         signed=keyring is not None
         and isinstance(mac, bytes)
         and keyring.is_heartbeat(name, replica, told, mac),

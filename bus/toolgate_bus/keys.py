@@ -43,8 +43,12 @@ class Keys:
 
     @property
     def roster(self) -> str:
-        """Set of everyone who may be alive, as `kind:…` members."""
+        """Version 1's set of everyone who may be alive, as `kind:…` members."""
         return f"{self._ns}:roster"
+
+    def roster_of(self, kind: str, minute: int) -> str:
+        """Set of those of one kind (`schedulers` …) who were alive in this minute of the server; expires."""
+        return f"{self._ns}:roster:{kind}:{minute}"
 
     def member(self, member: str) -> str:
         """Heartbeat of one roster member; expires."""

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolgate_bus import codec
@@ -126,6 +126,9 @@ class MemoryOrchestratorBus:
         """Write what is queued and leave."""
         self._flush()
         self._hub._orchestrators.pop(self.orchestrator, None)
+
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """Nobody signs anything here."""
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also hear these, alive or not."""

@@ -53,6 +53,7 @@ __all__ = [
     "RECREATED",
     "REFUSED_WRITES",
     "REPEATED",
+    "ROSTER_STRANGERS",
     "SCHEDULER_ERRORS",
     "SHADOW_DISAGREEMENTS",
     "SILENT",
@@ -260,6 +261,7 @@ BUDGET_ORPHANS: Final = _counts(catalogue.BUDGET_ORPHANS)
 BAD_MESSAGES: Final = _counts(catalogue.BAD_MESSAGES)
 RECONNECTS: Final = _counts(catalogue.RECONNECTS)
 RECREATED: Final = _counts(catalogue.RECREATED)
+ROSTER_STRANGERS: Final = _counts(catalogue.ROSTER_STRANGERS)
 LOOP_LAG: Final = _durations(catalogue.LOOP_LAG)
 ABOUT_PROCESS: Final[tuple[Collector, ...]] = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR)
 """Memory, processor time, open files; the version of Python."""

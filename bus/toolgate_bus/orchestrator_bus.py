@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -23,13 +23,17 @@ from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
 from toolgate_bus.obeyed import Obeyed
 from toolgate_bus.outbox import Outbox
-from toolgate_bus.ports import Made, OrchestratorListener
+from toolgate_bus.ports import Made, Member, OrchestratorListener
 from toolgate_bus.redis_link import Arg, RedisCommands, refusal, watch_links
-from toolgate_bus.roster import BEAT_SECONDS, EXPIRY_SECONDS, Roster, RosterView, encode_reading
+from toolgate_bus.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
+from toolgate_bus.roster_sets import OLD, TIME
+from toolgate_bus.signing import Keyring
 from toolgate_bus.verdict_reader import VerdictReader
 
 __all__ = ["RedisOrchestratorBus"]
 
+LOOKS: Final = ("schedulers", "readers", "schedulers", OLD)
+"""Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn."""
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
 FACTS_RETENTION_MS: Final = 3_600_000
@@ -40,8 +44,6 @@ START_S: Final = 2.5
 """Longest that a start waits for the roster: a server that does not say a word is one that is away."""
 COMMAND_S: Final = 1.0
 """Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
-ESSENTIAL: Final = 3
-"""The first commands of a heartbeat, without which nobody knows of us, nor we of them."""
 REWIND_EVERY: Final = 10
 """Heartbeats between two looks for verdict streams that were made anew behind our back."""
 _log = structlog.get_logger("toolgate.bus")
@@ -55,13 +57,16 @@ class RedisOrchestratorBus:
         self._url = url
         self._keys = Keys(namespace)
         self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
-        self._roster = Roster(self._commands, namespace)
+        self._roster = Roster(self._commands, namespace, LOOKS)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
         self._outbox = Outbox(self._keys, self.orchestrator)
         self._view = RosterView()
-        self._back_at = -EXPIRY_SECONDS
-        self._ever_up = False
+        self._present_schedulers: tuple[Member, ...] = ()
+        """Those on the roster, and those that vanished from it without leaving."""
+        self._hurry = True
+        """Whether the next look at the roster is at everything: somebody joined or left."""
         self._watched: set[str] = set()
+        self._keys_of: dict[str, bytes] = {}
         self._leaving: dict[str, float] = {}
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._beats = 0
@@ -145,6 +150,11 @@ class RedisOrchestratorBus:
         await host
         await self._commands.aclose()
 
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """Check what schedulers sign of themselves with these keys as well."""
+        self._keys_of = {**keys, **self._keys_of}
+        self._roster.keyring = Keyring(self._keys_of)
+
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also read the verdict streams of these, alive or not."""
         self._watched.update(schedulers)
@@ -213,9 +223,7 @@ class RedisOrchestratorBus:
         up = self.connected
         if up != self._was_up:
             self._was_up = up
-            if up and self._ever_up:
-                self._back_at = time.monotonic()
-            self._ever_up = True
+            self._hurry = True
             metrics.CONNECTED.labels("orchestrator").set(up)
             self._poll.set()
             self._listener.connection(up)
@@ -246,28 +254,45 @@ class RedisOrchestratorBus:
         await watch_links(self._url, lambda: (self._reader.link, self._outbox.link))
 
     async def _beat(self) -> None:
-        mine = f"o:{self.orchestrator}"
         idle = self._outbox.asked() - {member.name for member in self._view.members}
+        hurry, self._hurry = self._hurry, False
+        try:
+            await self._look_and_tell(sorted(idle), everything=hurry)
+        except ToolgateError:
+            self._hurry = True
+            raise
+
+    async def _look_and_tell(self, idle: Sequence[str], *, everything: bool) -> None:
+        await self._roster.learn_minute()
+        asks = self._roster.asks(everything=everything)
+        told = self._roster.beat(f"o:{self.orchestrator}", encode_reading(self.reading), timed=True)
+        own = (self._keys.wake, self._keys.control)[self._beats % 2](self.orchestrator)
         commands: list[Sequence[Arg]] = [
-            ("SMEMBERS", self._keys.roster),
-            *self._roster.beat(mine, encode_reading(self.reading)),
+            *asks,
+            *told,
+            TIME,
             ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
-            ("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS),
-            ("TIME",),
-            ("PEXPIRE", self._keys.control(self.orchestrator), IDLE_INBOX_MS),
+            ("PEXPIRE", own, IDLE_INBOX_MS),
             *self._present(),
-            *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in sorted(idle)),
+            *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle),
         ]
         replies = await self._commands.pipeline(commands)
-        for command, reply in zip(commands[:ESSENTIAL], replies, strict=False):
+        at = len(asks) + len(told)
+        wrong = None
+        for command, reply in zip(commands[:at], replies, strict=False):
             if isinstance(reply, Exception):
                 error = refusal(str(command[1]), reply)
-                if isinstance(error, ConfigError) or command is commands[0]:
+                if isinstance(error, ConfigError):
+                    wrong = wrong or error
+                elif command is commands[0]:
                     raise error  # else the roster is read, and we are told again of in half a second
-        if replies[3] == 1:
+        self._roster.told(replies[at])
+        if replies[at + 1] == 1:
             self._known_writer = True
-            await self._keep_facts(int(replies[5][0]) * 1000)
-        self._adopt(await self._roster.resolve([raw for raw in replies[0] if raw != mine.encode()]))
+            await self._keep_facts(int(replies[at][0]) * 1000)
+        self._adopt(await self._roster.resolve(self._roster.named(replies[: len(asks)])))
+        if wrong is not None:
+            raise wrong  # what could be read was
         if self.connected and self._reader.settled:
             self._ready.set()
         elif not self._ready.is_set() and (self._reader.refused or "").startswith("NOPERM"):
@@ -285,31 +310,31 @@ class RedisOrchestratorBus:
 
     def _adopt(self, view: RosterView) -> None:
         now = time.monotonic()
-        if not view.members and now - self._back_at < EXPIRY_SECONDS:
-            # After a restart of the server its roster is empty until the next heartbeats: those we
-            # knew before are still asked, and silence is judged by the usual rules.
-            view = RosterView(self._view.members, view.orchestrators, view.readers)
-        changed = view.members != self._view.members
-        names = {member.name for member in view.members}
-        gone = {member.name for member in self._view.members} - names
+        present = (*view.members, *view.gone)
+        changed = present != self._present_schedulers
+        names = {member.name for member in present}
+        left = {member.name for member in self._present_schedulers} - names
         self._leaving = {
             name: since
-            for name, since in {**dict.fromkeys(gone, now), **self._leaving}.items()
+            for name, since in {**dict.fromkeys(left, now), **self._leaving}.items()
             if name not in names and now - since < LEAVING_S
         }
-        self._view = view
+        self._view, self._present_schedulers = view, present
         if changed:
-            self._listener.roster_changed(view.members)
+            self._listener.roster_changed(present)
         self._reread()
 
     def _wanted(self) -> frozenset[str]:
-        return frozenset(self._watched.union(self._leaving, (member.name for member in self._view.members)))
+        return frozenset(
+            self._watched.union(self._leaving, (member.name for member in self._present_schedulers))
+        )
 
     def _reread(self) -> None:
         if self._reader.want(self._wanted()):
             self._outbox.send("XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
 
     def _woken(self) -> None:
+        self._hurry = True
         self._poll.set()
 
     def _fact_written(self) -> None:

@@ -72,6 +72,10 @@ class Member:
     """Whether whoever read it has the scheduler's key, and found that it signed this."""
     proof: tuple[bytes, bytes] | None = field(default=None, compare=False, repr=False)
     """What it signed of itself, and the signature, for who has the key and did not read it himself."""
+    left: bool = False
+    """It says that it leaves: the last heartbeat of a replica that ends in good order."""
+    gone: bool = False
+    """It vanished without leaving, and is remembered."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -142,6 +146,9 @@ class OrchestratorBus(Protocol):
 
     async def aclose(self) -> None:
         """Write what is queued, leave the roster, end every task and connection."""
+
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """Check what schedulers sign of themselves with these keys as well, by scheduler name."""
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also read the verdict streams of these, alive or not (the required ones)."""

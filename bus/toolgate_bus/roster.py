@@ -1,20 +1,28 @@
 """Who is alive: heartbeats that expire, on the server's clock (DESIGN §3, §5).
 
 Every replica, orchestrator and facts reader sets its own key every half second; the key expires
-after 1.5 s. A set names who may be there, so that reading needs no scan. What stands there was
-written by others and is decoded with the wire's bounds.
+after 1.5 s. Sets name who may be there (`roster_sets`), so that reading needs no scan; whoever was
+seen is looked up all the same (`attendance`). What stands there was written by others and is decoded
+with the wire's bounds.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
+import structlog
+
+from toolgate_bus import metrics
+from toolgate_bus.attendance import GONE_SECONDS, Attendance
 from toolgate_bus.codec import pack, unpack
-from toolgate_bus.errors import CodecError
-from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_member
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands, Member
+from toolgate_bus.roster_sets import KINDS, MOST, OLD, TIME, Command, Minutes, Names, Place
+from toolgate_bus.signing import Keyring
 
 __all__ = [
     "BEAT_SECONDS",
@@ -26,6 +34,7 @@ __all__ = [
     "decode_member",
     "decode_reading",
     "decode_role",
+    "encode_leave",
     "encode_member",
     "encode_reading",
     "encode_role",
@@ -36,6 +45,9 @@ EXPIRY_SECONDS: Final = 1.5
 ReaderRole = Literal["follower", "exporter", "archiver", "console"]
 """What a facts reader reads for."""
 READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
+PART: Final = 256
+"""Heartbeats that are read at a time."""
+_log = structlog.get_logger("toolgate.bus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,10 @@ class RosterView:
     """How many facts readers are alive."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """The living facts readers, each with its role: one of `READER_ROLES`, or `other`."""
+    gone: tuple[Member, ...] = ()
+    """Replicas that vanished without leaving, and are remembered."""
+    hooks: frozenset[str] = frozenset()
+    """The living owners of ledgers that hooks keep."""
 
     def readers_by_role(self) -> dict[str, int]:
         """How many facts readers are alive in each role; every role of `READER_ROLES` is there."""
@@ -90,59 +106,138 @@ def decode_role(raw: bytes) -> str:
 
 
 class Roster:
-    """Reads and writes the roster of one namespace."""
+    """Reads and writes the roster of one namespace; remembers whom it has seen."""
 
-    def __init__(self, commands: Commands, namespace: str) -> None:
+    def __init__(
+        self, commands: Commands, namespace: str, turns: Sequence[str] = (*KINDS.values(), OLD)
+    ) -> None:
+        """`turns` are the kinds that are read: one at a time where there is no hurry, in this order."""
         self._commands = commands
         self._keys = Keys(namespace)
+        self._minutes = Minutes()
+        self._names = Names(self._keys, turns)
+        self._places: dict[str, Place] = {}
+        self._attendance = Attendance()
+        self._met: dict[str, float] = {}
+        """Everyone else who was alive lately, by when."""
+        self._flooded = False
+        self.keyring: Keyring | None = None
+        """Whose schedulers must sign what they say of themselves, once they have signed."""
 
     async def next_start(self) -> int:
         """The next number in the namespace's order of starts."""
         return int(await self._commands.execute("INCR", self._keys.starts))
 
-    def beat(self, member: str, value: bytes) -> list[Sequence[str | bytes | int]]:
-        """The commands of one heartbeat of `kind:…`, for a pipeline."""
-        return [
-            ("SADD", self._keys.roster, member),
-            ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000)),
-        ]
+    # ------------------------------------------------------------------ standing there
 
-    async def leave(self, member: str) -> None:
-        """Take oneself off the roster."""
-        await self._commands.pipeline(
-            [("SREM", self._keys.roster, member), ("DEL", self._keys.member(member))]
-        )
+    async def learn_minute(self) -> None:
+        """Ask the server for its time, unless that is known: sets are named by it."""
+        if not self._minutes.known:
+            self.told(await self._commands.execute("TIME"))
+
+    def told(self, time_reply: Any) -> None:
+        """The server's reply to TIME, which came just now."""
+        self._minutes.told(time_reply, time.monotonic())
+
+    def beat(self, member: str, value: bytes, *, timed: bool = False) -> list[Command]:
+        """The commands of one heartbeat of `kind:…`, for a pipeline; the first is what expires.
+
+        `timed`: the pipeline asks for the server's time itself.
+        """
+        beat: Command = ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000))
+        place = self._places.setdefault(member, Place(self._keys, member))
+        rest = place.commands(self._minutes, time.monotonic())
+        return [beat, *(one for one in rest if not (timed and one == TIME))]
+
+    async def write(self, member: str, value: bytes) -> None:
+        """One heartbeat; raises TransportError where the server did not take it."""
+        await self.learn_minute()
+        commands = self.beat(member, value)
+        replies = await self._commands.pipeline(commands)
+        if commands[-1] == TIME:
+            self.told(replies[-1])
+        if isinstance(replies[0], Exception):
+            raise TransportError(str(replies[0]))
+
+    async def leave(self, member: str, mark: bytes | None = None) -> None:
+        """Take oneself off the roster; with a mark of one's own that says so, for who would remember."""
+        key = self._keys.member(member)
+        end: Command = ("DEL", key) if mark is None else ("SET", key, mark, "PX", int(GONE_SECONDS * 1000))
+        await self._commands.pipeline([end, ("SREM", self._keys.roster, member)])
 
     async def wake_orchestrators(self) -> None:
         """Have every living orchestrator look at the roster at once."""
-        view = await self.read()
-        wakes = [("XADD", self._keys.wake(one), "*", "event", "roster") for one in view.orchestrators]
+        found = await self._beats([name for name in await self._named(everything=True) if name[0] == "o"])
+        wakes = [("XADD", self._keys.wake(name[2:]), "*", "event", "roster") for name in found]
         if wakes:
             await self._commands.pipeline(wakes)
 
-    async def read(self, *, ages: bool = False) -> RosterView:
-        """Who is alive; with `ages`, also how long ago each replica was heard of."""
-        named = await self._commands.execute("SMEMBERS", self._keys.roster)
-        return await self.resolve(named, ages=ages)
+    # ------------------------------------------------------------------ looking
 
-    async def resolve(self, named: Sequence[bytes], *, ages: bool = False) -> RosterView:
-        """Read the heartbeats of these roster members and drop the dead from the set."""
-        names = sorted(raw.decode("utf-8", "replace") for raw in named)
-        if not names:
-            return RosterView()
-        beats = await self._commands.execute("MGET", *(self._keys.member(name) for name in names))
-        dead = [name for name, beat in zip(names, beats, strict=True) if beat is None]
-        if dead:
+    async def read(self, *, ages: bool = False, everything: bool = True) -> RosterView:
+        """Who is alive; with `ages`, also how long ago each replica was heard of.
+
+        Not `everything`: one kind is read anew, the others are as they were found before.
+        """
+        return await self.resolve(await self._named(everything=everything), ages=ages)
+
+    def asks(self, *, everything: bool) -> list[Command]:
+        """The commands of one look at who is named, for a pipeline."""
+        return self._names.asks(self._minutes, time.monotonic(), everything=everything)
+
+    def named(self, replies: Sequence[Any]) -> set[str]:
+        """Who is named, by the replies to `asks`; strangers beyond the bound are counted."""
+        surplus = self._names.take(replies)
+        for kind, many in surplus.items():
+            metrics.ROSTER_STRANGERS.add((kind,), many)
+        if surplus and not self._flooded:
+            _log.warning("too many names on the roster; the rest is passed over", surplus=surplus)
+        self._flooded = bool(surplus)
+        return self._names.all
+
+    async def _named(self, *, everything: bool) -> set[str]:
+        await self.learn_minute()
+        return self.named(await self._commands.pipeline(self.asks(everything=everything)))
+
+    async def resolve(self, named: Iterable[str], *, ages: bool = False) -> RosterView:
+        """Read the heartbeats of these roster members, and of those that were seen before."""
+        found = await self._beats(sorted({*named, *self._attendance.names, *self._met}))
+        self._meet(found)
+        if dead := self._names.dead(found.keys(), time.monotonic()):
             await self._commands.execute("SREM", self._keys.roster, *dead)
-        alive = [(name, beat) for name, beat in zip(names, beats, strict=True) if beat is not None]
-        members = tuple(member for name, beat in alive if (member := _scheduler(name, beat)) is not None)
-        roles = {name[2:]: decode_role(beat) for name, beat in alive if name.startswith("r:")}
+        schedulers = dict.fromkeys(self._attendance.names, None) | {
+            name: self._scheduler(name, beat) for name, beat in found.items() if name[0] == "s"
+        }
+        members, gone = self._attendance.take(schedulers, time.monotonic())
+        roles = {name[2:]: decode_role(beat) for name, beat in found.items() if name[0] == "r"}
         return RosterView(
             members=await self._with_ages(members) if ages else members,
-            orchestrators={name[2:]: decode_reading(beat) for name, beat in alive if name.startswith("o:")},
+            orchestrators={name[2:]: decode_reading(beat) for name, beat in found.items() if name[0] == "o"},
             readers=len(roles),
             roles=roles,
+            gone=gone,
+            hooks=frozenset(name[2:] for name in found if name[0] == "h"),
         )
+
+    def _meet(self, found: Mapping[str, bytes]) -> None:
+        now = time.monotonic()
+        self._met = {name: at for name, at in self._met.items() if now - at < GONE_SECONDS}
+        for name in found:
+            if name[0] != "s" and (name in self._met or len(self._met) < MOST):
+                self._met[name] = now
+
+    async def _beats(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The heartbeats that stand, by name; read in parts, so that many keep nobody waiting."""
+        found: dict[str, bytes] = {}
+        for at in range(0, len(names), PART):
+            part = names[at : at + PART]
+            beats = await self._commands.execute("MGET", *(self._keys.member(name) for name in part))
+            found.update((name, beat) for name, beat in zip(part, beats, strict=True) if beat is not None)
+        return found
+
+    def _scheduler(self, name: str, beat: bytes) -> Member | None:
+        scheduler, _, replica = name[2:].partition(":")
+        return decode_member(scheduler, replica, beat, self.keyring)
 
     async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:
         if not members:
@@ -155,9 +250,3 @@ class Roster:
             for member, ms in zip(members, left, strict=True)
             if isinstance(ms, int) and ms > 0
         )
-
-
-def _scheduler(name: str, beat: bytes) -> Member | None:
-    kind, _, rest = name.partition(":")
-    scheduler, _, replica = rest.partition(":")
-    return decode_member(scheduler, replica, beat) if kind == "s" else None

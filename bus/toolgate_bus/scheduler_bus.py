@@ -2,9 +2,10 @@
 
 Two hot connections. The first holds the blocking group read; answers that are ready when the next
 read goes out travel with it, in one write: verdicts, one acknowledgement, the read. Answers that
-come while it blocks go out by the second, in order of completion. A third, ordinary one beats the
-heart, renews what is being decided, and takes over what a dead peer left. Groups and streams that
-vanished are made again. Ages are read off the server's own clock, never ours.
+come while it blocks go out by the second, in order of completion. A third, ordinary one renews what
+is being decided, and takes over what a dead peer left; heartbeats have their own, on a loop of their own
+(`heart`). Groups and streams that vanished are made again. Ages are read off the server's own clock,
+never ours.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.consumer_group import RENEW_SECONDS, ConsumerGroup
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError, TransportError
+from toolgate_bus.heart import Heart
 from toolgate_bus.keepers import keep
 from toolgate_bus.kept_verdicts import DRAIN, Acks, Batch, KeptVerdicts, Verdicts
 from toolgate_bus.keys import Keys
@@ -36,7 +38,8 @@ from toolgate_bus.redis_link import (
     pack_command,
     watch_links,
 )
-from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_member
+from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_leave, encode_member
+from toolgate_bus.roster_sets import OLD
 from toolgate_bus.server_clock import ServerClock
 from toolgate_bus.signing import Keyring
 
@@ -70,8 +73,9 @@ class RedisSchedulerBus:
         self._namespace = namespace
         self._keys = Keys(namespace)
         self.commands = commands or RedisCommands(url, "toolgate-sched-cmd")
-        self._roster = Roster(self.commands, namespace)
+        self._roster = Roster(self.commands, namespace, ("orchestrators", OLD))
         self._clock = ServerClock()
+        self._heart: Heart | None = None
         self._hot: Link | None = None
         self._side: Link | None = None
         self._paused = False
@@ -109,18 +113,20 @@ class RedisSchedulerBus:
         """Join the group and the roster; raises TransportError when there is no server."""
         self._loop = asyncio.get_running_loop()
         self._stop, self._up, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._heal, self._roster_turn = asyncio.Event(), asyncio.Lock()
+        self._heal = asyncio.Event()
         self._member = replace(member, started=await self._roster.next_start())
         self._inbox = self._keys.inbox(member.name)
         self._group = ConsumerGroup(self.commands, self._inbox, member.name, member.replica)
         await self._group.make()
+        self._heart = Heart(self._url, self._namespace, self._roster_name, self._tell, self._clock)
+        await self._heart.start()
         self._host = asyncio.create_task(self._run(), name=f"toolgate-{member.name}")
         with anyio.move_on_after(5):
             await self._up.wait()
         if not self._up.is_set():
             await self.aclose()
             raise BusDown("the server took the first command and then no connection")
-        await self._beat()
+        await self._heart.beat()
         await self._roster.wake_orchestrators()
         return self._member
 
@@ -130,9 +136,9 @@ class RedisSchedulerBus:
             self._member, priority=member.priority, tools=member.tools, revision=member.revision
         )
         with contextlib.suppress(TransportError):
-            async with self._roster_turn:
-                self._member = replace(self._member, started=await self._roster.next_start())
-                await self._beat()
+            self._member = replace(self._member, started=await self._roster.next_start())
+            if self._heart is not None:
+                await self._heart.beat()
             await self._roster.wake_orchestrators()
         return self._member
 
@@ -151,13 +157,14 @@ class RedisSchedulerBus:
 
     async def leave(self) -> None:
         """Leave the roster and say so, so that no new question comes; reading goes on."""
-        async with self._roster_turn:  # a heartbeat on its way must not put us back
-            if self._left:
-                return
-            self._left = True
-            with contextlib.suppress(TransportError):
-                await self._roster.leave(self._roster_name)
-                await self._roster.wake_orchestrators()
+        if self._left or self._heart is None:
+            return
+        self._left = True
+        with contextlib.suppress(TransportError):
+            await self._heart.leave(
+                lambda number: encode_leave(replace(self._member, beat=number), self._keyring)
+            )
+            await self._roster.wake_orchestrators()
 
     async def aclose(self) -> None:
         """Leave the roster, give back what was not decided, end every task and connection."""
@@ -171,6 +178,8 @@ class RedisSchedulerBus:
             await self._group.leave()
         self._stop.set()
         await host
+        if self._heart is not None:
+            await self._heart.aclose()
         await self.commands.aclose()
 
     def want(self, entries: int) -> None:
@@ -427,14 +436,18 @@ class RedisSchedulerBus:
     # ------------------------------------------------------------------ the host task
 
     async def _run(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keep, self._keep_links)
-            tasks.start_soon(keep, self._keep_beating)
-            tasks.start_soon(keep, self._keep_alive)
-            tasks.start_soon(keep, self._keep_renewing)
-            tasks.start_soon(keep, self._keep_healing)
-            await self._stop.wait()
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(keep, self._keep_links)
+                tasks.start_soon(keep, self._keep_tidy)
+                tasks.start_soon(keep, self._keep_alive)
+                tasks.start_soon(keep, self._keep_renewing)
+                tasks.start_soon(keep, self._keep_healing)
+                await self._stop.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            if self._heart is not None:
+                self._heart.end()
         for link in (self._hot, self._side):
             if link is not None:
                 link.drop()
@@ -471,40 +484,40 @@ class RedisSchedulerBus:
     async def _keep_alive(self) -> None:
         await watch_links(self._url, lambda: (self._hot, self._side))
 
-    async def _keep_beating(self) -> None:
+    async def _keep_tidy(self) -> None:
         while True:
             await anyio.sleep(BEAT_SECONDS)
+            if self._heart is not None:
+                self._heart.moved()
             if self._hot is None:
                 continue
             with contextlib.suppress(ToolgateError):
-                async with self._roster_turn:
-                    await self._beat()
+                await self._tidy()
 
     @property
     def _roster_name(self) -> str:
         return f"s:{self._member.name}:{self._member.replica}"
 
-    async def _beat(self) -> None:
-        sent = time.monotonic()
-        talked, self._talked = self._talked, set()
+    def _tell(self, number: int) -> bytes | None:
+        """A heartbeat of ours; none while we cannot be asked. Called in the heart's thread: it only reads."""
+        if self._hot is None:
+            return None
         answered, late = self._totals()
-        self._member = replace(self._member, answered=answered, late=late, beat=self._member.beat + 1)
-        oldest = self._clock.entry_before(sent, RETENTION_MS)
+        told = replace(self._member, answered=answered, late=late, beat=number)
+        return encode_member(told, self._keyring)
+
+    async def _tidy(self) -> None:
+        """Trim the inbox and the streams written to, and let those expire."""
+        talked, self._talked = self._talked, set()
+        oldest = self._clock.entry_before(time.monotonic(), RETENTION_MS)
         streams = [self._keys.verdicts(orchestrator, self._member.name) for orchestrator in sorted(talked)]
-        commands: list[Sequence[Arg]] = [("TIME",)]
-        if not self._left:
-            commands += self._roster.beat(self._roster_name, encode_member(self._member, self._keyring))
-        at = len(commands)
-        commands += self._group.look()
+        commands: list[Sequence[Arg]] = [*self._group.look()]
         if oldest is not None:
             commands += [("XTRIM", stream, "MINID", "~", oldest) for stream in streams]
         commands += [("PEXPIRE", stream, IDLE_VERDICTS_MS) for stream in streams]
         replies = await self.commands.pipeline(commands)
-        if isinstance(replies[0], Exception):
-            raise TransportError(str(replies[0]))
-        self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, time.monotonic())
         if oldest is not None:
-            await self._group.trim(oldest, replies[at], replies[at + 1])
+            await self._group.trim(oldest, replies[0], replies[1])
 
     # ------------------------------------------------------------------ the consumer group
 

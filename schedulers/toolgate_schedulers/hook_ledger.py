@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
 from toolgate_bus.events import Failed, Verdict
-from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.redis_ledger import RedisLedger
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import BEAT_SECONDS, Roster
+from toolgate_bus.roster_sets import OLD
 from toolgate_bus.shared import Shared
 from toolgate_bus.store import RedisStore
 
@@ -38,7 +38,7 @@ class _Sessions:
     """`Facts` of sessions that tell none: only who is alive."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
-        self._commands, self._keys = commands, Keys(namespace)
+        self._roster = Roster(commands, namespace, ("hooks", "hooks", "hooks", OLD))
 
     async def next(self) -> list[dict[str, Any]]:
         """None ever, after a moment."""
@@ -55,10 +55,7 @@ class _Sessions:
 
     async def alive(self) -> frozenset[str]:
         """The sessions whose heartbeat stands."""
-        named = await self._commands.execute("SMEMBERS", self._keys.roster)
-        names = sorted(raw.decode("utf-8", "replace") for raw in named if raw.startswith(b"h:"))
-        beats = [await self._commands.execute("EXISTS", self._keys.member(name)) for name in names]
-        return frozenset(name[2:] for name, beat in zip(names, beats, strict=True) if beat)
+        return (await self._roster.read(everything=False)).hooks
 
 
 class HookLedger:
@@ -101,9 +98,7 @@ class HookLedger:
         await self._commands.aclose()
 
     async def _beat(self) -> None:
-        for reply in await self._commands.pipeline(self._roster.beat(f"h:{self.owner}", b"\x80")):
-            if isinstance(reply, Exception):
-                raise reply
+        await self._roster.write(f"h:{self.owner}", b"\x80")
 
     async def _beat_often(self, often: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -10,7 +10,7 @@ from toolgate_bus.keys import Keys
 from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
 from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster, encode_member, encode_reading
+from toolgate_bus.roster import Roster, encode_leave, encode_member, encode_reading
 from toolgate_bus.scheduler_bus import RedisSchedulerBus
 
 
@@ -154,15 +154,19 @@ async def test_what_is_being_decided_is_not_taken_over(redis_buses, wait_until):
     assert peer.inbox.ids() == hexes([2, 3])
 
 
-async def test_a_member_that_stops_beating_leaves_the_roster(redis_buses, commands, wait_until):
+async def test_a_member_that_stops_beating_is_gone_and_one_that_leaves_is_forgotten(
+    redis_buses, commands, wait_until
+):
     asker = await redis_buses.orchestrator()
-    roster = Roster(commands, redis_buses.namespace)
-    await commands.pipeline(roster.beat("s:gone:r9", encode_member(Member("gone", "r9"))))
-    await wait_until(lambda: asker.ears.members)
+    roster, member = Roster(commands, redis_buses.namespace), Member("cost", "r9")
+    await roster.write("s:cost:r9", encode_member(member))
+    await wait_until(lambda: [one.gone for one in asker.ears.members] == [False])
+    await wait_until(lambda: [one.gone for one in asker.ears.members] == [True])
+    assert "cost" in asker.bus.reading
+    await roster.write("s:cost:r9", encode_member(member))
+    await wait_until(lambda: [one.gone for one in asker.ears.members] == [False])
+    await roster.leave("s:cost:r9", encode_leave(member))
     await wait_until(lambda: not asker.ears.members)
-    assert await commands.execute("SMEMBERS", Keys(redis_buses.namespace).roster) == [
-        f"o:{asker.bus.orchestrator}".encode()
-    ]
 
 
 async def test_an_orchestrator_that_does_not_ask_us_yet_is_waited_for(redis_buses, commands):

@@ -18,6 +18,7 @@ from toolgate_bus.roster import (
     encode_reading,
     encode_role,
 )
+from toolgate_bus.roster_sets import SET_MS
 
 whole = st.integers(0, 2**31 - 1)
 members = st.builds(
@@ -92,7 +93,7 @@ def test_a_heartbeat_that_is_too_long_is_nobodys():
 
 
 async def beat(commands, roster, name, raw=None):
-    await commands.pipeline(roster.beat(name, raw or encode_member(Member("any", "r1"))))
+    await roster.write(name, raw or encode_member(Member("any", "r1")))
 
 
 async def test_the_roster_tells_schedulers_orchestrators_and_readers_apart(commands, namespace):
@@ -177,12 +178,16 @@ async def test_a_heartbeat_expires_on_the_servers_clock(commands, namespace):
     assert 0 < left <= EXPIRY_SECONDS * 1000
 
 
-async def test_the_dead_are_taken_off_the_set(commands, namespace):
-    roster = Roster(commands, namespace)
+async def test_nobody_takes_another_off_its_set(commands, namespace):
+    roster, keys = Roster(commands, namespace), Keys(namespace)
     await beat(commands, roster, "s:cost:r1")
-    await commands.execute("SADD", Keys(namespace).roster, "s:dead:r1", "o:dead", "r:dead")
+    (named,) = await commands.execute("KEYS", f"{keys.roster}:schedulers:*")
+    await commands.execute("SADD", named, "s:dead:r1", "r:not-here:r1")
+    await commands.execute("SADD", keys.roster, "s:dead:r2", "o:dead", "r:dead")
     assert [one.name for one in (await roster.read()).members] == ["cost"]
-    assert await commands.execute("SMEMBERS", Keys(namespace).roster) == [b"s:cost:r1"]
+    assert await commands.execute("SCARD", named) == 3
+    assert await commands.execute("SCARD", keys.roster) == 4
+    assert 0 < await commands.execute("PTTL", named) <= SET_MS
 
 
 async def test_what_others_wrote_there_hides_nobody(commands, namespace):

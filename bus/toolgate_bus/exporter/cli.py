@@ -26,12 +26,14 @@ from toolgate_bus.loop_lag import watch_loop_lag
 from toolgate_bus.metrics_server import Serving, serve_page
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import BEAT_SECONDS, Roster, encode_role
+from toolgate_bus.roster_sets import OLD
 from toolgate_bus.settings import BusSettings
 from toolgate_bus.terminal import escape, print_json
 
 __all__ = ["exporter"]
 
 PORT = 9464
+LOOKS = ("orchestrators", OLD)
 
 
 def exporter(
@@ -88,7 +90,7 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
         _tell_ready(serving, settings, as_json)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch_loop_lag, "exporter")
-            tasks.start_soon(_stand_on_roster, Roster(commands, settings.namespace), f"r:{me}", commands)
+            tasks.start_soon(_stand_on_roster, Roster(commands, settings.namespace, LOOKS), f"r:{me}")
             try:
                 await service.run()
             except ToolgateError as error:
@@ -105,13 +107,13 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
         raise refused
 
 
-async def _stand_on_roster(roster: Roster, me: str, commands: RedisCommands) -> None:
+async def _stand_on_roster(roster: Roster, me: str) -> None:
     """Be known as a reader of facts, so that they are written even where no scheduler is alive."""
     known = False
     try:
         while True:
             with suppress(ToolgateError):  # the service says what is wrong
-                await commands.pipeline(roster.beat(me, encode_role("exporter")))
+                await roster.write(me, encode_role("exporter"))
                 if not known:
                     await roster.wake_orchestrators()
                     known = True
