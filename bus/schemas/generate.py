@@ -20,9 +20,9 @@ HERE = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failed)
 LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
-NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof"}
+NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof", "gone"}
 """Fields of a Member that its heartbeat does not hold: the key names the first two."""
-SINCE_2 = {"wire", "phases", "kinds", "build", "revision", "beat"}
+SINCE_2 = {"wire", "phases", "kinds", "build", "revision", "beat", "left"}
 """Fields that only readers of version 2 look for."""
 
 

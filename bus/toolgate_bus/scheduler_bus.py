@@ -506,6 +506,10 @@ class RedisSchedulerBus:
         told = replace(self._member, answered=answered, late=late, beat=number)
         return encode_member(told, self._keyring)
 
+    def _farewell(self, number: int) -> bytes:
+        """The heartbeat that says that we leave."""
+        return encode_leave(replace(self._member, beat=number), self._keyring)
+
     async def _tidy(self) -> None:
         """Trim the inbox and the streams written to, and let those expire."""
         talked, self._talked = self._talked, set()

@@ -303,6 +303,18 @@ FORBIDDEN = [
         f"{STORE}budget:r:1",
     ),
     (tuple(role for role in SCHEDULER_USERS if role != "scheduler-archivist"), "GET", f"{STORE}archivist:1"),
+    # each kind names itself on the roster, nobody takes another off, and nobody writes another's heartbeat
+    (SCHEDULER_USERS, "SADD", f"{ROSTER}:readers:1", "r:x"),
+    (SCHEDULER_USERS, "SADD", f"{ROSTER}:orchestrators:1", "o:x"),
+    (("agent", *READERS), "SADD", f"{ROSTER}:schedulers:1", "s:policy:x"),
+    (("agent",), "SADD", f"{ROSTER}:readers:1", "r:x"),
+    (READERS, "SADD", f"{ROSTER}:orchestrators:1", "o:x"),
+    (("agent", *READERS), "PEXPIRE", f"{ROSTER}:schedulers:1", "1"),
+    (EVERYONE, "SREM", f"{ROSTER}:schedulers:1", "s:policy:x"),
+    (EVERYONE, "SREM", f"{ROSTER}:readers:1", "r:x"),
+    (EVERYONE, "SREM", f"{ROSTER}:orchestrators:1", "o:x"),
+    (EVERYONE, "DEL", f"{ROSTER}:schedulers:1"),
+    (READERS, "DEL", f"{ROSTER}:s:policy:r1"),
     # who reads does not write
     (READERS, "XADD", f"{IN}policy", *ADD),
     (READERS, "XADD", f"{OUT}o1:policy", *ADD),

@@ -19,6 +19,8 @@ LOOKS: Final = frozenset(
         "HGETALL",
         "HMGET",
         "SMEMBERS",
+        "SCARD",
+        "SRANDMEMBER",
         "ZRANGE",
         "SCAN",
         "XLEN",

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from toolgate_bus.doctor.finding import Finding, error, fine, how_many, notice
 from toolgate_bus.keys import Keys
+from toolgate_bus.roster_sets import KINDS
 
 __all__ = ["ROLES", "Right", "Tried", "rights_findings", "rights_of", "wants_name"]
 
@@ -89,11 +90,18 @@ def _agent(on: _Names) -> list[Right]:
 def _roster(on: _Names, kind: str, who: str = "*") -> list[Right]:
     keys, mine = on.keys, f"{kind}:{on.nobody}" if who == "*" else f"{kind}:{who}:{on.nobody}"
     own = keys.member(f"{kind}:*" if who == "*" else f"{kind}:{who}:*")
+    named, sets = keys.roster_of(KINDS[kind], 0), keys.roster_of(KINDS[kind], 0).removesuffix("0") + "*"
     return [
-        _right("read the roster", keys.roster, "SMEMBERS"),
+        *(
+            _right("read the roster", key, *words, pattern=pattern)
+            for key, pattern in ((named, keys.member("*")), (keys.roster, ""))
+            for words in (("SCARD",), ("SRANDMEMBER", "1"))
+        ),
         _right("read the roster", keys.member(mine), "MGET", pattern=keys.member("*")),
-        _right("tidy the roster", keys.roster, "SREM", mine),
-        _right("stand on the roster", keys.roster, "SADD", mine, safe=False),
+        _right("stand on the roster", named, "SADD", mine, pattern=sets, safe=False),
+        _right("stand on the roster", named, "PEXPIRE", "1", pattern=sets),
+        _right("stand on the roster of version 1", keys.roster, "SADD", mine, safe=False),
+        _right("leave the roster of version 1", keys.roster, "SREM", mine),
         _right("stand on the roster", keys.member(mine), "SET", "a", NO_WORD, pattern=own),
         _right("leave the roster", keys.member(mine), "DEL", pattern=own),
     ]
