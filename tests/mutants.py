@@ -410,7 +410,7 @@ MUTANTS = (
         "budgets",
         "a reserve that comes late holds money for ever",
         f"{BUS}/ledger_script.py",
-        "if r.state and ((r.state ~= 'reserved' and r.state ~= 'denied') or phase < number(r.phase)) then",
+        "if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then",
         "if r.state and phase < number(r.phase) then",
         "../bus/test_ledger.py",
     ),

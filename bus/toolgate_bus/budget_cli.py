@@ -1,7 +1,7 @@
 """`toolgate budget`: what is spent and held, by whom; limits set by hand; accounts set to zero."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -46,8 +46,14 @@ watched, and changed while it runs.
 
 app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
 
+_MOST_ACCOUNTS: Final = 1024
 _LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 _COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
+_ASTRAY: Final[Mapping[str, str]] = {
+    "charged": "costs were told of calls for which nothing was reserved: the fleet's budgets paid them.",
+    "unplaced": "costs were told of calls for which nothing was reserved, and no budget is the fleet's.",
+    "foreign": "facts told of decisions of another orchestrator: nothing was settled or released by them.",
+}
 _MONEY: Final = ("limit", "spent", "reserved", "left")
 
 KeyArgument = Annotated[
@@ -72,6 +78,7 @@ class _Book(NamedTuple):
     budgets: dict[str, Described]
     overrides: Overrides
     balances: list[Balance]
+    astray: Mapping[str, int]
 
     def accounts(self, key: str | None = None, *, past: bool = False) -> list[dict[str, Any]]:
         """The accounts of a budget or account, or all, as objects; those of past windows on demand."""
@@ -128,7 +135,9 @@ def list_(
 ) -> None:
     """Show every account: budget, whose, window, limit, spent, reserved, left.
 
-    With --json amounts are whole millionths of the currency.
+    With --json amounts are whole millionths of the currency. What was told of
+    and not reserved is counted on stderr: calls whose reservation the server
+    lost, or that ran unasked, and facts about decisions of somebody else.
 
     \b
       toolgate budget list
@@ -144,6 +153,8 @@ def list_(
             console.print(_table(accounts))
         else:
             err_console.print("Nothing was spent yet. Budgets are configured in a cost-aware scheduler.")
+        for outcome, many in book.astray.items():
+            err_console.print(f"{many} {_ASTRAY[outcome]}", soft_wrap=True)
 
     _on_book(redis, namespace, book, work)
 
@@ -264,7 +275,8 @@ async def _opened(settings: BusSettings, name: str, work: Callable[[_Book], Awai
     ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
     try:
         known = await described(store, name), await limits.read(), await ledger.balances()
-        await work(_Book(commands, settings.namespace, name, ledger, limits, *known))
+        astray = await ledger.astray()
+        await work(_Book(commands, settings.namespace, name, ledger, limits, *known, astray))
     finally:
         await commands.aclose()
 
@@ -280,13 +292,13 @@ async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
         {
             "decision": one.decision,
             "tool": record.get("name", ""),
-            "amount": int(record.get("amount", 0)),
+            "amount": _whole(record.get("amount")),
             "owner": one.owner,
             "age_s": round(one.age_s, 3),
             "executing": one.executing,
             "accounts": [
                 record.get(f"k{number}", "").rpartition(":")[0]
-                for number in range(1, int(record.get("n", 0)) + 1)
+                for number in range(1, min(_whole(record.get("n")), _MOST_ACCOUNTS) + 1)
             ],
         }
         for one, record in zip(held, records, strict=True)
@@ -294,8 +306,15 @@ async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
     return [row for row in rows if any(key in (one, _name(one)) for one in row["accounts"])]
 
 
+def _whole(text: str | None) -> int:
+    """A number of a record; 0 for what is none."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else 0
+
+
 def _record(raw: Any) -> dict[str, str]:
-    """A hash, as RESP2 (flat) or RESP3 (a map) gives it."""
+    """A hash, as RESP2 (flat) or RESP3 (a map) gives it; nothing for what is none."""
+    if not isinstance(raw, dict | list):
+        return {}
     flat: list[bytes] = [part for pair in raw.items() for part in pair] if isinstance(raw, dict) else raw
     words = [part.decode("utf-8", "replace") for part in flat]
     return dict(zip(words[::2], words[1::2], strict=True))

@@ -153,7 +153,7 @@ HOLDS: Final = _counter("holds", "Questions a scheduler held.", "scheduler")
 WITHDRAWN: Final = _counter("withdrawn_questions", "Questions nobody waits for any longer.", "scheduler")
 BUDGET_SETTLEMENTS: Final = _counter(
     "budget_settlements",
-    "Costs told to a ledger: settled, corrected, late, duplicate, unreserved.",
+    "Costs told to a ledger: settled, corrected, late, duplicate, unreserved, charged, unplaced, foreign.",
     *("book", "outcome"),
 )
 BUDGET_OVERRUNS: Final = _counter(

@@ -3,6 +3,7 @@
     decision denied or cancelled, tool:unused ─▶ release
     tool:selected                             ─▶ executing
     tool:post, tool:error                     ─▶ settle, with the cost that the tool told
+    what another orchestrator tells           ─▶ nothing: it is counted
     nothing more from an orchestrator that died, or for far too long ─▶ orphan
 
 Every replica runs one; the one that holds the lease works, and writes down how far it has read after
@@ -20,7 +21,8 @@ import structlog
 from toolgate_bus import metrics
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.ledger import MAX_AMOUNT, Ledger, Open, Step
+from toolgate_bus.ledger import ASTRAY, Ledger, Open, Otherwise, Step
+from toolgate_bus.money import is_amount
 from toolgate_bus.ports import Facts, Store
 
 __all__ = ["LedgerKeeper", "step_of"]
@@ -30,29 +32,34 @@ TICK_S: Final = 0.5
 GRACE_S: Final = 5.0
 """An orchestrator counts as dead when it was missing from the roster for this long."""
 AT_ONCE: Final = 200
+MAX_ID: Final = 64
+WARN_S: Final = 60.0
 LONGEST_S: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
 _log = structlog.get_logger("toolgate.ledger")
 
 
-def step_of(fact: Mapping[str, Any]) -> Step | None:
-    """The step that a fact asks for, if any. Facts come off a wire: anything may be in them."""
-    event = fact.get("event")
-    if event == "decision":
-        over = fact.get("outcome") in ("deny", "cancelled")
-        return Step("release", str(fact.get("id"))) if over else None
-    decision = fact.get("decision_id")
-    if not isinstance(decision, str) or not 0 < len(decision) <= 64:
+def step_of(
+    fact: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None
+) -> Step | None:
+    """The step that a fact asks for, if any. Facts come off a wire: anything may be in them.
+
+    Who tells it is whose stream it stood in. `otherwise` says who pays for a call that was not reserved for.
+    """
+    event, by = fact.get("event"), fact.get("orchestrator")
+    decision = fact.get("id" if event == "decision" else "decision_id")
+    if not isinstance(decision, str) or not 0 < len(decision) <= MAX_ID:
         return None
+    who = by if isinstance(by, str) else ""
+    if event == "decision":
+        return Step("release", decision, by=who) if fact.get("outcome") in ("deny", "cancelled") else None
     if event in ("tool:post", "tool:error"):
-        return Step("settle", decision, _cost(fact.get("cost")))
+        told = fact.get("cost")
+        cost = told if is_amount(told) else None
+        return Step("settle", decision, cost, who, otherwise(fact) if otherwise is not None else None)
     if event == "tool:unused":
-        return Step("release", decision)
-    return Step("executing", decision) if event == "tool:selected" else None
-
-
-def _cost(told: Any) -> int | None:
-    return told if type(told) is int and 0 <= told <= MAX_AMOUNT else None
+        return Step("release", decision, by=who)
+    return Step("executing", decision, by=who) if event == "tool:selected" else None
 
 
 class LedgerKeeper:
@@ -67,14 +74,20 @@ class LedgerKeeper:
         book: str,
         replica: str,
         also: Callable[[Mapping[str, Any]], Any] | None = None,
+        otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`also` hears of each fact as well, and is awaited if it gives an awaitable."""
+        """`also` hears of each fact as well, and is awaited if it gives an awaitable.
+
+        `otherwise` says who pays where a fact tells the end of a call that was not reserved for.
+        """
         self._ledger, self._facts, self._store = ledger, facts, store
         self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
+        self._otherwise = otherwise
         self._missing: dict[str, float] = {}
         self._resumed = False
         self._looked = 0.0
+        self._warned = float("-inf")
 
     async def run(self) -> None:
         """Work until cancelled; a server that is away is waited for."""
@@ -129,16 +142,30 @@ class LedgerKeeper:
     # ------------------------------------------------------------------ facts and orphans
 
     async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
-        if self._also is not None:
-            for fact in facts:
-                told = self._also(fact)
-                if asyncio.iscoroutine(told):
-                    await told
-        steps = [step for fact in facts if (step := step_of(fact)) is not None]
+        for fact in facts:
+            await self._tell(fact)
+        steps = [step for fact in facts if (step := step_of(fact, self._otherwise)) is not None]
         for settled in await self._ledger.take(steps):
             metrics.count(metrics.BUDGET_SETTLEMENTS, self._book, settled.outcome)
+            if settled.outcome in ASTRAY and self._clock() - self._warned >= WARN_S:
+                self._warned = self._clock()
+                _log.warning(
+                    "money was told of that was not reserved: toolgate budget list", outcome=settled.outcome
+                )
             if settled.over:
                 metrics.count(metrics.BUDGET_OVERRUNS, self._book)
+
+    async def _tell(self, fact: Mapping[str, Any]) -> None:
+        """Tell who wants to hear; one fact that they cannot bear must not come again and again."""
+        try:
+            told = self._also(fact) if self._also is not None else None
+            if asyncio.iscoroutine(told):
+                await told
+        except TransportError:
+            raise
+        except Exception:  # noqa: BLE001 - see above: told with its traceback, and passed over
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+            _log.exception("a fact could not be heard", event_of_fact=str(fact.get("event"))[:64])
 
     async def _look_for_orphans(self, telling: Set[str]) -> None:
         """Who is gone, and has told all that it had to tell: `telling` still do."""

@@ -9,12 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
+import structlog
+
 from toolgate_bus.errors import OutcomeUnknown, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ledger import (
+    ASTRAY,
     Account,
     Balance,
-    Book,
     Offer,
     Open,
     Outcome,
@@ -24,6 +26,7 @@ from toolgate_bus.ledger import (
     Step,
     checked_amount,
 )
+from toolgate_bus.ledger_book import Book
 from toolgate_bus.ledger_script import GIVING, TAKING
 from toolgate_bus.ports import Commands
 
@@ -37,6 +40,7 @@ KEPT_MS: Final = 2 * 3_600_000
 """How long what was settled is remembered: twice as long as facts are kept, which may come again."""
 ATTEMPTS: Final = 3
 PAGE: Final = 500
+_log = structlog.get_logger("toolgate.ledger")
 
 
 class RedisLedger:
@@ -67,37 +71,52 @@ class RedisLedger:
 
     async def executing(self, decision: str) -> None:
         """The call begins to run."""
-        await self._run(GIVING, "executing", decision)
+        await self._run(GIVING, *_step_words(Step("executing", decision)))
 
     async def settle(self, decision: str, actual: int | None) -> Settled:
         """It ran and cost this much; None is what was reserved."""
-        cost = -1 if actual is None else checked_amount(actual)
-        outcome, amount, over = await self._run(GIVING, "settle", decision, TOMBSTONE_MS, KEPT_MS, cost)
-        return Settled(cast("Outcome", outcome.decode()), int(amount), int(over))
+        return _settled(await self._run(GIVING, *_step_words(Step("settle", decision, actual))))
 
     async def release(self, decision: str) -> None:
         """It did not run, and will not."""
-        await self._run(GIVING, "release", decision, TOMBSTONE_MS, KEPT_MS)
+        await self._run(GIVING, *_step_words(Step("release", decision)))
 
     async def take(self, steps: Sequence[Step]) -> list[Settled]:
-        """Several steps at once, each atomic by itself; what came of those that settled, in order."""
+        """Several steps at once, each atomic by itself; what came of those that settled or could not."""
         if not steps:
             return []
         sha = _sha(GIVING)
         asked = [("EVALSHA", sha, 1, self._prefix, *_step_words(step)) for step in steps]
         replies = await self._commands.pipeline(asked)
-        settled = []
-        for step, reply in zip(steps, replies, strict=True):
-            if isinstance(reply, Exception):  # the script is not loaded, or the outcome is unknown: again
-                reply = await self._run(GIVING, *_step_words(step))
-            if step.what == "settle":
-                outcome, amount, over = reply
-                settled.append(Settled(cast("Outcome", outcome.decode()), int(amount), int(over)))
-        return settled
+        settled = [
+            await self._again(step) if isinstance(reply, Exception) else _settled(reply)
+            for step, reply in zip(steps, replies, strict=True)
+        ]
+        return [one for one in settled if one.outcome != "done"]
+
+    async def _again(self, step: Step) -> Settled:
+        """Take a step whose script was not loaded, or whose outcome is unknown."""
+        try:
+            return _settled(await self._run(GIVING, *_step_words(step)))
+        except TransportError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+            # Somebody wrote over a key of the book: this step fails for ever, and must not stop the others.
+            _log.error("a key of the ledger is not the ledger's", decision=step.decision, error=str(error))
+            return Settled("unplaced")
+
+    async def claim(self, decision: str, owner: str, by: str) -> bool:
+        """Hand a decision over from its owner to `by`; True where `by` owns it then."""
+        return bool(await self._run(GIVING, "claim", decision, TOMBSTONE_MS, KEPT_MS, owner, by))
+
+    async def astray(self) -> dict[str, int]:
+        """How often money was told of that was not reserved (`ASTRAY`), where it was at all."""
+        found = await self._commands.execute("HMGET", f"{self._prefix}:astray", *ASTRAY)
+        return {name: many for name, raw in zip(ASTRAY, found, strict=True) if (many := _number(raw))}
 
     async def orphan(self, decision: str) -> bool:
         """Nobody will tell: it is paid at its estimate. True if it held money."""
-        return bool(await self._run(GIVING, "orphan", decision, TOMBSTONE_MS, KEPT_MS))
+        return bool(await self._run(GIVING, "orphan", decision, TOMBSTONE_MS, KEPT_MS, ""))
 
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
         """Spend without asking, once for each event; True the first time."""
@@ -146,9 +165,9 @@ class RedisLedger:
     def _account(self, place: bytes) -> bytes:
         return f"{self._prefix}:a:".encode() + place
 
-    async def _run(self, script: str, op: str, *words: str | int) -> Any:
+    async def _run(self, script: str, *words: str | int) -> Any:
         sha = _sha(script)
-        tail = (1, self._prefix, op, *words)
+        tail = (1, self._prefix, *words)
         for attempt in range(ATTEMPTS):
             try:
                 return await self._commands.execute("EVALSHA", sha, *tail)
@@ -187,16 +206,17 @@ class MemoryLedger:
         self.book.release(decision, time.time())
 
     async def take(self, steps: Sequence[Step]) -> list[Settled]:
-        """Several steps at once, each atomic by itself; what came of those that settled, in order."""
-        settled = []
-        for step in steps:
-            if step.what == "settle":
-                settled.append(await self.settle(step.decision, step.cost))
-            elif step.what == "release":
-                await self.release(step.decision)
-            else:
-                await self.executing(step.decision)
-        return settled
+        """Several steps at once, each atomic by itself; what came of those that settled or could not."""
+        settled = [self.book.take(step, time.time()) for step in steps]
+        return [one for one in settled if one.outcome != "done"]
+
+    async def claim(self, decision: str, owner: str, by: str) -> bool:
+        """Hand a decision over from its owner to `by`; True where `by` owns it then."""
+        return self.book.claim(decision, owner, by)
+
+    async def astray(self) -> dict[str, int]:
+        """How often money was told of that was not reserved."""
+        return dict(self.book.strays)
 
     async def orphan(self, decision: str) -> bool:
         """Nobody will tell: it is paid at its estimate. True if it held money."""
@@ -223,13 +243,18 @@ def _sha(script: str) -> str:
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-def _step_words(step: Step) -> tuple[str, str, *tuple[int, ...]]:
-    if step.what == "executing":
-        return (step.what, step.decision)
-    if step.what == "release":
-        return (step.what, step.decision, TOMBSTONE_MS, KEPT_MS)
-    cost = -1 if step.cost is None else checked_amount(step.cost)
-    return (step.what, step.decision, TOMBSTONE_MS, KEPT_MS, cost)
+def _step_words(step: Step) -> list[str | int]:
+    words: list[str | int] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
+    if step.what == "settle":
+        words.append(-1 if step.cost is None else checked_amount(step.cost))
+        other = step.otherwise
+        words += [-1, 0] if other is None else [checked_amount(other.amount), *_words(other.accounts)]
+    return words
+
+
+def _settled(reply: Any) -> Settled:
+    outcome, amount, over = reply
+    return Settled(cast("Outcome", outcome.decode()), int(amount), int(over))
 
 
 def _words(accounts: Sequence[Account]) -> list[str | int]:
@@ -253,5 +278,11 @@ def _pairs(reply: Any) -> list[tuple[str, float]]:
 
 def _balance(place: bytes, values: Sequence[bytes | None]) -> Balance:
     key, _, window = place.decode("utf-8", "replace").rpartition(":")
-    limit, spent, reserved, overruns, orphans = (int(value or 0) for value in values)
+    limit, spent, reserved, overruns, orphans = map(_number, values)
     return Balance(key, int(window or 0), None if limit < 0 else limit, spent, reserved, overruns, orphans)
+
+
+def _number(raw: bytes | None) -> int:
+    """A number that the script wrote; 0 for what it cannot have written."""
+    sign, digits = (-1, raw[1:]) if raw and raw[:1] == b"-" else (1, raw or b"")
+    return sign * int(digits) if digits.isdigit() and len(digits) < 20 else 0

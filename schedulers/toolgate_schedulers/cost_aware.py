@@ -24,7 +24,7 @@ from toolgate_bus.budget_limits import Described, Limits, Overrides, describe
 from toolgate_bus.errors import TransportError
 from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.keepers import keep
-from toolgate_bus.ledger import Account, Offer, Reservation
+from toolgate_bus.ledger import Account, Offer, Otherwise, Reservation
 from toolgate_bus.ledger_keeper import LedgerKeeper
 from toolgate_bus.money import micro
 from toolgate_bus.shared import Shared
@@ -130,6 +130,7 @@ class CostAware:
             book=context.shared.book,
             replica=context.replica,
             also=self.hear,
+            otherwise=self.otherwise,
         )
         self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
 
@@ -183,6 +184,16 @@ class CostAware:
             self._news = True
         if self.config.charge_llm and fact.get("event") == "usage":
             await self._charge(fact)
+
+    def otherwise(self, fact: Mapping[str, Any]) -> Otherwise | None:
+        """Who pays for a call that was not reserved for: the fleet, since a fact of it is all there is.
+
+        The server forgot the reservation, or the call ran without this scheduler.
+        """
+        if not self.config.budgets:
+            return None
+        accounts = accounts_of(self.config, Payer(), self.overrides, only="fleet")
+        return Otherwise(self._price_of(str(fact.get("tool"))), tuple(accounts))
 
     def _price_of(self, tool: str) -> int:
         return estimate(self.config, self.learned, tool).reserve

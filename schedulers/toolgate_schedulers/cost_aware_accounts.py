@@ -55,9 +55,16 @@ def payer_of(fact: Mapping[str, Any]) -> Payer:
     )
 
 
-def accounts_of(config: CostAwareConfig, payer: Payer, overrides: Overrides) -> list[Account]:
-    """The accounts of a call, in the order of the budgets, then its slices, with the limits that hold now."""
-    budgets = [_account(budget, payer, overrides) for budget in config.budgets]
+def accounts_of(
+    config: CostAwareConfig, payer: Payer, overrides: Overrides, only: str | None = None
+) -> list[Account]:
+    """The accounts of a call, in the order of the budgets, then its slices, with the limits that hold now.
+
+    `only` leaves out the budgets of other levels.
+    """
+    budgets = [
+        _account(budget, payer, overrides) for budget in config.budgets if only in (None, budget.level)
+    ]
     return [*budgets, *_slices(payer.labels, overrides)]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import BusDown
-from toolgate_bus.ledger import Account, Offer, Step
+from toolgate_bus.ledger import Account, Offer, Otherwise, Step
 from toolgate_bus.ledger_keeper import AT_ONCE, GRACE_S, LONGEST_S, LedgerKeeper, step_of
 from toolgate_bus.shared import shared_in_memory
 
@@ -68,6 +68,44 @@ async def test_each_fact_moves_the_money_that_it_should(world, event, fields, mo
     assert world.money == money
 
 
+@pytest.mark.parametrize(
+    "fact",
+    [
+        ("decision", {"id": "d", "outcome": "deny"}),
+        ("tool:post", {"decision_id": "d", "cost": 0}),
+        ("tool:unused", {"decision_id": "d"}),
+    ],
+)
+async def test_a_fact_of_another_orchestrator_moves_no_money(world, fact):
+    await world.reserve("d", owner="mine")
+    world.shared.facts.tell(fact[0], orchestrator="rogue", **fact[1])
+    await world.keeper().step()
+    assert world.money == (0, 40, 0)
+    assert await world.shared.ledger.astray() == {"foreign": 1}
+
+
+async def test_what_ran_without_a_reservation_is_paid_by_who_is_named(world):
+    world.shared.facts.tell("tool:post", decision_id="lost", cost=25)
+    world.shared.facts.tell("tool:post", decision_id="untold")
+    await world.keeper(otherwise=lambda _fact: Otherwise(7, (FLEET,))).step()
+    assert world.money == (32, 0, 0)
+
+
+async def test_a_fact_that_the_listener_cannot_bear_is_passed_over(world):
+    await world.reserve("d")
+    heard = []
+
+    def also(fact):
+        heard.append(fact["event"])
+        if fact["event"] == "usage":
+            raise RecursionError
+
+    world.shared.facts.tell("usage")
+    world.shared.facts.tell("tool:post", decision_id="d", cost=3)
+    assert await world.keeper(also=also).step()
+    assert (heard, world.money) == (["usage", "tool:post"], (3, 0, 0))
+
+
 @given(
     st.dictionaries(st.sampled_from(["event", "decision_id", "id", "outcome", "cost"]), st.from_type(object))
 )
@@ -78,7 +116,8 @@ def test_whatever_a_fact_holds_it_is_read_or_passed_over(fact):
 
 @pytest.mark.parametrize("cost", [-1, 1.5, "7", True, 2**60, None])
 def test_a_cost_that_cannot_be_counted_is_the_estimate(cost):
-    assert step_of({"event": "tool:post", "decision_id": "d", "cost": cost}) == Step("settle", "d")
+    fact = {"event": "tool:post", "decision_id": "d", "cost": cost, "orchestrator": "o"}
+    assert step_of(fact) == Step("settle", "d", by="o")
 
 
 async def test_only_one_keeper_works_and_another_takes_over_where_it_had_come_to(world):

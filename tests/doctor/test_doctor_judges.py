@@ -227,6 +227,14 @@ def daily(spent=0, reserved=0, window=100, **fields):
     return Balance("daily/fleet", window, 1_000_000, spent, reserved, **fields)
 
 
+def test_money_that_nobody_reserved_is_told_of_and_who_meddles_with_others():
+    state = book(daily(300_000))._replace(astray={"charged": 3, "unplaced": 1, "foreign": 2})
+    lost, foreign = (one for one in budget_findings([state], NOW) if one.name.startswith("budget-"))
+    assert (lost.level, foreign.level) == ("notice", "warning")
+    assert "4 costs came without a reservation (1 of them" in lost.what
+    assert "2 facts told of another orchestrator's decisions, and were refused" in foreign.what
+
+
 def test_budgets_with_room_have_nothing_to_mend():
     assert {one.level for one in budget_findings([book(daily(300_000))], NOW)} == {"ok"}
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from toolgate_bus.budget_limits import Limits, described
 from toolgate_bus.errors import BusDown
 from toolgate_bus.ledger import Account
+from toolgate_bus.ledger_keeper import step_of
 from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.api import as_scheduler, asking
@@ -115,6 +116,16 @@ async def test_a_budget_without_a_limit_only_counts():
     verdicts = [await world.one.decide(call(number)) for number in range(9)]
     assert {verdict.action for verdict in verdicts} == {"continue"}
     assert world.money == {"b/fleet": (0, 360)}
+
+
+async def test_a_call_whose_reservation_was_lost_is_paid_by_the_budgets_of_the_fleet():
+    budgets = [{"name": "b", "limit": 100}, {"name": "each", "level": "session", "limit": 100}]
+    world = World(**FORTY, budgets=budgets)
+    fact = {"event": "tool:post", "decision_id": "d", "tool": "dear"}
+    step = step_of(fact, world.one.otherwise)
+    assert [one.outcome for one in await world.shared.ledger.take([step])] == ["charged"]
+    assert world.money == {"b/fleet": (40, 0)}
+    assert World(**FORTY, **EQUIVALENT, cost_weight=1).one.otherwise(fact) is None
 
 
 async def test_with_weights_alone_nothing_is_denied_and_nothing_counted():

@@ -30,6 +30,8 @@ class BookState(NamedTuple):
     """Whether a scheduler that lives keeps it."""
     held: Sequence[Open] | None = None
     """Decisions that hold money; None where this user may not see them."""
+    astray: Mapping[str, int] = {}
+    """How often money was told of that was not reserved, by outcome."""
 
 
 class _Account(NamedTuple):
@@ -49,7 +51,13 @@ def budget_findings(books: Iterable[BookState], now: float) -> list[Finding]:
     found: list[Finding] = []
     for book in books:
         accounts = list(_accounts(book, now))
-        found += [*_unkept(book), *_used(book, accounts), *_untold(book, accounts), *_long(book)]
+        found += [
+            *_unkept(book),
+            *_used(book, accounts),
+            *_untold(book, accounts),
+            *_astray(book),
+            *_long(book),
+        ]
     return found or [fine(SUBJECT, "budgets", "no budget is spent, and none waits for anybody")]
 
 
@@ -145,6 +153,27 @@ def _untold(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
     ):
         if number:
             found.append(notice(SUBJECT, name, f"{number} {what}{_of(book)}", change))
+    return found
+
+
+def _astray(book: BookState) -> list[Finding]:
+    found = []
+    lost = book.astray.get("charged", 0) + book.astray.get("unplaced", 0)
+    if lost:
+        unplaced = book.astray.get("unplaced", 0)
+        what = (
+            f"{how_many(lost, 'cost')} came without a reservation{_of(book)} ({unplaced} "
+            "of them are in no budget): the server lost it, or nobody was asked"
+        )
+        change = (
+            "name cost-aware in `required` of the plans, give a budget to the fleet, keep the server's data"
+        )
+        found.append(notice(SUBJECT, "budget-unreserved", what, change))
+    if foreign := book.astray.get("foreign", 0):
+        many = how_many(foreign, "fact")
+        what = f"{many} told of another orchestrator's decisions{_of(book)}, and were refused"
+        change = "give every agent a user that may write its own facts alone: deploy/README.md"
+        found.append(warning(SUBJECT, "budget-foreign", what, change))
     return found
 
 

@@ -175,7 +175,8 @@ async def books(commands: Commands, namespace: str) -> list[BookState]:
             limits = await Limits(store, book).read()
             # Modules keep their own book themselves, for as long as they live.
             kept = kept or book == "budget-hooks"
-            found.append(BookState(book, budgets, limits, balances, kept, await _held(ledger)))
+            held, astray = await _held(ledger), await ledger.astray()
+            found.append(BookState(book, budgets, limits, balances, kept, held, astray))
     return found
 
 
