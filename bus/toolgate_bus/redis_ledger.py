@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import structlog
 
-from toolgate_bus.errors import OutcomeUnknown, TransportError
+from toolgate_bus.errors import ConfigError, OutcomeUnknown, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ledger import (
     ASTRAY,
@@ -98,8 +98,8 @@ class RedisLedger:
         """Take a step whose script was not loaded, or whose outcome is unknown."""
         try:
             return _settled(await self._run(GIVING, *_step_words(step)))
-        except TransportError as error:
-            if "WRONGTYPE" not in str(error):
+        except ConfigError as error:
+            if "another type" not in str(error):
                 raise
             # Somebody wrote over a key of the book: this step fails for ever, and must not stop the others.
             _log.error("a key of the ledger is not the ledger's", decision=step.decision, error=str(error))
