@@ -188,7 +188,7 @@ local amount = number(r.amount)
 local function close(state, keep)
   redis.call('ZREM', open, id)
   redis.call('HSET', rkey, 'state', state)
-  if r.phase == nil then redis.call('HSET', rkey, 'owner', by) end
+  if r.state == nil then redis.call('HSET', rkey, 'owner', by) end
   redis.call('PEXPIRE', rkey, keep)
 end
 local function stray(outcome)
