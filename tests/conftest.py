@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("session")
 
 
-KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS")
+KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS", "TOOLGATE_ROLLS", "TOOLGATE_VERSION_ONE")
 """What tests themselves are told."""
 
 

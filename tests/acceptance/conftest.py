@@ -189,10 +189,10 @@ class Rogue:
         self.client, self.keys, self.name = client, keys, name
         self._roster = roster
 
-    async def announce(self, **fields: Any) -> None:
+    async def announce(self, replica: str = "rogue-1", **fields: Any) -> None:
         """One heartbeat."""
-        member = Member(name=self.name, replica="rogue-1", **fields)
-        for command in self._roster.beat(f"s:{self.name}:rogue-1", encode_member(member)):
+        member = Member(name=self.name, replica=replica, **fields)
+        for command in self._roster.beat(f"s:{self.name}:{replica}", encode_member(member)):
             await self.client.execute_command(*command)
 
     async def keep_announcing(self, stop: asyncio.Event, **fields: Any) -> None:
