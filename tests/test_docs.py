@@ -18,6 +18,7 @@ from toolgate_bus import catalogue, metrics
 from toolgate_bus.events import Heard, Hold, ToolSelecting
 from toolgate_bus.round import Round
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.ruling import Call as Ruled
 from toolgate_orchestrator.gate.ruling import Ruling, denial
 from toolgate_orchestrator.turn.hook_scheduler import selecting_payload
 from toolgate_orchestrator.turn.loop_config import LoopConfig
@@ -268,8 +269,11 @@ def test_denials_are_told_in_the_documented_words() -> None:
     silent = Round({"<name>": True}, patience=0.5, max_hold=1.0, now=0.0)
     holding = Round({"<name>": False}, patience=0.5, max_hold=1.0, now=0.0)
     holding.receive(Heard("<name>", Hold(seconds=1.0)), 0.1)
-    for closed in (silent.close(1.0), holding.close(9.0)):
-        ruling = denial(closed, config)
+    silent.tick(1.0)
+    holding.tick(9.0)
+    for closed in (silent.close(), holding.close()):
+        call = Ruled(b"", "t", {}, [], None, None, {}, ("t", ""), {}, 0.0)
+        ruling = denial(call, closed, config)
         assert ruling is not None
         told.append(ruling.reason)
     for reason in told:

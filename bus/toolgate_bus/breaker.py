@@ -1,7 +1,12 @@
 """Who is passed over: an optional scheduler that was silent three times running (DESIGN §4).
 
+Silences are counted for each patience by itself: who is too slow for a gate that waits 20 ms may be in
+time for one that waits a second. Of all questions that were open in one stall the first alone counts,
+so that three silences take three times the patience. What is heard of a scheduler ends them all.
+
 Pure: time is an argument. While it is passed over it is asked once a second, without being waited
-for, until it answers. Required schedulers are never passed over; bus outages do not count.
+for, until it answers. Required schedulers are never passed over; bus outages do not count, nor does a
+wait in which the asker's own event loop stood still.
 """
 
 from typing import Final
@@ -13,39 +18,51 @@ PROBE_EVERY: Final = 1.0
 """Seconds between two probes of a scheduler that is passed over."""
 
 
-class Breaker:
-    """Silences in a row, by scheduler."""
+class _Silences:
+    """Of one scheduler, for one patience."""
 
-    __slots__ = ("_probed", "_silences")
+    __slots__ = ("count", "last", "probed")
 
     def __init__(self) -> None:
-        self._silences: dict[str, int] = {}
-        self._probed: dict[str, float] = {}
+        self.count, self.last, self.probed = 0, float("-inf"), 0.0
+
+
+class Breaker:
+    """Silences in a row, by scheduler and patience (both times in seconds of one clock)."""
+
+    __slots__ = ("_silences",)
+
+    def __init__(self) -> None:
+        self._silences: dict[str, dict[float, _Silences]] = {}
 
     def answered(self, name: str) -> None:
-        """It said something, in time or not: it is waited for again."""
-        if self._silences:
-            self._silences.pop(name, None)
-            self._probed.pop(name, None)
+        """It said something, in time or not: everybody waits for it again."""
+        self._silences.pop(name, None)
 
-    def silent(self, name: str, now: float) -> None:
-        """It said nothing within patience."""
-        count = self._silences[name] = self._silences.get(name, 0) + 1
-        if count == SILENCES:
-            self._probed[name] = now
+    def silent(self, name: str, patience: float, asked: float, now: float) -> None:
+        """It said nothing within this patience; `asked` is when the question was."""
+        one = self._silences.setdefault(name, {}).setdefault(patience, _Silences())
+        if asked < one.last:
+            return  # asked in the same stall as the one that counted
+        one.count += 1
+        one.last = now
+        if one.count == SILENCES:
+            one.probed = now
 
     @property
     def calm(self) -> bool:
         """Whether nobody was silent lately: nobody is passed over."""
         return not self._silences
 
-    def passes_over(self, name: str) -> bool:
-        """Whether nobody waits for it at present."""
-        return bool(self._silences) and self._silences.get(name, 0) >= SILENCES
+    def passes_over(self, name: str, patience: float) -> bool:
+        """Whether nobody with this patience waits for it at present."""
+        one = self._silences.get(name, {}).get(patience)
+        return one is not None and one.count >= SILENCES
 
-    def probe(self, name: str, now: float) -> bool:
+    def probe(self, name: str, patience: float, now: float) -> bool:
         """Whether a probe is due; if so it counts as sent."""
-        if now - self._probed.get(name, now) < PROBE_EVERY:
+        one = self._silences.get(name, {}).get(patience)
+        if one is None or now - one.probed < PROBE_EVERY:
             return False
-        self._probed[name] = now
+        one.probed = now
         return True

@@ -142,7 +142,9 @@ SKIPPED_PATTERNS: Final = _counter(
 )
 WORKER_ANSWERS: Final = _counter("worker_answers", "Verdicts given.", "scheduler", "action")
 SCHEDULER_ERRORS: Final = _counter(
-    "scheduler_errors", "Questions a scheduler raised on, or gave no verdict to.", "scheduler", "reason"
+    "scheduler_errors",
+    "Questions a scheduler raised on, gave no verdict to, or answered in words that had to be mended.",
+    *("scheduler", "reason"),
 )
 EXPIRED: Final = _counter("expired_questions", "Questions too old to be answered.", "scheduler")
 CLAIMED: Final = _counter("claimed_entries", "Entries taken over from a dead replica.", "scheduler")
@@ -164,10 +166,17 @@ BUDGET_ORPHANS: Final = _counter(
     "Reservations paid at their estimate because nobody told the cost: dead (orchestrator), expired.",
     *("book", "reason"),
 )
+GATE_FAULTS: Final = _counter(
+    "gate_faults",
+    "Faults in the gate's own process, none of which changes a ruling for the worse: rule, verdict, ask "
+    "(each denies), record, subscriber, span.",
+    "part",
+)
 CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used.", "side")
 BAD_MESSAGES: Final = _counter(
     "bad_messages",
-    "Messages dropped unread: malformed, oversize, version, phase, forged, unsolicited, no_key, flood.",
+    "Messages dropped unread: malformed, oversize, version, phase, forged, unsolicited, no_key, flood, "
+    "reserved.",
     *("sender", "reason"),
 )
 RECONNECTS: Final = _counter("redis_reconnects", "Connections that had to be made again.", "connection")
@@ -199,7 +208,7 @@ PROCESS: Final = (
         POISONED,
         HOLDS,
     ),
-    *(WITHDRAWN, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS),
+    *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS),
     *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
 )
 

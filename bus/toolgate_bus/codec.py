@@ -47,6 +47,7 @@ __all__ = [
     "items",
     "pack",
     "question",
+    "readable",
     "said",
     "signed",
     "size",
@@ -167,6 +168,11 @@ def _is_plain(answer: Verdict | Failed) -> bool:
 @lru_cache(MOST_PLAIN)
 def _plain_body(revision: str) -> bytes:
     return pack({**_CONTINUE, "revision": revision})
+
+
+def readable(text: str) -> str:
+    """A text as it can travel: with question marks for what UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def item(

@@ -5,12 +5,14 @@ a `Verdict`. `Decision` is what came of all verdicts, and why. DESIGN's vocabula
 how the values look as bytes is `codec`'s affair, how verdicts become a decision is `merge`'s.
 """
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "IN_PROCESS",
     "NAME_PATTERN",
+    "RESERVED_NAMES",
     "AskUser",
     "Continue",
     "Decision",
@@ -28,6 +30,10 @@ __all__ = [
 
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 """What a scheduler, replica, namespace or orchestrator id may look like: safe inside a Redis key."""
+IN_PROCESS: Final = "in-process"
+"""The scheduler made of the hooks of an orchestrator's own process."""
+RESERVED_NAMES: Final = frozenset((IN_PROCESS,))
+"""Names that nobody on a bus may bear, whatever the pattern allows."""
 
 Phase = Literal["select", "verify"]
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
@@ -144,6 +150,7 @@ Why = Literal[
     "refused",  # the person said no
     "no_approver",  # there was no person to ask
     "bus_down",  # the bus was away and `on_bus_down` decided
+    "gate_failed",  # the gate itself could not rule, where somebody might have objected
     "cancelled",  # the turn ended first
 ]
 

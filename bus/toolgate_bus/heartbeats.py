@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import NAME_PATTERN
+from toolgate_bus.events import NAME_PATTERN, RESERVED_NAMES
 from toolgate_bus.ports import Member
 from toolgate_bus.revision import Revision
 from toolgate_bus.signing import Keyring
@@ -108,7 +108,7 @@ def is_signed(member: Member, keyring: Keyring) -> bool:
 
 def _member(name: str, replica: str, fields: dict[str, Any]) -> Member | None:
     tools = fields.get("tools")
-    if not _NAME.fullmatch(name) or not _NAME.fullmatch(replica):
+    if not _NAME.fullmatch(name) or not _NAME.fullmatch(replica) or name in RESERVED_NAMES:
         return None
     if not isinstance(tools, list) or not all(isinstance(glob, str) for glob in tools):
         return None

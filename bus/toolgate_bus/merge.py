@@ -4,6 +4,9 @@ Order and duplicates do not matter. Late verdicts, shadow verdicts, holds and in
 set aside before anything is compared. From one scheduler the most restrictive answer counts:
 deny > ask_user > modify > continue. Of several denies or modifies the highest priority stands
 first (tie: alphabetically first scheduler, then the digest of the body).
+
+What stops or delays a call is `RESTRICTIVE`: a round hears it whenever it is read. The tables here are
+the only ones: `round`, `what_if` and the gate go by them.
 """
 
 from collections.abc import Iterable
@@ -12,9 +15,12 @@ from typing import Final, Literal
 
 from toolgate_bus.events import Heard
 
-__all__ = ["NOTHING", "Merged", "counts", "merge", "rank"]
+__all__ = ["NOTHING", "RESTRICTIVE", "Merged", "counts", "merge", "rank"]
 
-_RESTRICTIVE: Final = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
+_ORDER: Final = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
+"""Final answers, the most restrictive first."""
+RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold"))
+"""What stops a call, or keeps it waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ def rank(heard: Heard) -> tuple[int, str, bytes]:
 
 def counts(heard: Heard) -> bool:
     """Whether a verdict may influence the outcome at all."""
-    return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in _RESTRICTIVE
+    return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in _ORDER
 
 
 def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
@@ -65,4 +71,4 @@ def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
 
 
 def _order(heard: Heard) -> tuple[int, int, str, bytes]:
-    return (_RESTRICTIVE[heard.verdict.action], *rank(heard))
+    return (_ORDER[heard.verdict.action], *rank(heard))

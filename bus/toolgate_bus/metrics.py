@@ -42,6 +42,7 @@ __all__ = [
     "EXPIRED",
     "FACTS_DROPPED",
     "FAILED_OPEN",
+    "GATE_FAULTS",
     "HOLDS",
     "INVALID_MODIFIES",
     "LATE",
@@ -258,6 +259,7 @@ WITHDRAWN: Final = _counts(catalogue.WITHDRAWN)
 BUDGET_SETTLEMENTS: Final = _counts(catalogue.BUDGET_SETTLEMENTS)
 BUDGET_OVERRUNS: Final = _counts(catalogue.BUDGET_OVERRUNS)
 BUDGET_ORPHANS: Final = _counts(catalogue.BUDGET_ORPHANS)
+GATE_FAULTS: Final = _counts(catalogue.GATE_FAULTS)
 BAD_MESSAGES: Final = _counts(catalogue.BAD_MESSAGES)
 RECONNECTS: Final = _counts(catalogue.RECONNECTS)
 RECREATED: Final = _counts(catalogue.RECREATED)

@@ -18,6 +18,7 @@ from toolgate_bus import metrics
 from toolgate_bus.attendance import GONE_SECONDS, Attendance
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.events import RESERVED_NAMES
 from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands, Member
@@ -237,6 +238,8 @@ class Roster:
 
     def _scheduler(self, name: str, beat: bytes) -> Member | None:
         scheduler, _, replica = name[2:].partition(":")
+        if scheduler in RESERVED_NAMES:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, "reserved")
         return decode_member(scheduler, replica, beat, self.keyring)
 
     async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:

@@ -8,22 +8,27 @@ Each expected scheduler is in one state:
        |----patience ends--> silent             a denial if required, else as if `continue`
        `----failed, or the bus refused the question--> silent, at once
 
+Time passes in `tick` alone: an answer is judged by what was known when it was handed in, not by the
+hour at which somebody came round to reading it. So whatever comes before `tick` has said that a wait
+is over counts. What is restrictive (deny, ask_user, hold) counts until the round is closed, also from
+a scheduler that was given up or is not waited for at all; its continue or modify is late by then.
+
 The round is over when a deny counts, a hold ran out, a required scheduler is silent, or nobody is
-left to wait for. Until it is closed further answers still count; afterwards they are late, and so is
-an answer after patience from a scheduler that did not hold. `deadline` says when to call `tick`.
+left to wait for. After `close` everything is late. `deadline` says when to call `tick`.
 Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify valid.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from toolgate_bus.codec import PLAIN_CONTINUE
 from toolgate_bus.events import Continue, Heard, Hold
-from toolgate_bus.merge import NOTHING, Merged, merge
+from toolgate_bus.merge import NOTHING, RESTRICTIVE, Merged, merge
 
 __all__ = ["Closed", "Round"]
 
 State = Literal["waiting", "held", "answered", "expired", "silent"]
+_AWAITED: Final = frozenset(("waiting", "held"))
 
 
 class Closed(NamedTuple):
@@ -128,14 +133,14 @@ class Round:
         return min(times)
 
     def receive(self, heard: Heard, now: float) -> bool:
-        """Take one verdict that came at `now`; False when it is late and changes nothing."""
+        """Take one verdict; False when it is late and changes nothing. A hold lasts from `now` on."""
         name = heard.scheduler
         state = self._state.get(name)
         if (
             type(heard.verdict) is Continue
             and state == "waiting"
             and not heard.shadow
-            and self._undisturbed(now)
+            and not (self._holds or self._failed or self._closed)
         ):
             # Nearly every verdict: nothing below could make of it anything else.
             self._heard.append(heard)
@@ -145,29 +150,28 @@ class Round:
             self._open -= 1
             return True
         self._plain = False
-        self.tick(now)
-        state = self._state.get(name)
-        if self._closed or state in ("silent", "expired"):
+        action = heard.verdict.action
+        given_up = state in ("silent", "expired")
+        if self._closed or (given_up and action not in RESTRICTIVE):
             return False
         self._heard.append(heard)
-        if heard.shadow or state is None:
-            self._object(heard)
+        if heard.shadow:
             return True
+        if action == "deny" and not (heard.late or heard.problem):
+            self._denied = True
+        if given_up and (state == "expired" or self._denies(name)):
+            return True  # a denial by time stays one, whatever is said of it afterwards
         if isinstance(heard.verdict, Hold):
-            if state in ("waiting", "held"):
-                self._hold(name, heard.digest, heard.verdict.seconds, now)
-            return True
-        if heard.verdict.action == "failed" or (heard.problem and self._required[name]):
+            self._hold(name, heard.digest, heard.verdict.seconds, now)
+        elif action == "failed" or (heard.problem and self._denies(name)):
             # No valid answer: a required scheduler is not satisfied by it, but a better one may be here.
             if state != "answered":
                 self._failed.add(name)
                 self._end(name, "answered")
-            self._judge_failures()
-            return True
-        self._failed.discard(name)
-        if state != "answered":
-            self._end(name, "answered")
-        self._object(heard)
+        else:
+            self._failed.discard(name)
+            if state != "answered":
+                self._end(name, "answered")
         self._judge_failures()
         return True
 
@@ -175,9 +179,8 @@ class Round:
         """Whether this scheduler has said nothing yet, and may."""
         return not self._closed and self._state.get(name) == "waiting"
 
-    def unreachable(self, name: str, now: float) -> None:
+    def unreachable(self, name: str) -> None:
         """The question did not reach this scheduler: it is silent at once."""
-        self.tick(now)
         if self._state.get(name) == "waiting":
             self._end(name, "silent")
             self._judge_silence(name)
@@ -197,9 +200,8 @@ class Round:
                     self._end(name, "expired")
                     self._denied = True
 
-    def close(self, now: float) -> Closed:
-        """End the round and say how; whatever comes later is late."""
-        self.tick(now)
+    def close(self) -> Closed:
+        """End the round and say how; whatever comes later is late, and nobody is silent for it."""
         self._closed = True
         heard = tuple(self._heard)
         if self._plain and not self._open and not self._troubled:
@@ -208,12 +210,12 @@ class Round:
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)
-        silent = (*by_state.get("silent", ()), *sorted(self._failed))
+        silent = (*by_state.get("silent", ()), *sorted(self._failed.intersection(self._required)))
         held = tuple(by_state.get("held", ()))
         return Closed(
             merged=merged,
             silent=silent,
-            required_silent=tuple(name for name in silent if self._required[name]),
+            required_silent=tuple(name for name in silent if self._denies(name)),
             expired=(*by_state.get("expired", ()), *self._hollow()),
             unfinished=(*by_state.get("waiting", ()), *held),
             heard=heard,
@@ -228,33 +230,35 @@ class Round:
         valid = {h.scheduler for h in own if h.verdict.action not in ("hold", "failed") and not h.problem}
         return [name for name in sorted(held - valid) if self._state[name] == "answered"]
 
-    def _undisturbed(self, now: float) -> bool:
-        return now < self._patience_ends and not (self._holds or self._failed or self._closed)
-
-    def _object(self, heard: Heard) -> None:
-        if heard.verdict.action == "deny" and not (heard.shadow or heard.late or heard.problem):
-            self._denied = True
+    def _denies(self, name: str) -> bool:
+        return self._required.get(name, False)
 
     def _hold(self, name: str, digest: bytes, seconds: float, now: float) -> None:
+        state = self._state.get(name)
+        if state == "answered":
+            return
         holding = self._holds.setdefault(name, _Holding(now, now))
         if digest not in holding.seen:  # the same hold, delivered twice, does not move the wait
             holding.seen.add(digest)
             holding.until = min(max(holding.until, now + seconds), holding.since + self._max_hold)
+        if state not in _AWAITED:
+            self._open += 1
         self._state[name] = "held"
         self._was_held = True
 
     def _end(self, name: str, state: State) -> None:
+        if self._state.get(name) in _AWAITED:
+            self._open -= 1
         self._state[name] = state
         if self._holds:
             self._holds.pop(name, None)
-        self._open -= 1
         self._troubled = self._troubled or state != "answered"
 
     def _judge_silence(self, name: str) -> None:
-        if self._required[name]:
+        if self._denies(name):
             self._denied = True
 
     def _judge_failures(self) -> None:
         # A failed required scheduler denies once nobody else is waited for: a replica may still answer.
-        if self._open == 0 and any(self._required[name] for name in self._failed):
+        if self._open == 0 and any(self._denies(name) for name in self._failed):
             self._denied = True

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast, overload
 
 import anyio.to_thread
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import NAME_PATTERN, Phase, ToolSelecting, Verdict
+from toolgate_bus.events import NAME_PATTERN, RESERVED_NAMES, Phase, ToolSelecting, Verdict
 from toolgate_bus.ports import Store
 from toolgate_bus.revision import NO_REVISION, Revision
 from toolgate_bus.shared import Shared
@@ -122,6 +122,11 @@ class Scheduler:
         if not isinstance(self.name, str) or not re.fullmatch(NAME_PATTERN, self.name):
             raise ConfigError(
                 f"scheduler {self.name!r}: name: 1 to 64 letters, digits, '.', '_' or '-' are allowed"
+            )
+        if self.name in RESERVED_NAMES:
+            raise ConfigError(
+                f"scheduler {self.name!r}: name: it means the hooks of an orchestrator's own process; "
+                "take another"
             )
         _check_priority(self.name, self.priority)
         object.__setattr__(self, "tools", _globs(self.name, self.tools))

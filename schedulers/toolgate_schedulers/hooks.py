@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from toolgate_bus.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
 
 from toolgate_schedulers.api import Scheduler, in_thread
@@ -54,7 +54,13 @@ def from_hook(
         run = in_thread(hook)
 
     async def decide(call: ToolSelecting) -> Verdict:
-        return verdict_of(await run(EVENT, hook_data(call)), call, own)
+        result = await run(EVENT, hook_data(call))
+        try:
+            return verdict_of(result, call, own)
+        except ValidationError:
+            if getattr(result, "action", None) in ("continue", "inject_context"):
+                raise
+            return Deny(reason=f"{own} objected to {call.tool_name}, and its answer cannot be read")
 
     globs = (tools,) if isinstance(tools, str) else tuple(tools)
     return Scheduler(name=own, priority=priority, tools=globs, shadow=shadow, decide=decide)

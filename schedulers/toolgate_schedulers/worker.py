@@ -36,12 +36,12 @@ from toolgate_schedulers.lanes import Lanes, being_cancelled
 from toolgate_schedulers.questions import Entry, Job
 from toolgate_schedulers.spans import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.tenure import Tenure, ruling
+from toolgate_schedulers.writing import write_verdict
 
 __all__ = ["CONCURRENCY", "Worker"]
 
 CONCURRENCY: Final = 64
 POISON_DELIVERIES: Final = 3
-MAX_REASON: Final = 1024
 DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05
 WITHDRAWN: Final = "tool:withdrawn"
@@ -400,18 +400,12 @@ class Worker:
         return codec.item(question.id, question.phase, body, mac, question.version)
 
     def _body(self, verdict: Verdict | Failed, revision: str) -> bytes:
-        if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
-            verdict = verdict.model_copy(update={"reason": verdict.reason[: MAX_REASON - 1] + "…"})
-        try:
-            body = codec.verdict_body(verdict, revision)
-            if len(body) <= codec.MAX_VERDICT:
-                return body
-            what = f"its verdict has {len(body)} bytes, {codec.MAX_VERDICT} are allowed"
-        except CodecError as error:
-            what = f"its verdict cannot be written: {error}"
-        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
-        _log.error("a verdict was not sent", scheduler=self._name, why=what)
-        return codec.verdict_body(Failed(reason=what), revision)
+        written = write_verdict(verdict, revision)
+        if written.trouble is not None:
+            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
+            sent = written.verdict.action
+            _log.error("a verdict was mended", scheduler=self._name, why=written.trouble, sent=sent)
+        return written.body
 
 
 def _safe_host() -> str:

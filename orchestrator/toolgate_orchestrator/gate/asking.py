@@ -11,23 +11,36 @@ from typing import Any, Final
 
 from toolgate_bus import codec
 from toolgate_bus.agreed_fact import MOST_ASKED
-from toolgate_bus.events import Failed, Heard, Modify, Phase, ToolSelecting, Verdict
+from toolgate_bus.events import (
+    IN_PROCESS,
+    AskUser,
+    Continue,
+    Deny,
+    Failed,
+    Heard,
+    Hold,
+    Modify,
+    Phase,
+    ToolSelecting,
+    Verdict,
+)
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, Kind, digest
 
 from toolgate_orchestrator.gate.audience import Audience, Unasked
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.modifies import check_modify
 from toolgate_orchestrator.gate.question import Question
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import Call, question_fields
 from toolgate_orchestrator.gate.table import Table
 
-__all__ = ["IN_PROCESS", "Asking", "LocalScheduler"]
+__all__ = ["Asking", "LocalScheduler"]
 
-IN_PROCESS: Final = "in-process"
-"""The scheduler made of the hooks of this process."""
+EXCUSING: Final = 0.1
+"""Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
 
 LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
 """Decides in this process; it sees the call unredacted."""
@@ -49,6 +62,7 @@ class Asking:
         self.table = client.table if client is not None else Table(asyncio.get_running_loop())
         self.look_at: Callable[[float], None] = self.table.look_at
         self._required = frozenset(config.required)
+        self._patience = config.patience_ms / 1000
         self.keyring: Keyring | None = keyring
         self.orchestrator = client.bus.orchestrator if client is not None else ""
         self.caps: Mapping[str, int] = {
@@ -87,22 +101,25 @@ class Asking:
         question.body = body
         if phase == "select":
             call.body = body
-        self.table.open[question.key] = question
-        if asked and client is not None:
-            self._publish(client, body, question)
-        for name in unasked or ():
-            round_.unreachable(name, now)
-        hooks = loop.create_task(self._consult(local, call, fields, question)) if local is not None else None
-        question.end_if_over(now)
+        hooks = None
         try:
+            self.table.open[question.key] = question
+            if asked and client is not None:
+                self._publish(client, body, question)
+                self.table.leaves(now)
+            for name in unasked or ():
+                round_.unreachable(name)
+            if local is not None:
+                hooks = loop.create_task(self._consult(local, call, fields, question))
+            question.end_if_over()
             closed = await question.future
         finally:
-            closed = question.closed or question.end(time.monotonic())
+            closed = question.closed or question.end()
             del self.table.open[question.key]
             if hooks is not None:
                 hooks.cancel()
             if asked and client is not None:
-                self._settle(client, question, closed)
+                self._settle(client, question, closed, patience)
             call.heard += closed.heard
             if (
                 closed.agreed
@@ -130,11 +147,11 @@ class Asking:
         reading = client.bus.reading
         for name in audience.names:
             required = awaited.get(name)
-            if required is False and client.breaker.passes_over(name):
+            if required is False and client.breaker.passes_over(name, self._patience):
                 del awaited[name]
                 call.passed_over.append(name)
                 call.failed_open.setdefault(name, "passed_over")
-                if not client.breaker.probe(name, now):
+                if not client.breaker.probe(name, self._patience, now):
                     continue
             elif not required and name not in reading:
                 awaited.pop(name, None)
@@ -209,16 +226,21 @@ class Asking:
             item = self._signed("question", name, question, question.body, version)
             self._client.bus.ask(name, question.key[0], item)
 
-    def _settle(self, client: Client, question: Question, closed: Closed) -> None:
+    def _settle(self, client: Client, question: Question, closed: Closed, patience: float) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
         client.table.ended(question, complete=not (closed.silent or closed.unfinished or question.shadowed))
         if closed.silent:
             outage = question.outages != client.outages or not client.up
+            # Silence proves nothing where less than the whole patience was given: by us, or by our loop.
+            fair = patience >= self._patience and question.lag <= patience * EXCUSING
             for name in closed.silent:
                 if name not in self._required and name != IN_PROCESS:
                     refused = name in question.refused_by and not outage
                     excuse = "refused" if refused else "bus_down" if outage else None
-                    self._excuse(client, question.call, name, closed, excuse)
+                    reason = excuse or self._reason(name, closed)
+                    question.call.failed_open.setdefault(name, reason)
+                    if reason == "silent" and fair:
+                        client.breaker.silent(name, self._patience, question.started, time.monotonic())
         for name in closed.held:
             if name != IN_PROCESS:
                 body = codec.pack({"phase": question.phase})
@@ -229,13 +251,11 @@ class Asking:
                 item = self._signed("withdrawn", name, question, body, version or codec.VERSION)
                 client.bus.ask(name, question.key[0], item, "tool:withdrawn")
 
-    def _excuse(self, client: Client, call: Call, name: str, closed: Closed, excuse: str | None) -> None:
-        """An optional scheduler that said nothing: the decision fails open; it may be passed over next."""
+    @staticmethod
+    def _reason(name: str, closed: Closed) -> str:
+        """Why the decision was made without an optional scheduler that the bus had reached."""
         failed = any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard)
-        reason = excuse or ("failed" if failed else "silent")
-        call.failed_open.setdefault(name, reason)
-        if reason == "silent":
-            client.breaker.silent(name, time.monotonic())
+        return "failed" if failed else "silent"
 
     # ------------------------------------------------------------------ in process
 
@@ -246,10 +266,25 @@ class Asking:
         seen = ToolSelecting.model_construct(id=call.id.hex(), **{**fields, "tool_input": call.tool_input})
         verdicts: Sequence[Verdict | Failed]
         try:
-            verdicts = await local(seen)
-        except Exception as error:  # noqa: BLE001 - somebody else's hook; the loop must go on
+            verdicts = [_checked(one) for one in await local(seen)]
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             verdicts = (Failed(reason=f"a hook raised {type(error).__name__}"),)
         now = time.monotonic()
         for verdict in verdicts:
-            question.receive(question.judged(IN_PROCESS, verdict, repr(verdict).encode(), now), now)
-        question.end_if_over(now)
+            try:
+                mark = repr(verdict).encode("utf-8", "replace")
+                question.receive(question.judged(IN_PROCESS, verdict, mark, now), now)
+            except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
+                note_fault("verdict", error, IN_PROCESS)
+                question.deny(IN_PROCESS, now)
+        question.end_if_over()
+
+
+def _checked(verdict: Verdict | Failed) -> Verdict | Failed:
+    """What a hook answered; anything that is no verdict is a failure."""
+    if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failed):
+        return verdict
+    return Failed(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, get_args
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.agreed import Group
-from toolgate_bus.events import Phase
+from toolgate_bus.events import RESERVED_NAMES, Phase
 from toolgate_bus.signing import Keyring
 
 from toolgate_orchestrator.gate.announced import Announced
@@ -130,6 +130,9 @@ class Audiences:
 
     def _trusted(self, name: str) -> bool:
         """Whether its verdicts could be believed: with keys set, only with a key of its own."""
+        if name in RESERVED_NAMES:  # nobody on a bus is our own hooks
+            metrics.count(metrics.BAD_MESSAGES, name, "reserved")
+            return False
         if self._keyring is None or self._keyring.knows(name):
             return True
         metrics.count(metrics.BAD_MESSAGES, name, "no_key")

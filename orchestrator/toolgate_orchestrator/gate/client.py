@@ -19,6 +19,7 @@ from toolgate_bus.live_agents import LiveAgent, Stop
 from toolgate_bus.ports import Member, OrchestratorBus
 
 from toolgate_orchestrator.gate.announced import Announced
+from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.gate.question import Question
 from toolgate_orchestrator.gate.spoken import Spoken, versions
@@ -36,6 +37,8 @@ class Client:
         self.bus = bus
         self.breaker = Breaker()
         self.announced: dict[str, Announced] = {}
+        self.ever_met = False
+        """Whether any scheduler was ever on the roster."""
         self.version = 0
         """Changes whenever `announced` does, so that audiences can be cached."""
         self.loop = asyncio.get_running_loop()
@@ -86,22 +89,25 @@ class Client:
                 if isinstance(one, CodecError):
                     metrics.count(metrics.BAD_MESSAGES, scheduler, one.reason)
                     continue
-                question = self._hand(scheduler, one, now)
+                try:
+                    question = self._hand(scheduler, one, now)
+                except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the others their say
+                    note_fault("verdict", error, scheduler)
+                    question = self._spoilt(scheduler, one, now)
                 if question is not None:
                     touched.append(question)
         for question in touched:
-            question.end_if_over(now)
+            question.end_if_over()
 
     def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         """The bus would not take these questions."""
-        now = time.monotonic()
         if error != "bus_down":
             _log.error("the server refused a question", scheduler=scheduler, error=error)
         for id_ in ids:
             for phase in (0, 1):
                 question = self.table.open.get((id_, phase))
                 if question is not None:
-                    question.refused(scheduler, now)
+                    question.refused(scheduler)
 
     def roster_changed(self, members: Sequence[Member]) -> None:
         """Who is alive, by name; replicas that disagree are warned about once."""
@@ -133,6 +139,7 @@ class Client:
             )
             for name, member in newest.items()
         }
+        self.ever_met = self.ever_met or bool(announced)
         if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
             before_that, self.announced = self.announced, announced
             self.version += 1
@@ -228,6 +235,13 @@ class Client:
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
         return None
+
+    def _spoilt(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
+        """A verdict that we could not take: nobody knows what it said, so it counts as a denial."""
+        question = self.table.open.get(item[:2])
+        if question is not None and scheduler in question.asked:
+            question.deny(scheduler, now)
+        return question
 
     def _warn_of_disagreement(self, name: str) -> None:
         if name not in self._warned:

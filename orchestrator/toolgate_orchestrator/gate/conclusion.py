@@ -19,6 +19,7 @@ from toolgate_bus.ports import Packed
 
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.own_fields import own_fields
 from toolgate_orchestrator.gate.question import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
@@ -46,13 +47,17 @@ class Conclusion:
         return self._client is not None and bool(self._client.announced or self._client.bus.readers)
 
     def conclude(self, call: Call, ruling: Ruling) -> Decision:
-        """The decision of a ruling: counted, recorded, told."""
+        """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
         now = time.monotonic()
         decision = ruling.decision(call, now)
-        if not (ruling is AGREED and self._agreed(call, now)):
-            self._concluded(call, decision)
-        for tell in self.subscribers:
-            tell(decision)
+        try:
+            if not (ruling is AGREED and self._agreed(call, now)):
+                self._concluded(call, decision)
+        except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
+            note_fault("record", error)
+        if self.subscribers:
+            for subscriber in tuple(self.subscribers):
+                call_guarded(subscriber, decision)
         return decision
 
     def _agreed(self, call: Call, now: float) -> bool:
@@ -107,8 +112,8 @@ class Conclusion:
             if disagreeing := self._compare(call):
                 fields["disagreeing"] = disagreeing
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
-        for tell in self.late_subscribers:
-            tell(call.id.hex(), told)
+        for subscriber in tuple(self.late_subscribers):
+            call_guarded(subscriber, call.id.hex(), told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """Any other fact, counted; what is not the engine's own in it is redacted as arguments are.
@@ -153,7 +158,7 @@ class Conclusion:
         final = None
         if decision.outcome == "modify":
             final = self._redactor.outgoing(decision.tool_input, call.outgoing).value
-        reason = decision.reason and self._redactor.text(decision.reason, call.outgoing)
+        reason = decision.reason and self._redactor.text(codec.readable(decision.reason), call.outgoing)
         verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
         beside = record.beside(decision, asked, call.failed_open, disagreeing)
         return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
@@ -166,7 +171,7 @@ class Conclusion:
                 fields["arguments"] = self._redactor.outgoing(fields["arguments"], call.outgoing).value
             for words in ("reason", "prompt"):
                 if words in fields:
-                    fields[words] = self._redactor.text(fields[words], call.outgoing)
+                    fields[words] = self._redactor.text(codec.readable(fields[words]), call.outgoing)
         return fields
 
 

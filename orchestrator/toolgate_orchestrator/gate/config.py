@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import NAME_PATTERN
+from toolgate_bus.events import NAME_PATTERN, RESERVED_NAMES
 
 __all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "explain"]
 
@@ -81,9 +81,9 @@ class ToolgateConfig(_Config):
 
     @field_validator("required", "shadow")
     @classmethod
-    def _no_in_process(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if "in-process" in names:
-            raise ValueError("'in-process' names the hooks of this process; it is always heard")
+    def _not_reserved(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in RESERVED_NAMES.intersection(names):
+            raise ValueError(f"{name!r} names the hooks of this process; it is always heard")
         return names
 
 

@@ -17,25 +17,34 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 import structlog
-from toolgate_bus import tracing
+from toolgate_bus import codec, metrics, tracing
 from toolgate_bus.catalogue import OTHER
 from toolgate_bus.embedded import running_server
-from toolgate_bus.events import AskUser, Decision, Heard, ToolSelecting
+from toolgate_bus.events import IN_PROCESS, AskUser, Decision, Heard, ToolSelecting
 from toolgate_bus.logs import DECISION, about, hide_in_logs, where
 from toolgate_bus.merge import rank
 from toolgate_bus.settings import BusSettings, check_url, read_keys
 from toolgate_bus.signing import Keyring
 
-from toolgate_orchestrator.gate.asking import IN_PROCESS, Asking, LocalScheduler
+from toolgate_orchestrator.gate.asking import Asking, LocalScheduler
 from toolgate_orchestrator.gate.audience import Audience, Audiences
 from toolgate_orchestrator.gate.client import Client, acquire, release
 from toolgate_orchestrator.gate.conclusion import Conclusion
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
+from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.modifies import Tools
+from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import UNASKED, Call, Ruling, final_call, question_fields
+from toolgate_orchestrator.gate.ruling import (
+    GATE_FAILED,
+    UNASKED,
+    Call,
+    Ruling,
+    final_call,
+    question_fields,
+)
 from toolgate_orchestrator.gate.spans import span_of_decision, tell
 
 _log = structlog.get_logger("toolgate.gate")
@@ -150,6 +159,15 @@ class Gate:
             or bool(self._audience(tool_name).names)
         )
 
+    @property
+    def ruled(self) -> bool:
+        """Whether anybody might object to a call: somebody is required, or was ever on the roster."""
+        return (
+            bool(self.config.required)
+            or self.config.on_bus_down == "deny"
+            or (self._client is not None and self._client.ever_met)
+        )
+
     def shadows(self, tool_name: str) -> frozenset[str]:
         """Who is asked about this tool, and only watches."""
         return self._audience(tool_name).shadows
@@ -238,10 +256,13 @@ class Gate:
         try:
             ruling = await self._rule(call, local, ask or self._ask)
         except asyncio.CancelledError:
-            tell(span, self._conclusion.conclude(call, Ruling("cancelled", "cancelled")))
+            _trace(span, self._conclusion.conclude(call, Ruling("cancelled", "cancelled")))
             raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
+            note_fault("rule", error)
+            ruling = GATE_FAILED if local is not None or self.ruled else UNASKED
         decision = self._conclusion.conclude(call, ruling)
-        tell(span, decision)
+        _trace(span, decision)
         return decision
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
@@ -284,15 +305,17 @@ class Gate:
     async def _ask_person(self, call: Call, ruling: Ruling, ask: Ask | None) -> Ruling:
         """Somebody said `ask_user`: the person is asked about the call that would run."""
         asker = min(ruling.asks, key=rank)
+        asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
-        if ask is not None and isinstance(asker.verdict, AskUser):
+        if ask is not None and asked is not None:
             final = call if ruling.winner is None else call.changed(ruling)
             fields = question_fields(final, "verify" if ruling.winner else "select", self._patience)
             fields["tool_input"] = final.tool_input
             question = ToolSelecting.model_construct(id=call.id.hex(), **fields)
             try:
-                answer = await ask(asker.verdict, question)
+                answer = await ask(asked, question)
             except Exception as error:  # noqa: BLE001 - the app's approval system; its failure is a denial
+                metrics.count(metrics.GATE_FAULTS, "ask")
                 _log.error("the person could not be asked", decision=question.id, error=where(error))
         if answer != "allow":
             ruling = ruling.refused(answer, asker.scheduler)
@@ -316,6 +339,13 @@ class Gate:
         return False
 
 
+def _trace(span: tracing.Span, decision: Decision) -> None:
+    try:
+        tell(span, decision)
+    except Exception as error:  # noqa: BLE001 - an exporter's fault; what was ruled stands
+        note_fault("span", error)
+
+
 def _name(tool_name: str) -> str:
     # An LLM wrote it: it must fit the wire, whatever it is.
-    return tool_name.encode("utf-8", "replace").decode()[:MAX_NAME]
+    return codec.readable(tool_name)[:MAX_NAME]

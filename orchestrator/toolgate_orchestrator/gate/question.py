@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from toolgate_bus import codec, metrics
 from toolgate_bus.counted import trace_id
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import Failed, Heard, Modify, Phase, Verdict
+from toolgate_bus.events import Deny, Failed, Heard, Modify, Phase, Verdict
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
 
@@ -22,6 +22,10 @@ from toolgate_orchestrator.gate.ruling import Call
 __all__ = ["Judge", "Question", "count_remarks", "count_verdict"]
 
 MAX_REASON: Final = 1024
+GRACES: Final = 3
+"""So often the wait is drawn out because the own event loop stood still."""
+SHORTEST_GRACE_S: Final = 0.02
+LONGEST_GRACE_S: Final = 0.25
 
 
 class Judge(Protocol):
@@ -47,9 +51,9 @@ class Question:
     """A question that waits for verdicts in one phase."""
 
     __slots__ = (
+        "_graces",
         "_judge",
         "_round",
-        "_started",
         "asked",
         "audience",
         "body",
@@ -57,11 +61,14 @@ class Question:
         "closed",
         "deadline",
         "digest",
+        "free_from",
         "future",
         "key",
+        "lag",
         "outages",
         "phase",
         "refused_by",
+        "started",
     )
 
     def __init__(
@@ -76,7 +83,7 @@ class Question:
         started: float,
     ) -> None:
         self._judge, self.call, self.audience, self._round = judge, call, audience, round_
-        self.phase, self.asked, self.future, self._started = phase, asked, future, started
+        self.phase, self.asked, self.future, self.started = phase, asked, future, started
         self.key = (call.id, 0 if phase == "select" else 1)
         self.body = b""
         """As it was written."""
@@ -87,6 +94,11 @@ class Question:
         self.closed: Closed | None = None
         self.deadline: float | None = None
         """When `tick` must be called if nothing comes; None when it need not be."""
+        self.lag = 0.0
+        """Seconds for which the own event loop stood still during the wait."""
+        self.free_from = 0.0
+        """Nobody counts as silent before this (`time.monotonic`): the loop stood, and must read first."""
+        self._graces = GRACES
 
     @property
     def shadowed(self) -> bool:
@@ -106,7 +118,7 @@ class Question:
         revision = codec.PLAIN_BODIES.get(item.body)
         if revision is not None and judge.keyring is None and scheduler not in audience.shadows:
             # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
-            priority, seconds = audience.priorities.get(scheduler, 0), now - self._started
+            priority, seconds = audience.priorities.get(scheduler, 0), now - self.started
             heard = Heard(
                 scheduler,
                 codec.PLAIN_CONTINUE,
@@ -142,6 +154,12 @@ class Question:
             count_verdict(self.call, heard)
         return in_time
 
+    def deny(self, scheduler: str, now: float) -> None:
+        """Count a verdict that the gate failed on as a denial; that of a shadow as nothing."""
+        if scheduler not in self.audience.shadows:
+            verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; the call was not run.")
+            self.receive(Heard(scheduler, verdict, 0, self.phase, now - self.started), now)
+
     def judged(
         self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float, revision: str = ""
     ) -> Heard:
@@ -159,7 +177,7 @@ class Question:
             problem = judge.problem(self.call, scheduler, verdict)
         mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
         shadow = scheduler in audience.shadows
-        seconds = now - self._started
+        seconds = now - self.started
         return Heard(
             scheduler,
             verdict,
@@ -194,33 +212,40 @@ class Question:
 
     # ------------------------------------------------------------------ time and the end
 
-    def refused(self, scheduler: str, now: float) -> None:
+    def stood(self, lag: float, now: float) -> None:
+        """The event loop stood still for `lag` seconds until now: what came meanwhile is to be read first."""
+        self.lag += lag
+        until = now + min(max(lag, SHORTEST_GRACE_S), LONGEST_GRACE_S)
+        if self.deadline is not None and until > self.deadline and self._graces:
+            self._graces -= 1
+            self.free_from = until
+
+    def refused(self, scheduler: str) -> None:
         """The bus would not take the question for this scheduler."""
         self.refused_by = (*self.refused_by, scheduler)
-        self._round.unreachable(scheduler, now)
-        self.end_if_over(now)
+        self._round.unreachable(scheduler)
+        self.end_if_over()
 
     def tick(self) -> None:
         """Let time pass."""
-        now = time.monotonic()
-        self._round.tick(now)
-        self.end_if_over(now)
+        self._round.tick(time.monotonic())
+        self.end_if_over()
 
-    def end_if_over(self, now: float) -> None:
+    def end_if_over(self) -> None:
         """Close the round once nothing more is waited for, or look again at the next deadline."""
         if self.closed is not None:
             return
         if self._round.over:
-            self.end(now)
+            self.end()
             return
         self.deadline = self._round.deadline
         if self.deadline is not None:
             self._judge.look_at(self.deadline)
 
-    def end(self, now: float) -> Closed:
+    def end(self) -> Closed:
         """Close the round now."""
         if self.closed is None:
-            self.closed = self._round.close(now)
+            self.closed = self._round.close()
             self.deadline = None
             if not self.future.done():
                 self.future.set_result(self.closed)

@@ -15,7 +15,7 @@ from toolgate_orchestrator.gate.modifies import Tools, final_arguments
 from toolgate_orchestrator.gate.redact import Outgoing
 from toolgate_orchestrator.gate.shadows import ShadowLog
 
-__all__ = ["AGREED", "UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
+__all__ = ["AGREED", "GATE_FAILED", "UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Ruling:
                 "This call needs a person's approval, and there is nobody to ask.",
             ),
         }
-        why, reason = told[answer]
+        why, reason = told.get(answer, told["refuse"])
         return Ruling("deny", why, reason=reason, scheduler=asker)
 
     def decision(self, call: Call, now: float) -> Decision:
@@ -149,6 +149,9 @@ def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]
 
 AGREED: Final = Ruling("continue", "agreed")
 UNASKED: Final = Ruling("continue", "unasked")
+GATE_FAILED: Final = Ruling(
+    "deny", "gate_failed", reason="The gate failed and could not rule on this call; it was not run."
+)
 
 
 def denial(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling | None:

@@ -11,16 +11,21 @@ the original fields raises, and the kernel passes over it. It has its say in `ve
 first hook modifies the replacement as well.
 """
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amplifier_core import HookResult
 from toolgate_bus.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.logs import where
 
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 
 __all__ = ["TOOL_SELECTING", "HookScheduler", "modify_in"]
+
+logger = logging.getLogger(__name__)
 
 TOOL_SELECTING = "tool:selecting"
 _LONGEST_S = 86_400.0
@@ -46,15 +51,23 @@ class HookScheduler:
         if result is None:
             return [Continue()]
         await self._hooks.show(result, TOOL_SELECTING, question.tool_name)
+        try:
+            return [await self._answer(question, payload, result)]
+        except Exception as error:  # noqa: BLE001 - whatever a hook put into its answer
+            logger.warning("the answer of a hook could not be read: %s", where(error))
+            return [Deny(reason="a hook objected to this call or changed it, and its answer cannot be read")]
+
+    async def _answer(self, question: ToolSelecting, payload: dict[str, Any], result: HookResult) -> Verdict:
+        """What the kernel's one result of all handlers comes to."""
         if result.action == "deny":
-            return [_deny(result)]
+            return _deny(result)
         if result.action == "ask_user":
-            return [_ask(result, question)]
+            return _ask(result, question)
         if question.phase == "verify":
-            return [Continue()]
+            return Continue()
         if result.action == "inject_context":
             self._hooks.injections.take(result, TOOL_SELECTING)
-        return [await self._modify(question, payload, result) or Continue()]
+        return await self._modify(question, payload, result) or Continue()
 
     async def _modify(
         self, question: ToolSelecting, payload: dict[str, Any], result: HookResult
@@ -124,7 +137,7 @@ def _ask(result: HookResult, question: ToolSelecting) -> AskUser:
 
 
 def _seconds(timeout: float) -> float:
-    return min(max(timeout, 0.001), _LONGEST_S)
+    return _LONGEST_S if math.isnan(timeout) else min(max(timeout, 0.001), _LONGEST_S)
 
 
 def _priority(data: Any) -> int | None:

@@ -65,13 +65,14 @@ class Selection:
         if call.problem:
             return call
         local = self._local(call)
-        if not self._gate.wanted(call.name, local=local is not None):
+        try:
+            wanted = self._gate.wanted(call.name, local=local is not None)
+            decision = await self._decide(call, local) if wanted else None
+        except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
+            return self._undecided(call, error, heard=local is not None)
+        if decision is None:
             await self._selected(call, call, None)
             return call
-        try:
-            decision = await self._decide(call, local)
-        except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
-            return self._undecided(call, error)
         if not decision.allowed:
             return Refusal(decision.reason or f"no reason was given ({decision.why})", call, decision)
         chosen = self._chosen(call, decision)
@@ -106,11 +107,11 @@ class Selection:
             ask=self._approvals,
         )
 
-    def _undecided(self, call: Call, error: Exception) -> Call | Refusal:
-        """The gate failed: where somebody must answer that is a denial, else the LLM's choice stands."""
+    def _undecided(self, call: Call, error: Exception, *, heard: bool) -> Call | Refusal:
+        """The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands."""
         logger.error("the gate failed on %s: %s", call.name, where(error))
-        if self._config.required or self._config.on_bus_down == "deny":
-            return Refusal(f"it could not be ruled on: {error}", call)
+        if heard or self._gate.ruled:
+            return Refusal(f"it could not be ruled on: {type(error).__name__}", call)
         return call
 
     def _chosen(self, call: Call, decision: Decision) -> Call:

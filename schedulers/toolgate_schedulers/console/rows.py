@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from toolgate_bus.disagreements import Disagreement, disagreements
 from toolgate_bus.errors import CodecError
+from toolgate_bus.events import IN_PROCESS
 
-__all__ = ["IN_PROCESS", "as_text", "asked_of", "changes_of", "row_of", "searched", "valid_verdicts"]
+__all__ = ["as_text", "asked_of", "changes_of", "row_of", "searched", "valid_verdicts"]
 
 Fact = Mapping[str, Any]
 
-IN_PROCESS: Final = "in-process"
-"""The hooks of an agent's own process: heard, but nobody is asked over the bus."""
 SHORT: Final = 160
 SEARCHED: Final = 4096
 WORD: Final = 128
@@ -92,6 +91,7 @@ def asked_of(decision: Fact) -> frozenset[str]:
     if isinstance(asked, list | tuple):
         return frozenset(_word(name) for name in asked)
     heard = {_word(one.get("scheduler")) for one in valid_verdicts(decision) if not one.get("late")}
+    # The hooks of an agent's own process are heard, but nobody asks them over the bus.
     return frozenset(heard | {_word(name) for name in decision.get("silent") or ()}) - {IN_PROCESS, ""}
 
 

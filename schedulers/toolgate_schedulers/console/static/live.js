@@ -142,7 +142,7 @@ function fillRow(button, row) {
     h("span", { class: "num ms" }, row.ms.toFixed(1), h("span", { class: "unit" }, " ms")));
 }
 
-const WORDS = { agreed: "all agreed", unasked: "nobody asked", failed_open: "failed open", bus_down: "bus was away", no_approver: "no approver" };
+const WORDS = { agreed: "all agreed", unasked: "nobody asked", failed_open: "failed open", bus_down: "bus was away", no_approver: "no approver", gate_failed: "gate failed" };
 
 function toggle(row) {
   const node = row.parentElement;

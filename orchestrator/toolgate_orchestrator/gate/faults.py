@@ -1,0 +1,36 @@
+"""Faults of the gate itself, and of who listens to it: each counted, and told once. None lifts a ruling."""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Literal
+
+import structlog
+from toolgate_bus import metrics
+from toolgate_bus.logs import where
+
+__all__ = ["BROKEN", "Part", "call_guarded", "note_fault"]
+
+Part = Literal["rule", "verdict", "ask", "record", "subscriber", "span"]
+BROKEN: Final = (Exception, asyncio.CancelledError)
+"""What somebody's plain function may raise: nobody cancels one, so that is a fault as any other."""
+MOST_TOLD: Final = 256
+
+_log = structlog.get_logger("toolgate.gate")
+_told: set[Hashable] = set()
+
+
+def note_fault(part: Part, error: BaseException, whose: Hashable = None) -> None:
+    """Count it; log it, unless this part (of this one) has failed in the same way before."""
+    metrics.count(metrics.GATE_FAULTS, part)
+    key = (part, whose, type(error))
+    if key not in _told and len(_told) < MOST_TOLD:
+        _told.add(key)
+        _log.error("a fault in the gate, told once; what was ruled stands", part=part, error=where(error))
+
+
+def call_guarded(callback: Callable[..., object], *told: Any) -> None:
+    """Tell one subscriber; whatever it raises is its own affair."""
+    try:
+        callback(*told)
+    except BROKEN as error:
+        note_fault("subscriber", error, id(callback))
