@@ -79,7 +79,8 @@ SILENT: Final = _counter(
 )
 FAILED_OPEN: Final = _counter(
     "failed_open",
-    "Decisions made without an optional scheduler: silent, failed, gone, passed_over, bus_down, refused.",
+    "Decisions made without an optional scheduler: silent, failed, gone, passed_over, bus_down, refused, "
+    "incompatible (no version of the wire in common), phase (it does not rule on replacements).",
     *("scheduler", "reason"),
 )
 PASSED_OVER: Final = _counter(
@@ -219,6 +220,9 @@ SAVED: Final = _counter(
     "Micro-units that replacements saved: the mean cost of the tool asked for, less that of the one run.",
 )
 REPLICAS: Final = _gauge("scheduler_replicas", "Living replicas.", "scheduler")
+REVISIONS: Final = _gauge(
+    "scheduler_revisions", "Different configurations by which the living replicas rule.", "scheduler"
+)
 ORCHESTRATORS: Final = _gauge("orchestrators", "Living orchestrators.")
 READERS: Final = _gauge("facts_readers", "Living readers of facts.", "role")
 BACKLOG: Final = _gauge("inbox_backlog", "Entries of an inbox not yet delivered to a replica.", "scheduler")
@@ -250,7 +254,7 @@ EXPORTER_LEADS: Final = _gauge(
 )
 
 EXPORTER: Final = (
-    *(SAVED, REPLICAS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
+    *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED),
     *(EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
 )

@@ -17,7 +17,7 @@ from toolgate_bus.ports import Member
 from toolgate_bus.revision import Revision
 from toolgate_bus.signing import Keyring
 
-__all__ = ["MAX_MEMBER", "decode_member", "encode_leave", "encode_member", "is_signed"]
+__all__ = ["MAX_MEMBER", "decode_member", "encode_leave", "encode_member", "is_signed", "read_versions"]
 
 MAX_MEMBER: Final = 16 * 1024
 MOST_VERSIONS: Final = 16
@@ -87,7 +87,7 @@ def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None =
         return None
     return replace(
         member,
-        wire=tuple(_whole_numbers(inner.get("wire"))),
+        wire=tuple(read_versions(inner.get("wire"))),
         phases=tuple(_words(inner.get("phases"))),
         kinds=tuple(_words(inner.get("kinds"))),
         build=_text(inner.get("build"), MAX_WORD),
@@ -142,7 +142,8 @@ def _text(value: Any, most: int) -> str:
     return value[:most] if isinstance(value, str) else ""
 
 
-def _whole_numbers(value: Any) -> Iterator[int]:
+def read_versions(value: Any) -> Iterator[int]:
+    """The versions of the wire that somebody tells; what is none is passed over."""
     for one in value[:MOST_VERSIONS] if isinstance(value, list) else ():
         if type(one) is int and 0 < one <= 127:
             yield one

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import structlog
 
-from toolgate_bus import metrics
+from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.keepers import keep
@@ -265,7 +265,9 @@ class RedisOrchestratorBus:
     async def _look_and_tell(self, idle: Sequence[str], *, everything: bool) -> None:
         await self._roster.learn_minute()
         asks = self._roster.asks(everything=everything)
-        told = self._roster.beat(f"o:{self.orchestrator}", encode_reading(self.reading), timed=True)
+        told = self._roster.beat(
+            f"o:{self.orchestrator}", encode_reading(self.reading, codec.VERSIONS), timed=True
+        )
         own = (self._keys.wake, self._keys.control)[self._beats % 2](self.orchestrator)
         commands: list[Sequence[Arg]] = [
             *asks,

@@ -16,10 +16,10 @@ import structlog
 
 from toolgate_bus import metrics
 from toolgate_bus.attendance import GONE_SECONDS, Attendance
-from toolgate_bus.codec import pack, unpack
+from toolgate_bus.codec import VERSION, pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.events import RESERVED_NAMES
-from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member
+from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, read_versions
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands, Member
 from toolgate_bus.roster_sets import KINDS, MOST, OLD, TIME, Command, Minutes, Names, Place
@@ -35,6 +35,7 @@ __all__ = [
     "decode_member",
     "decode_reading",
     "decode_role",
+    "decode_wire",
     "encode_leave",
     "encode_member",
     "encode_reading",
@@ -64,6 +65,8 @@ class RosterView:
     """The living facts readers, each with its role: one of `READER_ROLES`, or `other`."""
     gone: tuple[Member, ...] = ()
     """Replicas that vanished without leaving, and are remembered."""
+    wires: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The versions of the wire that each of the living orchestrators speaks."""
     hooks: frozenset[str] = frozenset()
     """The living owners of ledgers that hooks keep."""
 
@@ -72,9 +75,19 @@ class RosterView:
         return {**dict.fromkeys(READER_ROLES, 0), **Counter(self.roles.values())}
 
 
-def encode_reading(schedulers: Iterable[str]) -> bytes:
-    """An orchestrator's heartbeat: the schedulers whose verdicts it reads."""
-    return pack({"reading": sorted(schedulers)})
+def encode_reading(schedulers: Iterable[str], wire: Sequence[int] = ()) -> bytes:
+    """An orchestrator's heartbeat: whose verdicts it reads, and the versions of the wire that it speaks."""
+    return pack({"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})})
+
+
+def decode_wire(raw: bytes) -> tuple[int, ...]:
+    """The versions in an orchestrator's heartbeat; one that says nothing of them speaks the first."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return (VERSION,)
+    told = fields.get("wire") if isinstance(fields, dict) else None
+    return tuple(read_versions(told)) if isinstance(told, list) else (VERSION,)
 
 
 def decode_reading(raw: bytes) -> frozenset[str]:
@@ -214,6 +227,7 @@ class Roster:
         return RosterView(
             members=await self._with_ages(members) if ages else members,
             orchestrators={name[2:]: decode_reading(beat) for name, beat in found.items() if name[0] == "o"},
+            wires={name[2:]: decode_wire(beat) for name, beat in found.items() if name[0] == "o"},
             readers=len(roles),
             roles=roles,
             gone=gone,

@@ -193,7 +193,7 @@ def list_(
     """
     with joined_bus(redis, namespace, keys) as settings:
         view, totals, reach_s = run_async(lambda: _living(settings))
-    lines = lines_of(view.members, totals)
+    lines = lines_of(view.members, totals, view.wires)
     if json_:
         for line in lines:
             print_json(as_json(line))

@@ -4,12 +4,14 @@ Beside a shadow stands how many decisions it would have changed, out of those th
 the record has it heard on: nobody counts that over all orchestrators and for ever.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
 from rich.table import Table
+from toolgate_bus.differing import UNNAMED, revisions_alive, who_cannot_ask
 from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
 from toolgate_bus.terminal import escape
@@ -27,6 +29,8 @@ class Line:
 
     name: str
     members: tuple[Member, ...]
+    incompatible: str | None = None
+    """What to say of agents that cannot ask it; None where all can."""
     shadow_totals: ShadowTotals | None = None
     """What it would have changed; None where it was not heard as a shadow."""
 
@@ -56,12 +60,19 @@ class Line:
         return min(member.age for member in self.members)
 
 
-def lines_of(members: Iterable[Member], totals: Mapping[str, ShadowTotals] | None = None) -> list[Line]:
-    """One line for each name, highest priority first; `totals` are those of the shadows."""
+def lines_of(
+    members: Iterable[Member],
+    totals: Mapping[str, ShadowTotals] | None = None,
+    wires: Mapping[str, Collection[int]] | None = None,
+) -> list[Line]:
+    """One line for each name, highest priority first; `totals` are those of the shadows.
+
+    `wires` are the versions of the wire that each living orchestrator speaks.
+    """
     told = totals or {}
     ordered = sorted(members, key=lambda member: (member.name, member.started, member.replica))
-    groups = groupby(ordered, key=lambda member: member.name)
-    lines = [Line(name, tuple(group), told.get(name)) for name, group in groups]
+    groups = [(name, tuple(group)) for name, group in groupby(ordered, key=lambda member: member.name)]
+    lines = [Line(name, group, who_cannot_ask(group, wires or {}), told.get(name)) for name, group in groups]
     return sorted(lines, key=lambda line: (-line.newest.priority, line.name))
 
 
@@ -76,6 +87,7 @@ def table_of(lines: Sequence[Line]) -> Table:
         if told := line.shadow_totals:
             notes.append(f"would have changed {told.disagreed} of {told.heard}")
         notes += ["replicas disagree: the newest start counts"] if line.disagree else []
+        notes += [told for told in (line.incompatible, revisions_alive(line.members)) if told]
         table.add_row(
             escape(line.name),
             str(len(line.members)),
@@ -108,9 +120,14 @@ def as_json(line: Line) -> dict[str, Any]:
         "late": line.late,
         "last_seen_s": round(line.age, 3),
         "disagree": line.disagree,
+        "incompatible": line.incompatible,
+        "revisions": dict(Counter(member.revision.text or UNNAMED for member in line.members)),
         "members": [
             {
                 "replica": member.replica,
+                "revision": member.revision.text,
+                "build": member.build,
+                "wire": list(member.wire),
                 "pid": member.pid,
                 "host": member.host,
                 "answered": member.answered,

@@ -147,7 +147,7 @@ def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
     for number in range(decisions):
         tool = f"t{number % 2}"
         verdicts = (heard("a", 0.001), heard("b", 0.25))
-        note = (tool, "shop", 0.25, b"", b"", 0.0, 0.001, 0.25)
+        note = (tool, "shop", 0.25, b"", b"", 0.0, 0.001, 0.25, "v1", "")
         if batch is not None and len(batch.notes) == batch.full:
             agreed.close(batch)
             batch = None

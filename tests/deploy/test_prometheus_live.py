@@ -155,6 +155,7 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     fleet.stop_for_now("second")
     until(lambda: world.quick.has_fired("ToolgateInboxBehind", scheduler="second"), "its inbox is behind")
     fleet.go_on("second")
+    fleet.scheduler("second-too", "obedient:beta", "--name", "second", "--revision", "new")
     fleet.reconnect()
     yield world
     fleet.processes[troubled].send_signal(signal.SIGTERM)
@@ -168,6 +169,7 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
         ("ToolgateRequiredSchedulerSilent", {"scheduler": "guard", "severity": "critical"}),
         ("ToolgateSchedulerGone", {"scheduler": "guard"}),
         ("ToolgateInboxBehind", {"scheduler": "second"}),
+        ("ToolgateSchedulerRevisionsDiffer", {"scheduler": "second"}),
         ("ToolgateFailingOpen", {"scheduler": "alpha"}),
         ("ToolgateDecisionsNearPatience", {}),
         ("ToolgateBudgetNearlySpent", {"budget": "each", "level": "session"}),

@@ -21,6 +21,7 @@ from toolgate_bus.doctor.view import lines_of
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.ledger import Balance, Open
 from toolgate_bus.ports import Member
+from toolgate_bus.revision import Revision
 from toolgate_bus.roster import RosterView
 
 pytestmark = pytest.mark.pure
@@ -177,6 +178,24 @@ def test_replicas_that_disagree_are_named_with_the_older_to_end(field, value, to
     assert told in found.what
     assert "h-2-bb" in found.what
     assert "pid 11 on h" in found.change
+
+
+def test_two_revisions_are_told_with_the_processes_of_the_older():
+    old, new = Revision("v7", "ab"), Revision("v8", "cd")
+    members = (member(pid=11, revision=old), member(replica="h-2-bb", started=2, revision=new))
+    (found,) = [one for one in roster_findings(RosterView(members)) if one.name == "roster-revisions"]
+    assert found.level == "warning"
+    assert "2 revisions alive: v7@ab, v8@cd" in found.what
+    assert "v8@cd (pid 11 on h)" in found.change
+
+
+def test_agents_that_share_no_version_of_the_wire_with_a_scheduler_are_named():
+    view = RosterView((member(wire=(3,)),), {"o1": frozenset()}, wires={"o1": (1, 2), "o2": (2, 3)})
+    (found,) = [one for one in roster_findings(view) if one.name == "roster-incompatible"]
+    assert found.level == "warning"
+    assert "1 agent speaks no version of its wire (3)" in found.what
+    assert "o1" in found.change
+    assert "o2" not in found.change
 
 
 def test_one_replica_nobody_and_no_readers_are_told():

@@ -5,6 +5,7 @@ import json
 import pytest
 from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
+from toolgate_bus.revision import Revision
 from toolgate_bus.terminal import Terminal
 from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of
 
@@ -39,9 +40,21 @@ def test_a_script_reads_an_object_for_each_scheduler():
         "late": 1,
         "last_seen_s": 0.2,
         "disagree": True,
+        "incompatible": None,
+        "revisions": {"unnamed": 2},
         "members": [
-            {"replica": "a", "pid": 10, "host": "h", "answered": 3, "late": 1, "last_seen_s": 0.4},
-            {"replica": "c", "pid": 11, "host": "h", "answered": 4, "late": 0, "last_seen_s": 0.2},
+            {
+                "replica": replica,
+                "revision": "",
+                "build": "",
+                "wire": [1],
+                "pid": pid,
+                "host": "h",
+                "answered": answered,
+                "late": late,
+                "last_seen_s": seen,
+            }
+            for replica, pid, answered, late, seen in (("a", 10, 3, 1, 0.4), ("c", 11, 4, 0, 0.2))
         ],
     }
 
@@ -55,6 +68,24 @@ def test_a_person_reads_a_table():
     assert router.split() == ["router", "1", "10", "web_*", "x", "0", "0", "0.1", "s", "ago", "shadow"]
     assert policy.split()[:6] == ["policy", "2", "2", "*", "7", "1"]
     assert "replicas disagree" in policy
+
+
+def test_revisions_that_are_alive_and_agents_that_cannot_ask_are_told():
+    members = [
+        Member("policy", "a", started=2, wire=(1, 2), revision=Revision("v8", "ab")),
+        Member("policy", "b", started=1, wire=(1, 2), revision=Revision("v7", "cd")),
+        Member("policy", "c", started=3),
+        Member("later", "d", wire=(3, 4), revision=Revision("", "ef")),
+    ]
+    later, policy = lines_of(members, wires={"o1": (1, 2), "o2": (1,), "o3": (3,)})
+    console = Terminal(width=300)
+    with console.capture() as capture:
+        console.print(table_of([later, policy]))
+    _, first, second = capture.get().splitlines()
+    assert "incompatible: 2 agents speak no version of its wire (3 and 4)" in first
+    assert "3 revisions alive: v7@cd, v8@ab, unnamed" in second
+    assert "incompatible: 1 agent speaks no version of its wire (1 and 2)" in second
+    assert as_json(policy)["revisions"] == {"v7@cd": 1, "v8@ab": 1, "unnamed": 1}
 
 
 def test_beside_a_shadow_stands_what_it_would_have_changed():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from toolgate_bus.decisions.rules import PROBLEMS, rule_of
+from toolgate_bus.decisions.rules import PROBLEMS, UNASKED, rule_of
 from toolgate_bus.disagreements import disagreements, is_redacted
 from toolgate_bus.errors import CodecError
 from toolgate_bus.money import shown
@@ -127,6 +127,9 @@ def _heard(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     for name in [str(one) for one in _list(decision.get("silent")) if str(one) not in said]:
         reason = f" ({failed[name]})" if failed.get(name) not in (None, "silent") else ""
         yield f"{name} gave no answer in time{reason}."
+    for name, reason in failed.items():
+        if why := UNASKED.get(str(reason)):
+            yield f"{name} could not be asked: {why}."
     for name in _list(decision.get("passed_over")):
         yield f"{name} was not waited for: it had been silent before, and is tried again once a second."
 
@@ -142,7 +145,8 @@ def _said(verdict: Fact) -> str:
         "hold": "held the call",
         "failed": "could not decide, which counts as silence",
     }.get(str(action), f"said {action}")
-    told = f"{name} (priority {verdict.get('priority')}) {words}{_when(verdict)}"
+    revision = f", revision {verdict['revision']}" if verdict.get("revision") else ""
+    told = f"{name} (priority {verdict.get('priority')}{revision}) {words}{_when(verdict)}"
     if action == "modify":
         target = f" by {verdict['agent_target']}" if verdict.get("agent_target") else ""
         arguments = verdict.get("arguments")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from toolgate_bus.events import Why
 
-__all__ = ["PROBLEMS", "RULES", "rule_of"]
+__all__ = ["PROBLEMS", "RULES", "UNASKED", "rule_of"]
 
 _RULES: Final[Mapping[Why, str]] = {
     "agreed": "Nobody objected: where no deny and no modify counts, the LLM's own choice stands.",
@@ -36,6 +36,11 @@ PROBLEMS: Final[Mapping[str, str]] = {
     "agent": "it delegates to an agent that is not there",
 }
 """Why a modify was set aside."""
+UNASKED: Final[Mapping[str, str]] = {
+    "incompatible": "it speaks no version of the wire that the agent speaks",
+    "phase": "it does not rule on replacements",
+}
+"""Why an optional scheduler was not even asked."""
 
 
 def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = ()) -> str:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from toolgate_bus.differing import UNNAMED, revisions_alive, strangers, who_cannot_ask
 from toolgate_bus.doctor.finding import Finding, fine, how_many, notice, warning
 from toolgate_bus.ports import Member
 from toolgate_bus.roster import RosterView
@@ -22,7 +23,7 @@ def roster_findings(view: RosterView) -> list[Finding]:
     by_name: dict[str, list[Member]] = defaultdict(list)
     for member in view.members:
         by_name[member.name].append(member)
-    found = [one for name in sorted(by_name) for one in _scheduler(name, by_name[name])]
+    found = [one for name in sorted(by_name) for one in _scheduler(name, by_name[name], view)]
     return [*_nobody(view), *found, *_orchestrators(view, by_name), *_readers(view)]
 
 
@@ -35,8 +36,13 @@ def _nobody(view: RosterView) -> list[Finding]:
     return [notice(SUBJECT, "roster-nobody", what, change)]
 
 
-def _scheduler(name: str, members: Sequence[Member]) -> list[Finding]:
-    found = [*_disagreement(name, members), *_lateness(name, members)]
+def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
+    found = [
+        *_strangers(name, members, view),
+        *_disagreement(name, members),
+        *_revisions(name, members),
+        *_lateness(name, members),
+    ]
     if len(members) == 1:
         what = f"{name} has one replica: while that restarts or hangs, nobody answers for it"
         found.append(notice(SUBJECT, "roster-one-replica", what, _one_more(name)))
@@ -67,6 +73,29 @@ def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
         f"end the older ones ({old}), or start all with the same --priority, --tools, --shadow and config"
     )
     return [warning(SUBJECT, "roster-disagree", what, change)]
+
+
+def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
+    told = who_cannot_ask(members, view.wires)
+    if told is None:
+        return []
+    what = f"{name} is {told}: where it is required their calls are denied, elsewhere it is passed over"
+    agents = _first(strangers(members, view.wires))
+    change = f"bring {name} or those agents ({agents}) to a version that both speak"
+    return [warning(SUBJECT, "roster-incompatible", what, change)]
+
+
+def _revisions(name: str, members: Sequence[Member]) -> list[Finding]:
+    told = revisions_alive(members)
+    if told is None:
+        return []
+    ordered = sorted(members, key=lambda member: member.started)
+    newest = ordered[-1]
+    old = _first([_whose(member) for member in ordered if member.revision != newest.revision])
+    what = f"{name} has {told}: which of them rules on a call is chance"
+    right = newest.revision.text or UNNAMED
+    change = f"end those that do not rule by {right} ({old}), or give all the same config"
+    return [warning(SUBJECT, "roster-revisions", what, change)]
 
 
 def _terms(member: Member) -> tuple[int, tuple[str, ...], bool]:

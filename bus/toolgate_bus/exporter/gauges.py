@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from toolgate_bus import catalogue
 from toolgate_bus.budget_limits import Limits, described
+from toolgate_bus.differing import revisions
 from toolgate_bus.exporter.budget_gauges import Book, budget_gauges
 from toolgate_bus.keys import Keys
 from toolgate_bus.metrics import Gauges
@@ -110,9 +111,15 @@ def _of_roster(view: RosterView) -> list[Gauges]:
     replicas: dict[tuple[str, ...], float] = {}
     for member in view.members:
         replicas[member.name,] = replicas.get((member.name,), 0) + 1
+    names = sorted({member.name for member in view.members})
+    different = {
+        (name,): float(len(revisions([member for member in view.members if member.name == name])) or 1)
+        for name in names
+    }
     roles = {(role,): float(number) for role, number in view.readers_by_role().items()}
     return [
         Gauges(catalogue.REPLICAS, replicas),
+        Gauges(catalogue.REVISIONS, different),
         Gauges(catalogue.ORCHESTRATORS, {(): float(len(view.orchestrators))}),
         Gauges(catalogue.READERS, roles),
     ]

@@ -92,7 +92,7 @@ class Knowledge:
     async def _read_roster(self) -> dict[str, Any]:
         view = await self._roster.read(ages=True)
         return {
-            "schedulers": [as_json(line) for line in lines_of(view.members)],
+            "schedulers": [as_json(line) for line in lines_of(view.members, wires=view.wires)],
             "orchestrators": [
                 {"name": name, "asks": sorted(asked)} for name, asked in sorted(view.orchestrators.items())
             ],

@@ -57,7 +57,7 @@ function line(one, longest) {
   const said = [one.reason, one.prompt].filter(Boolean).map(visible).join(" · ");
   const call = one.tool ? `${visible(one.tool)} ${one.arguments === undefined ? "" : visible(JSON.stringify(one.arguments))}` : "";
   return h("tr", { class: one.shadow || one.late ? "aside" : "" },
-    h("th", { scope: "row" }, visible(one.scheduler)),
+    h("th", { scope: "row", title: one.revision ? `revision ${visible(one.revision)}` : "" }, visible(one.scheduler)),
     h("td", {}, h("span", { class: `outcome o-${one.action}` }, one.action), marks.map((mark) => h("span", { class: "mark" }, mark))),
     h("td", { class: "said" }, said, call && h("code", {}, call)),
     h("td", { class: "num" }, String(one.priority ?? "")),

@@ -17,9 +17,13 @@ function schedulers(lines) {
 }
 
 function line(one) {
-  const marks = [one.shadow && "shadow", one.disagree && "replicas disagree"].filter(Boolean);
+  const revisions = Object.keys(one.revisions);
+  const marks = [
+    one.shadow && "shadow", one.disagree && "replicas disagree", one.incompatible && "incompatible",
+    revisions.length > 1 && `${revisions.length} revisions alive: ${revisions.join(", ")}`,
+  ].filter(Boolean);
   const head = h("tr", {},
-    h("th", { scope: "row" }, visible(one.name), marks.map((mark) => h("span", { class: "mark" }, mark))),
+    h("th", { scope: "row" }, visible(one.name), marks.map((mark) => h("span", { class: "mark" }, visible(mark)))),
     num(one.replicas), num(one.priority), h("td", { class: "globs" }, visible(one.tools.join("  "))),
     num(one.answered), num(one.late), h("td", { class: "num" }, `${one.last_seen_s.toFixed(1)} s`));
   return [head, ...(one.members.length > 1 ? one.members.map(member) : [])];
@@ -27,7 +31,7 @@ function line(one) {
 
 const member = (one) => h("tr", { class: "aside" },
   h("th", { scope: "row", class: "indent" }, visible(one.replica)), h("td"), h("td"),
-  h("td", {}, `${visible(one.host)}, pid ${one.pid}`), num(one.answered), num(one.late),
+  h("td", {}, `${visible(one.host)}, pid ${one.pid}${one.revision ? `, revision ${visible(one.revision)}` : ""}`), num(one.answered), num(one.late),
   h("td", { class: "num" }, `${one.last_seen_s.toFixed(1)} s`));
 
 const num = (value) => h("td", { class: value ? "num" : "num none" }, number(value));
