@@ -52,6 +52,8 @@ class HeldQuestion:
     question: ToolSelecting
     seconds_left: float
     """Until the hold runs out and the call is denied, by the bus's own clock."""
+    orchestrator: str = ""
+    """Whose question it is."""
 
 
 class Holds(Protocol):

@@ -13,9 +13,10 @@ these keys may answer: signatures between schedulers and orchestrators say nothi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Literal, NamedTuple
 
+import anyio
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.events import Failed, Verdict
@@ -34,12 +35,18 @@ from toolgate_schedulers.approval_records import (
 )
 from toolgate_schedulers.held import Asked, StoredHolds
 
-__all__ = ["ALWAYS_S", "TOPIC", "Became", "Desk", "News", "Waiting", "approval_of", "news"]
+__all__ = ["ALWAYS_S", "TOPIC", "Alive", "Became", "Desk", "News", "Waiting", "approval_of", "news"]
 
 TOPIC: Final = "approvals"
 ALWAYS_S: Final = 86_400.0
 LEASE_S: Final = 5.0
 """So long a replica may take to give an answer; then another one does."""
+
+MISSED_S: Final = 3.0
+"""So long a heartbeat may be missed: an agent whose event loop stands still is not gone."""
+LOOK_S: Final = 0.2
+Alive = Callable[[], Awaitable[Collection[str]]]
+"""The orchestrators that are alive."""
 
 Became = Literal["given", "changed", "gone"]
 _BECAME: Final[dict[bytes, Became]] = {b"given": "given", b"changed": "changed", b"gone": "gone"}
@@ -50,6 +57,10 @@ class Waiting(NamedTuple):
 
     approval: Approval
     seconds_left: float
+    orchestrator: str = ""
+    """Of the agent that asked."""
+    gone: bool = False
+    """Whether that agent is: its heartbeat has stopped, so that nobody waits."""
 
 
 class News(NamedTuple):
@@ -64,8 +75,10 @@ class News(NamedTuple):
 class Desk:
     """What is known of approvals in one namespace."""
 
-    def __init__(self, store: Store, notices: Notices) -> None:
-        self._store, self._notices = store, notices
+    def __init__(self, store: Store, notices: Notices, alive: Alive | None = None) -> None:
+        """`alive` tells which orchestrators are; without it each is taken to be."""
+        self._store, self._notices, self._alive = store, notices, alive
+        self._gone: frozenset[str] = frozenset()
 
     # ------------------------------------------------------------------ asking
 
@@ -80,14 +93,35 @@ class Desk:
         return unpacked(Approval, await self._store.get(f"approval:asked:{id_}"))
 
     async def waiting(self) -> list[Waiting]:
-        """The calls that wait now, the soonest to expire first; each as it is held."""
+        """The calls that wait now for somebody's answer, the soonest to expire first; each as it is held."""
+        return [one for one in await self.held() if not one.gone]
+
+    async def held(self) -> list[Waiting]:
+        """Those too whose agent is gone."""
         found: list[Waiting] = []
         for key in await self._store.keys("approval:at:"):
             scheduler = key.removeprefix("approval:at:")
             for held in await StoredHolds(self._store, scheduler, _never).open():
                 bare = approval_of(scheduler, held)
-                found.append(Waiting(await self.approval(bare.id) or bare, held.seconds_left))
-        return sorted(found, key=lambda one: (one.seconds_left, one.approval.id))
+                approval = await self.approval(bare.id) or bare
+                found.append(Waiting(approval, held.seconds_left, held.orchestrator))
+        gone = await self.gone({one.orchestrator for one in found})
+        marked = [one._replace(gone=one.orchestrator in gone) for one in found]
+        return sorted(marked, key=lambda one: (one.seconds_left, one.approval.id))
+
+    async def gone(self, orchestrators: Collection[str]) -> frozenset[str]:
+        """Those of them that are not alive; who has only just vanished is looked for again for a while."""
+        if self._alive is None or not orchestrators:
+            return frozenset()
+        missing: frozenset[str] = frozenset()
+        with anyio.move_on_after(MISSED_S):
+            while True:
+                missing = frozenset(orchestrators) - frozenset(await self._alive())
+                if missing <= self._gone:
+                    break
+                await anyio.sleep(LOOK_S)
+        self._gone = missing
+        return missing
 
     async def beginning_with(self, prefix: str) -> list[str]:
         """Ids of all calls that wait or waited and that begin so."""

@@ -17,10 +17,26 @@ from toolgate_schedulers.approval_records import Answer, Approval, Standing, alw
 from toolgate_schedulers.approval_texts import person
 from toolgate_schedulers.approvals_view import one_line, short
 
-__all__ = ["Outcome", "Person", "answer", "changed", "find", "outcome", "past", "said", "standing"]
+__all__ = [
+    "GONE",
+    "Outcome",
+    "Person",
+    "answer",
+    "changed",
+    "find",
+    "outcome",
+    "past",
+    "said",
+    "settled",
+    "standing",
+]
 
 LOOK_S: Final = 0.05
 FEWEST_DIGITS: Final = 4
+GONE: Final = (
+    "nobody waits for {} any longer: the agent that asked is gone (its process ended, or lost the bus); "
+    "should it come back, answer again"
+)
 _DONE: Final = {"approve": "approved", "deny": "refused", "edit": "corrected"}
 PROBLEMS: Final = {
     "unavailable_tool": "the agent does not have that tool",
@@ -49,19 +65,31 @@ class Outcome(NamedTuple):
     decision: Fact | None = None
     instead: Waiting | None = None
     """The call of the same decision that waits now."""
+    late: bool = False
+    """Whether the decision was made before the answer."""
+    gone: bool = False
+    """Whether the agent that asked is gone: nothing will come of the answer."""
 
 
 async def find(desk: Desk, prefix: str) -> Waiting:
     """The waiting call whose id begins so; raises ToolgateError that says what became of it instead."""
     digits = _digits(prefix)
-    waiting = await desk.waiting()
-    meant = [one for one in waiting if one.approval.id.startswith(digits)]
+    held = await desk.held()
+    waiting = [one for one in held if not one.gone]
+    meant = [one for one in waiting if named(one, digits)]
     if len(meant) == 1:
         return meant[0]
     if meant:
         raise ToolgateError(f"{len(meant)} calls begin with {digits}: give more of the id")
+    if any(named(one, digits) for one in held):
+        raise ToolgateError(GONE.format(digits))
     approval = await past(desk, digits)
     raise ToolgateError(await _became_of(desk, approval, waiting))
+
+
+def named(one: Waiting, digits: str) -> bool:
+    """Whether a call is meant: by its own id, or by that of its decision, which the asker is shown."""
+    return one.approval.id.startswith(digits) or one.approval.question.id.startswith(digits)
 
 
 async def past(desk: Desk, prefix: str) -> Approval:
@@ -172,6 +200,19 @@ def standing(approval: Approval, who: Person, reason: str | None, *, exactly: bo
         host=who.host,
         at=time.time(),
     )
+
+
+async def settled(desk: Desk, one: Waiting, came: Outcome, earlier: Decided) -> Outcome:
+    """The same, where nothing is known yet: perhaps it was decided before, or nobody is there any longer.
+
+    `earlier` finds a decision that was told before the answer was given.
+    """
+    if came.decision is not None or came.instead is not None or came.became in ("gone", "changed"):
+        return came
+    if await desk.gone({one.orchestrator}):
+        return came._replace(gone=True)
+    decision = await earlier(one.approval.question.id)
+    return came if decision is None else came._replace(decision=decision, late=True)
 
 
 async def outcome(desk: Desk, approval: Approval, decided: Decided, wait_s: float) -> Outcome:

@@ -37,9 +37,16 @@ from toolgate_schedulers.approvals_answering import (
     outcome,
     past,
     said,
+    settled,
     standing,
 )
-from toolgate_schedulers.approvals_edge import Opened, decisions_from_now, in_editor, opened_on
+from toolgate_schedulers.approvals_edge import (
+    Opened,
+    decided_before,
+    decisions_from_now,
+    in_editor,
+    opened_on,
+)
 from toolgate_schedulers.approvals_outcome import failed, told
 from toolgate_schedulers.approvals_view import (
     always_table,
@@ -264,14 +271,18 @@ def _with(redis: str | None, namespace: str, do: Callable[[Opened], Coroutine[An
 
 
 async def _list(desk: Desk, as_json: bool) -> None:
-    waiting = await desk.waiting()
+    held = await desk.held()
+    waiting = [one for one in held if not one.gone]
     if as_json:
         for one in waiting:
-            _json(as_fields(*one))
+            _json(as_fields(one.approval, one.seconds_left))
     elif waiting:
         console.print(table(waiting))
     else:
         err_console.print("No call waits for a person. `toolgate approvals list --follow` waits for one.")
+    if gone := len(held) - len(waiting):
+        calls = "call is" if gone == 1 else "calls are"
+        err_console.print(f"[dim]{gone} more {calls} held for agents that are gone: nobody waits.[/]")
 
 
 async def _list_always(desk: Desk, as_json: bool) -> None:
@@ -301,7 +312,7 @@ async def _follow(desk: Desk, as_json: bool) -> None:
 
 def _say_waiting(one: Waiting, as_json: bool) -> None:
     if as_json:
-        _json({"event": "waiting", **as_fields(*one)})
+        _json({"event": "waiting", **as_fields(one.approval, one.seconds_left)})
         return
     left = f"[dim]{duration(one.seconds_left)} left[/]"
     console.print(
@@ -321,11 +332,13 @@ async def _say_gone(desk: Desk, approval: Approval, as_json: bool) -> None:
 
 async def _show(desk: Desk, id_: str, as_json: bool) -> None:
     try:
-        approval, left = await find(desk, id_)
+        one = await find(desk, id_)
+        approval, left = one.approval, one.seconds_left
     except ConfigError:
         raise
-    except ToolgateError:
+    except ToolgateError as over:
         approval, left = await past(desk, id_), None
+        err_console.print(escape_lines(str(over)), style="yellow", soft_wrap=True)
     given = await desk.answer_to(approval.id)
     if as_json:
         _json(as_fields(approval, left, given))
@@ -364,6 +377,7 @@ async def _answered(
     if rule is not None:
         await opened.desk.let_pass(rule)
     came = await outcome(opened.desk, one.approval, decided, wait)
+    came = await settled(opened.desk, one, came, lambda id_: decided_before(opened, id_))
     wrong = failed(one.approval, given, came)
     if as_json:
         _json(_outcome_fields(one.approval, given, rule, came, wrong))

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 from toolgate_bus.errors import ConfigError, ToolgateError
@@ -20,7 +20,10 @@ from toolgate_bus.shared import shared_on
 from toolgate_schedulers.approval_desk import Desk
 from toolgate_schedulers.approvals_answering import Decided, Fact
 
-__all__ = ["Opened", "decisions_from_now", "in_editor", "opened_on"]
+__all__ = ["Opened", "decided_before", "decisions_from_now", "in_editor", "opened_on"]
+
+
+SEARCH_S: Final = 3.0
 
 
 class Opened(NamedTuple):
@@ -38,7 +41,8 @@ async def opened_on(settings: BusSettings) -> AsyncIterator[Opened]:
     commands = RedisCommands(url, "toolgate-approvals")
     shared = shared_on(url, commands, settings.namespace)
     try:
-        yield Opened(Desk(shared.store, shared.notices), commands, settings.namespace)
+        alive = FactsReader(commands, settings.namespace).alive
+        yield Opened(Desk(shared.store, shared.notices, alive), commands, settings.namespace)
     finally:
         await shared.aclose()
         await commands.aclose()
@@ -60,6 +64,16 @@ async def decisions_from_now(opened: Opened) -> Decided:
         return found.get(decision)
 
     return decided
+
+
+async def decided_before(opened: Opened, decision: str) -> Fact | None:
+    """The decision with this id, if it is in the record and can be found in a few seconds."""
+    reader = FactsReader(opened.commands, opened.namespace)
+    with anyio.move_on_after(SEARCH_S):
+        async for fact in reader.stored():
+            if fact["event"] == "decision" and fact.get("id") == decision:
+                return fact
+    return None
 
 
 async def in_editor(text: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 from toolgate_bus.printable import visible
 
 from toolgate_schedulers.approval_records import Answer, Approval
-from toolgate_schedulers.approvals_answering import PROBLEMS, Outcome, changed, said
+from toolgate_schedulers.approvals_answering import GONE, PROBLEMS, Outcome, changed, said
+from toolgate_schedulers.approvals_view import short
 
 __all__ = ["failed", "told"]
 
@@ -17,7 +18,14 @@ def failed(approval: Approval, given: Answer, came: Outcome) -> str | None:
         return "too late: nobody waits for this call any longer; it was not run by this answer"
     if came.became == "changed":
         return changed(came.instead) if came.instead else "the call changed after it was shown; list it again"
-    if given.action == "deny" or came.decision is None:
+    if came.gone:
+        return GONE.format(short(approval.id))
+    if came.decision is None:
+        return None
+    if came.late or (given.action == "deny" and _allowed(came.decision)):
+        how = f"{came.decision.get('outcome')}, {came.decision.get('why')}"
+        return f"too late: the call had been decided ({visible(how)}); nothing was done by this answer"
+    if given.action == "deny":
         return None
     problem = _problem(approval, came.decision)
     if problem is not None:

@@ -5,7 +5,7 @@ group `toolgate.checks`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,7 +49,11 @@ async def _held(context: Context) -> Sequence[Finding]:
     by_scheduler = Counter(key.split(":")[1] for key in await store.keys("hold:"))
     alive = {member.name for member in context.view.members}
     found = [_abandoned(name, by_scheduler[name]) for name in sorted(by_scheduler) if name not in alive]
-    found += await _waiting(Desk(store, MemoryNotices()))
+
+    async def asking() -> Collection[str]:
+        return context.view.orchestrators
+
+    found += await _waiting(Desk(store, MemoryNotices(), asking))
     total = how_many(sum(by_scheduler.values()), "call")
     return found or [fine(HELD, "held", f"{total} held" if by_scheduler else "no call is held")]
 

@@ -79,7 +79,8 @@ class StoredHolds:
                 question = codec.question(asked.item)
             except CodecError:
                 continue
-            held.append(HeldQuestion(question.id, question, max(0.0, left - SLACK_SECONDS)))
+            left = max(0.0, left - SLACK_SECONDS)
+            held.append(HeldQuestion(question.id, question, left, asked.orchestrator))
         return sorted(held, key=lambda one: (one.seconds_left, one.decision_id))
 
     async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
@@ -175,4 +176,6 @@ def _asked(raw: bytes | None) -> Asked | None:
     if not isinstance(stored, list) or len(stored) != 4:
         return None
     orchestrator, id_, phase, body = stored
+    if not isinstance(orchestrator, str):
+        return None
     return Asked(orchestrator, codec.Item(id_, phase, body, None))

@@ -1,6 +1,6 @@
 """Changes for the worse in what people are shown, and the attacks that notice them."""
 
-from mutation import BUS, Mutant
+from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 MUTANTS = (
     Mutant(
@@ -26,5 +26,21 @@ MUTANTS = (
         "return visible_json(json.dumps(value, ensure_ascii=False, default=default))",
         "return json.dumps(value, ensure_ascii=False, default=default)",
         "test_every_command.py::test_what_strangers_write_does_not_steer_the_terminal_of_any_command",
+    ),
+    Mutant(
+        "law 6",
+        "a hold that came after the denial stays held",
+        f"{ORCHESTRATOR}/gate/question.py",
+        'if heard.verdict.action == "hold" and not heard.shadow:\n            self._judge.withdraw',
+        'if heard.verdict.action == "never":\n            self._judge.withdraw',
+        "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
+    ),
+    Mutant(
+        "law 6",
+        "the calls of dead agents wait for people",
+        f"{SCHEDULERS}/approval_desk.py",
+        "one._replace(gone=one.orchestrator in gone)",
+        "one._replace(gone=False)",
+        "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
     ),
 )

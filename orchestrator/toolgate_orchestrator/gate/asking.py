@@ -30,7 +30,8 @@ from toolgate_bus.signing import Keyring, Kind, digest
 from toolgate_orchestrator.gate.audience import Audience, Unasked
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.faults import note_fault
+from toolgate_orchestrator.gate.faults import call_guarded, note_fault
+from toolgate_orchestrator.gate.held_calls import HeldCall, holders
 from toolgate_orchestrator.gate.modifies import check_modify
 from toolgate_orchestrator.gate.question import Question
 from toolgate_orchestrator.gate.redact import Redactor
@@ -228,7 +229,12 @@ class Asking:
 
     def _settle(self, client: Client, question: Question, closed: Closed, patience: float) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
-        client.table.ended(question, complete=not (closed.silent or closed.unfinished or question.shadowed))
+        client.table.ended(
+            question,
+            complete=not (
+                closed.silent or closed.unfinished or question.shadowed or question.call.passed_over
+            ),
+        )
         if closed.silent:
             outage = question.outages != client.outages or not client.up
             # Silence proves nothing where less than the whole patience was given: by us, or by our loop.
@@ -241,15 +247,29 @@ class Asking:
                     question.call.failed_open.setdefault(name, reason)
                     if reason == "silent" and fair:
                         client.breaker.silent(name, self._patience, question.started, time.monotonic())
-        for name in closed.held:
-            if name != IN_PROCESS:
-                body = codec.pack({"phase": question.phase})
-                announced = client.announced.get(name)
-                version = (
-                    announced.version if announced is not None else question.audience.versions.get(name, 0)
-                )
-                item = self._signed("withdrawn", name, question, body, version or codec.VERSION)
-                client.bus.ask(name, question.key[0], item, "tool:withdrawn")
+        if not closed.agreed:
+            for name in holders(closed.heard):
+                self.withdraw(question, name)
+
+    def held(self, call: Call, heard: Heard) -> None:
+        """A hold came, and is waited for: whoever shows this call to a person is told."""
+        if call.on_hold is None or not isinstance(heard.verdict, Hold):
+            return
+        seconds = min(heard.verdict.seconds, self._config.max_hold_s)
+        reason = heard.verdict.reason
+        held = HeldCall(call.id.hex(), call.tool_name, heard.phase, heard.scheduler, reason, seconds)
+        call_guarded(call.on_hold, held)
+
+    def withdraw(self, question: Question, scheduler: str) -> None:
+        """Tell a scheduler that nobody waits for its answer: what it holds is for nobody."""
+        client = self._client
+        if client is None or scheduler not in question.asked:
+            return
+        body = codec.pack({"phase": question.phase})
+        announced = client.announced.get(scheduler)
+        version = announced.version if announced is not None else question.audience.versions.get(scheduler, 0)
+        item = self._signed("withdrawn", scheduler, question, body, version or codec.VERSION)
+        client.bus.ask(scheduler, question.key[0], item, "tool:withdrawn")
 
     @staticmethod
     def _reason(name: str, closed: Closed) -> str:

@@ -32,6 +32,7 @@ from toolgate_orchestrator.gate.client import Client, acquire, release
 from toolgate_orchestrator.gate.conclusion import Conclusion
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.faults import note_fault
+from toolgate_orchestrator.gate.held_calls import OnHold
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.modifies import Tools
 from toolgate_orchestrator.gate.one_question import one_question
@@ -198,11 +199,13 @@ class Gate:
         trace: Mapping[str, str] | None = None,
         local: LocalScheduler | None = None,
         ask: Ask | None = None,
+        on_hold: OnHold | None = None,
     ) -> Decision:
         """Rule on one call; what may run stands in the decision, and why.
 
         `available_tools` with schemas lets a replacement's arguments be checked. `local` is the
-        in-process scheduler, `ask` how to reach a person (default: the gate's own). `trace` is the
+        in-process scheduler, `ask` how to reach a person (default: the gate's own), `on_hold` is told
+        who holds the call, and for how long. `trace` is the
         trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
         Never raises for what others did; a cancelled caller withdraws the question.
         """
@@ -232,6 +235,7 @@ class Gate:
             labels=(name if name in available_tools else OTHER, who["agent"]),
             trace=tracing.carried(trace) if trace else {},
             started=time.monotonic(),
+            on_hold=on_hold,
         )
         before = DECISION.set(call.id.hex())
         try:

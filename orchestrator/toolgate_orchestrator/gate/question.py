@@ -43,6 +43,12 @@ class Judge(Protocol):
     def late(self, call: Call, heard: Heard) -> None:
         """A genuine verdict came after the end."""
 
+    def held(self, call: Call, heard: Heard) -> None:
+        """A hold came, and is waited for."""
+
+    def withdraw(self, question: "Question", scheduler: str) -> None:
+        """Tell a scheduler that nobody waits for its answer."""
+
     def ask_again(self, question: "Question", name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
 
@@ -152,6 +158,8 @@ class Question:
         in_time = self._round.receive(heard, now)
         if in_time and heard.verdict is not codec.PLAIN_CONTINUE:
             count_verdict(self.call, heard)
+            if heard.verdict.action == "hold" and not heard.shadow:
+                self._judge.held(self.call, heard)
         return in_time
 
     def deny(self, scheduler: str, now: float) -> None:
@@ -209,6 +217,8 @@ class Question:
 
     def _late(self, heard: Heard) -> None:
         self._judge.late(self.call, heard)
+        if heard.verdict.action == "hold" and not heard.shadow:
+            self._judge.withdraw(self, heard.scheduler)
 
     # ------------------------------------------------------------------ time and the end
 

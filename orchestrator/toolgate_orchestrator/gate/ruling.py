@@ -11,6 +11,7 @@ from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Phase, W
 from toolgate_bus.round import Closed
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.held_calls import OnHold
 from toolgate_orchestrator.gate.modifies import Tools, final_arguments
 from toolgate_orchestrator.gate.redact import Outgoing
 from toolgate_orchestrator.gate.shadows import ShadowLog
@@ -52,6 +53,8 @@ class Call:
     unasked: dict[str, str] = field(default_factory=dict)
     """Required schedulers that could not be asked, and why, in words."""
     shadows: ShadowLog = field(default_factory=ShadowLog)
+    on_hold: OnHold | None = None
+    """Who wants to know that somebody holds it."""
 
     @property
     def placeholders(self) -> Mapping[str, Any]:

@@ -19,7 +19,16 @@ from toolgate_bus.printable import visible_json
 from toolgate_schedulers import approvals_edit as edits
 from toolgate_schedulers.approval_desk import Desk, Waiting
 from toolgate_schedulers.approval_records import Approval
-from toolgate_schedulers.approvals_answering import Decided, Person, answer, find, outcome, said, standing
+from toolgate_schedulers.approvals_answering import (
+    Decided,
+    Person,
+    answer,
+    find,
+    outcome,
+    said,
+    settled,
+    standing,
+)
 from toolgate_schedulers.approvals_outcome import failed, told
 from toolgate_schedulers.approvals_view import as_fields, one_line, short
 from toolgate_schedulers.console.shape import unlike
@@ -102,14 +111,18 @@ class Inbox:
         else:
             found, old = list(self._waiting.values()), now - self._looked
         waiting = [one._replace(seconds_left=max(0.0, one.seconds_left - old)) for one in found]
-        return {"waiting": [as_page(*one) for one in waiting], "over": list(self._over)[::-1]}
+        return {
+            "waiting": [as_page(one.approval, one.seconds_left) for one in waiting],
+            "over": list(self._over)[::-1],
+        }
 
     async def answer(self, id_: str, asked: Asked, who: Person) -> dict[str, Any]:
         """Give an answer, and wait for what comes of it.
 
         Raises NotSent for a correction to look at again, ToolgateError where the answer cannot count.
         """
-        approval = (await find(self._desk, id_)).approval
+        one = await find(self._desk, id_)
+        approval = one.approval
         if approval.digest != asked.digest:
             raise ToolgateError("the call changed after it was shown; look at it again")
         corrected = self._corrected(approval, asked) if asked.action == "edit" else None
@@ -118,6 +131,7 @@ class Inbox:
         if rule is not None and asked.action == "approve":
             await self._desk.let_pass(rule)
         came = await outcome(self._desk, approval, self._decided, OUTCOME_S)
+        came = await settled(self._desk, one, came, self._decided)
         wrong = failed(approval, given, came)
         return {
             "done": wrong is None,
@@ -138,7 +152,7 @@ class Inbox:
 
     async def _remember(self, approval: Approval) -> None:
         given = await self._desk.answer_to(approval.id)
-        words = said(given) if given is not None else "nobody answered: it waits no longer"
+        words = said(given) if given is not None else "nobody answered: nobody waits for it any longer"
         call = one_line(approval.question)
         self._over.append({"id": approval.id, "call": call, "words": words, "at": time.time()})
 

@@ -135,7 +135,8 @@ async def _opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
     url, namespace = str(settings.redis), settings.namespace
     commands, following = RedisCommands(url, "toolgate-console"), RedisCommands(url, "toolgate-console")
     shared = shared_on(url, commands, namespace)
-    known = Knowledge(commands, namespace, Desk(shared.store, shared.notices))
+    alive = FactsReader(commands, namespace).alive
+    known = Knowledge(commands, namespace, Desk(shared.store, shared.notices, alive))
     reader = FactsReader(following, namespace, "console")
     watcher = Watcher(reader, known.ring, known.rates, known.hub)
     tasks = [

@@ -1,0 +1,91 @@
+"""What people are shown is true, and stays so: calls that nobody waits for any longer, and decoys."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from approval_world import People
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.settings import BusSettings
+from toolgate_orchestrator import Gate
+from toolgate_schedulers.approvals_answering import find
+from toolgate_schedulers.approvals_edge import opened_on
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+
+AGENT = """
+import asyncio, sys
+from toolgate_orchestrator import Gate
+
+async def main(url, namespace):
+    async with Gate.open(redis=url, namespace=namespace, patience_ms=20_000) as gate:
+        await gate.decide("pay", {"to": "eve"}, {"pay": None})
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
+    schedulers: Any, server_url: str, namespace: str, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    rules = {
+        "approval": [{"tools": "pay*"}],
+        "policy": [{"tools": "pay_denied", "action": "deny", "reason": "never"}],
+    }
+    started = []
+    for name, own in rules.items():
+        (tmp_path / name).write_text(json.dumps({"rules": own}))
+        started.append(schedulers.run(name, "--config", tmp_path / name))
+    for one in started:
+        await schedulers.ready(one)
+    killed = subprocess.Popen([sys.executable, "-c", AGENT, server_url, namespace])
+    try:
+        async with opened_on(BusSettings(redis=server_url, namespace=namespace)) as opened:
+            desk = opened.desk
+
+            async def held(tool: str) -> Any:
+                return [one for one in await desk.held() if one.approval.question.tool_name == tool]
+
+            # Another scheduler denied it, perhaps before the hold was heard; or it was held for too long.
+            for tool, why, fields in (
+                ("pay_denied", "denied", {"max_hold_s": 60.0}),
+                ("pay_long", "expired", {"max_hold_s": 0.2}),
+            ):
+                async with Gate.open(
+                    redis=server_url, namespace=namespace, patience_ms=20_000, **fields
+                ) as gate:
+                    decision = await gate.decide(tool, {}, {tool: None})
+                    assert decision.why == why
+                    asked = [key async for key in keys(opened, tool)]
+                    await wait_until(lambda tool=tool: none(held(tool)), timeout=20)
+                    assert asked or why == "denied"
+            # Its process was killed.
+            (one,) = await wait_until(lambda: held("pay"), timeout=20)
+            killed.kill()
+            killed.wait()
+            await wait_until(lambda: none(desk.waiting()), timeout=20)
+            assert [one.gone for one in await desk.held()] == [True]
+            with pytest.raises(ToolgateError, match="the agent that asked is gone"):
+                await find(desk, one.approval.question.id)
+            said = await People(server_url, namespace)("approve", one.approval.id)
+            assert (said.code, "the agent that asked is gone" in said.err) == (1, True)
+            assert await desk.answer_to(one.approval.id) is None
+    finally:
+        killed.kill()
+        killed.wait()
+
+
+async def none(found: Any) -> bool:
+    return not await found
+
+
+async def keys(opened: Any, tool: str) -> Any:
+    """The approvals of a tool that were ever asked for."""
+    for id_ in await opened.desk.beginning_with(""):
+        approval = await opened.desk.approval(id_)
+        if approval is not None and approval.question.tool_name == tool:
+            yield id_
