@@ -100,6 +100,8 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if len(ids) != codec.ID_BYTES * count:
         raise CodecError("malformed", "an id for each decision")
     asked = _of(fact, "asked", list)
+    if len(asked) > MOST_ASKED:
+        raise CodecError("oversize", f"at most {MOST_ASKED} were asked about decisions side by side")
     revisions = fact.get("revisions", [""] * len(asked))
     if not isinstance(revisions, list) or len(revisions) != len(asked):
         raise CodecError("malformed", "revisions for each of those who were asked")

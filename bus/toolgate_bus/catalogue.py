@@ -177,7 +177,7 @@ CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used.", "side
 BAD_MESSAGES: Final = _counter(
     "bad_messages",
     "Messages dropped unread: malformed, oversize, version, phase, forged, unsolicited, no_key, flood, "
-    "reserved.",
+    "reserved, jump.",
     *("sender", "reason"),
 )
 RECONNECTS: Final = _counter("redis_reconnects", "Connections that had to be made again.", "connection")

@@ -22,7 +22,9 @@ __all__ = [
     "TransportError",
 ]
 
-BadReason = Literal["malformed", "oversize", "version", "phase", "forged", "unsolicited", "no_key", "flood"]
+BadReason = Literal[
+    "malformed", "oversize", "version", "phase", "forged", "unsolicited", "no_key", "flood", "jump"
+]
 """Why bytes were refused; the `reason` label of the counters, so the set is closed."""
 
 

@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
 from toolgate_bus.roster_sets import OLD
+from toolgate_bus.seen_numbers import SeenNumbers
 from toolgate_bus.server_clock import entry_order
 
 __all__ = ["FactsReader"]
@@ -57,7 +58,7 @@ class FactsReader:
         self._alive: frozenset[str] = frozenset()
         self._looked = -BEAT_SECONDS
         self._last: dict[str, bytes] = {}
-        self._seen: dict[str, int] = {}
+        self._seen: defaultdict[str, SeenNumbers] = defaultdict(SeenNumbers)
         self._drained: set[str] = set()
         """Writers that are gone, and whose streams were read to their ends."""
         self._swept = 0.0
@@ -196,15 +197,16 @@ class FactsReader:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The highest number read of each writer's facts."""
-        return dict(self._seen)
+        """The number read last of each writer's facts."""
+        return {name: seen.last for name, seen in self._seen.items() if seen.last}
 
     def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
         """Go on from where somebody had read to; what was read here beyond that is read again.
 
         With `numbers`, what a writer wrote once more is passed over as if it had been read here.
         """
-        self._seen = dict(numbers or {})
+        self._seen.clear()
+        self._seen.update({name: SeenNumbers(number) for name, number in (numbers or {}).items()})
         self._drained.clear()
         self._last = {name: last.encode() for name, last in positions.items()}
 
@@ -305,10 +307,12 @@ class FactsReader:
         fresh = []
         for fact in _facts(fields):
             number = fact.get("seq")
-            if isinstance(number, int):
-                if number <= self._seen.get(orchestrator, 0):
+            try:
+                if number is not None and not self._seen[orchestrator].take(number):
                     continue
-                self._seen[orchestrator] = number
+            except CodecError as error:
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+                continue
             fresh.append({**fact, "orchestrator": orchestrator, "entry": entry.decode("ascii", "replace")})
         return fresh
 

@@ -11,6 +11,8 @@ __all__ = ["Gathering", "gathered"]
 
 Fact = dict[str, Any]
 
+_MOST_BESIDE: Final = 1024
+"""Verdicts of one decision: who tells more of them floods its readers."""
 _ENVELOPE: Final = frozenset({"event", "id", "seq", "at", "orchestrator", "entry"})
 
 
@@ -21,31 +23,46 @@ class Gathering:
         self._most = most
         self.decisions: OrderedDict[str, Fact] = OrderedDict()
         """By id, in the order in which they were made."""
-        self._early: OrderedDict[str, list[Fact]] = OrderedDict()
+        self._early: OrderedDict[str, list[tuple[Any, Fact]]] = OrderedDict()
 
     def take(self, fact: Mapping[str, Any]) -> Fact | None:
         """The decision that this fact is or adds a verdict to, with all verdicts so far; else None."""
         key = fact.get("id")
         if not isinstance(key, str):
             return None
+        writer, known = fact.get("orchestrator"), self.decisions.get(key)
+        if known is not None and _differ(known.get("orchestrator"), writer):
+            return None  # it is somebody else's decision, and stays as that one told it
         if fact["event"] == "decision":
             decision = self.decisions[key] = dict(fact)
-            decision["verdicts"] = [*decision["verdicts"], *self._early.pop(key, ())]
+            early = self._early.pop(key, ())
+            decision["verdicts"] = [
+                *decision["verdicts"],
+                *(one for by, one in early if not _differ(by, writer)),
+            ]
             self._forget(self.decisions)
             return decision
         if fact["event"] != "verdict":
             return None
         verdict = {name: value for name, value in fact.items() if name not in _ENVELOPE}
         if (made := self.decisions.get(key)) is None:
-            self._early.setdefault(key, []).append(verdict)
+            beside = self._early.setdefault(key, [])
+            if len(beside) < _MOST_BESIDE:
+                beside.append((writer, verdict))
             self._forget(self._early)
             return None
-        made["verdicts"].append(verdict)
+        if len(made["verdicts"]) < _MOST_BESIDE:
+            made["verdicts"].append(verdict)
         return made
 
     def _forget(self, kept: OrderedDict[str, Any]) -> None:
         if self._most is not None and len(kept) > self._most:
             kept.popitem(last=False)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two writers are known, and not the same."""
+    return one is not None and other is not None and one != other
 
 
 def gathered(facts: Iterable[Fact]) -> list[Fact]:

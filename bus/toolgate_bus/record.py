@@ -12,6 +12,7 @@ from toolgate_bus import codec
 from toolgate_bus.agreed_fact import each_decision
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.fact_shape import checked_fact
 
 __all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_facts", "read_verdict", "verdict_fields"]
 
@@ -31,17 +32,6 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
     "disagreeing": [],
 }
 """What the fact of a decision leaves out where there is nothing to remark on."""
-_NEEDED: Final[Mapping[str, type]] = {
-    "id": str,
-    "outcome": str,
-    "why": str,
-    "tool_name": str,
-    "tool_input": dict,
-    "verdicts": list,
-    "seconds": float,
-    "seq": int,
-    "at": float,
-}
 
 
 def verdict_fields(heard: Heard) -> dict[str, Any]:
@@ -158,25 +148,24 @@ def read_facts(item: codec.Item) -> list[dict[str, Any]]:
         raise CodecError("malformed", "a fact is a map with an event")
     if fields["event"] == "agreed":
         return [_opened(one) for one in each_decision(fields)]
-    return [_opened(fields)]
+    return [_opened(fields) if fields["event"] == "decision" else checked_fact(fields)]
 
 
 def _opened(fields: dict[str, Any]) -> dict[str, Any]:
-    """A fact with the question of its decision, if it is one, in place of that question's bytes."""
+    """A decision with its question in place of that question's bytes."""
     question = fields.pop("question", None)
     if not isinstance(question, bytes):
-        return fields
+        raise CodecError("malformed", "a decision has the bytes of its question")
     asked = codec.unpack(question)
     if not isinstance(asked, dict):
         raise CodecError("malformed", "the question of a decision is a map")
-    fields = {**asked, **_UNREMARKABLE, **fields}
-    if "asked" not in fields:
+    told = {name: value for name, value in fields.items() if value is not None}
+    fields = {**asked, **_UNREMARKABLE, **told}
+    if "asked" not in told:
         heard = fields["verdicts"] if isinstance(fields.get("verdicts"), list) else ()
         names = [one.get("scheduler") for one in heard if isinstance(one, dict)]
         fields["asked"] = list(dict.fromkeys(name for name in names if isinstance(name, str)))
-    for name, kind in _NEEDED.items():
-        if not isinstance(fields.get(name), kind):
-            raise CodecError("malformed", f"a decision needs {name}")
+    fields = checked_fact(fields)
     if fields["outcome"] == "continue" and fields["final_tool"] is None:
         fields["final_tool"] = fields["tool_name"]
     if fields["final_tool"] is not None and fields["final_input"] is None and not fields.get("cut"):

@@ -55,7 +55,9 @@ async def decisions_from_now(opened: Opened) -> Decided:
     seconds, micros = await commands.execute("TIME")
     now = f"{int(seconds) * 1000 + int(micros) // 1000 - 1}-0"
     kept = await commands.execute("ZRANGE", keys.writers, 0, -1)
-    reader.resume(dict.fromkeys({name.decode() for name in kept} | await reader.alive(), now))
+    reader.resume(
+        dict.fromkeys({name.decode("ascii", "replace") for name in kept} | await reader.alive(), now)
+    )
     found: dict[str, Fact] = {}
 
     async def decided(decision: str) -> Fact | None:

@@ -44,6 +44,22 @@ MUTANTS = (
         "../bus/test_ledger.py::test_an_account_counts_to_its_bound_and_every_settlement_is_whole",
     ),
     Mutant(
+        "law 4",
+        "whatever a fact holds is handed to its readers",
+        f"{BUS}/record.py",
+        "    fields = checked_fact(fields)\n",
+        "",
+        "../attacks/test_hostile_facts.py::test_whatever_a_fact_holds_every_reader_survives_it",
+    ),
+    Mutant(
+        "law 4",
+        "a forged number hides the facts below it",
+        f"{BUS}/seen_numbers.py",
+        "if any(first <= number <= last for first, last in ranges):",
+        "if any(number <= last for first, last in ranges):",
+        "../bus/test_seen_numbers.py::test_a_forged_number_is_refused_and_hides_nothing",
+    ),
+    Mutant(
         "law 6",
         "over budget the LLM is offered whatever is free",
         f"{SCHEDULERS}/cost_aware_texts.py",

@@ -58,7 +58,7 @@ def read(packed):
 @given(
     groups,
     st.lists(decisions, min_size=1, max_size=AT_ONCE),
-    st.integers(1, 2**62),
+    st.integers(1, 2**52),
     seconds,
     st.lists(st.sampled_from(["", "v1", "v2@0123456789ab"]), max_size=3),
 )

@@ -28,7 +28,7 @@ class Standing:
     places: dict[str, str] = field(default_factory=dict)
     """How far each writer's stream was read: id of the last entry."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """The highest number taken of each writer's facts."""
+    """The number taken last of each writer's facts."""
     before: set[str] | None = None
     """Writers that were there when the archive began, and told nothing since; None: it has not begun."""
     read_ms: int = 0
@@ -95,7 +95,7 @@ class Standing:
         expected = self.numbers.get(name, 0) + 1
         if self.before:
             self.before.discard(name)
-        self.numbers[name] = max(number, self.numbers.get(name, 0))
+        self.numbers[name] = number  # readers give each number once; a lower one was hidden by a forged one
         if number <= expected or known_before:
             return []
         return [

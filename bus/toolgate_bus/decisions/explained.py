@@ -68,7 +68,9 @@ def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:
     return [
         fact
         for fact in facts
-        if fact.get("event") in _AFTER and fact.get("decision_id") == decision.get("id")
+        if fact.get("event") in _AFTER
+        and fact.get("decision_id") == decision.get("id")
+        and fact.get("orchestrator") in (None, decision.get("orchestrator"))
     ]
 
 

@@ -11,8 +11,10 @@ from typing import Any, Final
 from toolgate_bus import catalogue
 from toolgate_bus.catalogue import OTHER, Metric
 from toolgate_bus.counted import counted
+from toolgate_bus.errors import CodecError
 from toolgate_bus.exporter.savings import Savings
 from toolgate_bus.metrics import Collector, Counts, Durations
+from toolgate_bus.seen_numbers import SeenNumbers
 
 __all__ = ["FleetCounts"]
 
@@ -31,8 +33,12 @@ class FleetCounts:
         self.savings = Savings()
         self.facts = 0
         self.gaps = 0
-        self.numbers: dict[str, int] = {}
-        """By orchestrator: the highest number counted."""
+        self._seen: dict[str, SeenNumbers] = {}
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """By orchestrator: the number counted last."""
+        return {name: seen.last for name, seen in self._seen.items()}
 
     def take(self, fact: Mapping[str, Any]) -> bool:
         """Count one fact; False for one that was counted before."""
@@ -55,18 +61,22 @@ class FleetCounts:
         writer, number = fact.get("orchestrator"), fact.get("seq")
         if not isinstance(writer, str) or type(number) is not int:
             return True
-        last = self.numbers.get(writer)
-        if last is not None:
-            if number <= last:
-                return False
-            self.gaps += number - last - 1
-        self.numbers[writer] = number
-        return True
+        seen = self._seen.get(writer)
+        if seen is None:
+            seen = self._seen[writer] = SeenNumbers()
+        last = seen.last
+        try:
+            new = seen.take(number)
+        except CodecError:  # its reader has counted it
+            return False
+        if new and last:
+            self.gaps += max(0, number - last - 1)
+        return new
 
     def forget(self, known: Iterable[str]) -> None:
         """Drop the numbers of writers that are not among these: nothing of theirs is kept any longer."""
         kept = set(known)
-        self.numbers = {name: number for name, number in self.numbers.items() if name in kept}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
 
     def collectors(self) -> list[Collector]:
         """Everything that was counted, for a page."""
@@ -137,7 +147,7 @@ class FleetCounts:
         }
         self.savings.waiting = {(str(asked), str(run)): int(times) for asked, run, times in kept["waiting"]}
         self.facts, self.gaps = int(kept["facts"]), int(kept["gaps"])
-        self.numbers = {str(name): int(number) for name, number in kept["numbers"].items()}
+        self._seen = {str(name): SeenNumbers(int(number)) for name, number in kept["numbers"].items()}
 
 
 def _rows(series: Iterable[tuple[tuple[str, ...], Any]]) -> list[list[Any]]:

@@ -1,0 +1,56 @@
+"""Which numbers of one writer's facts were read: each counts once, whatever was forged among them. Pure.
+
+A writer numbers its facts from 1, and may write some of them twice. Numbers that were never written (facts
+that were dropped) leave gaps; a number that somebody else put there leaves one as well, and what really
+has the numbers below it must be read all the same. So what was read is kept as ranges, not as its highest
+number. A jump further than `MOST_JUMP` is refused, until the next number follows on it.
+"""
+
+from typing import Final
+
+from toolgate_bus.errors import CodecError
+
+__all__ = ["LARGEST", "MOST_JUMP", "SeenNumbers"]
+
+LARGEST: Final = 2**53
+MOST_JUMP: Final = 1_000_000
+"""So many facts may be missing in one place: more than are dropped in any outage short of minutes."""
+MOST_RANGES: Final = 16
+REMEMBERED: Final = 2**17
+"""Of what somebody else has read (`resumed`), so many numbers before the last count as read: more than a
+writer ever writes twice."""
+
+
+class SeenNumbers:
+    """The numbers of one writer; the range that grew last stands last."""
+
+    __slots__ = ("_far", "_ranges")
+
+    def __init__(self, resumed: int = 0) -> None:
+        self._ranges = [[max(1, resumed - REMEMBERED), resumed]] if resumed > 0 else []
+        self._far = 0
+
+    @property
+    def last(self) -> int:
+        """The number that was taken last, or the end of the range that it filled up."""
+        return self._ranges[-1][1] if self._ranges else 0
+
+    def take(self, number: int) -> bool:
+        """Whether a number is new; it is not from then on. Raises CodecError (jump) for one too far off."""
+        ranges = self._ranges
+        if len(ranges) == 1 and number == ranges[0][1] + 1:  # nearly always
+            ranges[0][1] = number
+            return True
+        if any(first <= number <= last for first, last in ranges):
+            return False
+        highest = max((last for _, last in ranges), default=number)
+        if number > highest + MOST_JUMP and number != self._far + 1:
+            self._far = number
+            raise CodecError("jump", f"fact {number} after {highest}")
+        grown = [number, number]
+        for one in [one for one in ranges if one[1] == number - 1 or one[0] == number + 1]:
+            ranges.remove(one)
+            grown = [min(grown[0], one[0]), max(grown[1], one[1])]
+        ranges.append(grown)
+        del ranges[:-MOST_RANGES]
+        return True
