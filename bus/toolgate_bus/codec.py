@@ -40,6 +40,7 @@ __all__ = [
     "VERSIONS",
     "Item",
     "Said",
+    "action_of",
     "fits",
     "frame",
     "frames",
@@ -351,6 +352,25 @@ def said(body: bytes, version: int = NEWEST) -> Said:
 def verdict(body: bytes) -> Verdict | Failed:
     """A verdict from its body of version 1; raises CodecError."""
     return PLAIN_CONTINUE if body == CONTINUE_BODY else _answer(_verdict_fields(body), tolerant=False)
+
+
+def action_of(body: bytes) -> str:
+    """What a body says it is, though it may be no verdict that can be read; empty where it says nothing."""
+    try:
+        fields = msgpack.unpackb(
+            body[:MAX_FRAME],
+            max_str_len=MAX_FRAME,
+            max_bin_len=0,
+            max_array_len=MAX_ENTRIES,
+            max_map_len=MAX_ENTRIES,
+            max_ext_len=0,
+            ext_hook=_no_extensions,
+            unicode_errors="replace",
+        )
+    except Exception:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: it says nothing
+        return ""
+    action = fields.get("action") if type(fields) is dict else None
+    return action if isinstance(action, str) else ""
 
 
 def _verdict_fields(body: bytes) -> dict[str, Any]:

@@ -80,9 +80,8 @@ BAD_FRAMES = {
     "a body of garbage": (lambda of: item(of, b"\xc1\xff\x00"), "malformed"),
     "an unknown action": (lambda of: item(of, msgpack.packb({"action": "allow"})), "malformed"),
     "an unknown field": (lambda of: item(of, msgpack.packb({"action": "continue", "x": 1})), "malformed"),
-    "a deny without a reason": (lambda of: item(of, msgpack.packb({"action": "deny"})), "malformed"),
     "a body of 70 kB": (
-        lambda of: item(of, msgpack.packb({"action": "deny", "reason": "x" * 70_000})),
+        lambda of: item(of, msgpack.packb({"action": "continue", "reason": "x" * 70_000})),
         "oversize",
     ),
     "1000 levels": (lambda of: item(of, b"\x81\xa1a" * 1000 + b"\xc0"), "malformed"),
@@ -115,6 +114,29 @@ async def test_bad_bytes_are_counted_and_change_nothing(
         # It gives no answer, so it is silent: the next call waits for it to the end of patience.
         after = await gate.decide("search", {}, TOOLS)
         assert (after.outcome, after.silent) == ("continue", ("rogue",))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"action": "deny"}, "malformed"),
+        ({"action": "deny", "reason": 5, "x": [1]}, "malformed"),
+        ({"action": "ask_user", "prompt": "?", "timeout_s": -1}, "malformed"),
+        ({"action": "hold", "seconds": "long"}, "malformed"),
+        ({"action": "deny", "reason": "x" * 70_000}, "oversize"),
+    ],
+)
+async def test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read(
+    rogue, schedulers_with_alpha, counted, body, reason
+):
+    bad = await rogue("rogue", schedulers_with_alpha.namespace)
+    async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
+        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        _, orchestrator, question = await bad.question()
+        await bad.write(orchestrator, item(question, msgpack.packb(body)))
+        decision = await deciding
+    assert (decision.outcome, decision.scheduler) == ("deny", "rogue")
+    assert counted("toolgate_bad_messages_total", sender="rogue", reason=reason) == 1
 
 
 async def test_a_good_answer_after_a_bad_one_counts(rogue, schedulers_with_alpha, counted):

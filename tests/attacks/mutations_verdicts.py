@@ -85,4 +85,12 @@ MUTANTS = (
         "if False:",
         f"{_TESTS}::test_three_questions_in_one_stall_pass_nobody_over",
     ),
+    Mutant(
+        "law 1",
+        "a denial whose words cannot be read is dropped",
+        f"{ORCHESTRATOR}/gate/question.py",
+        'if error.reason == "forged" or codec.action_of(item.body) not in RESTRICTIVE:',
+        "if True:",
+        "test_bad_schedulers.py::test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read",
+    ),
 )

@@ -304,7 +304,9 @@ class Asking:
 
 
 def _checked(verdict: Verdict | Failed) -> Verdict | Failed:
-    """What a hook answered; anything that is no verdict is a failure."""
+    """What a hook answered, in words that can leave this process; what is no verdict is a failure."""
     if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failed):
-        return verdict
+        if verdict.reason is None or verdict.reason.isascii():
+            return verdict
+        return verdict.model_copy(update={"reason": codec.readable(verdict.reason)})
     return Failed(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")

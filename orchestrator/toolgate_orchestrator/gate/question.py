@@ -13,6 +13,7 @@ from toolgate_bus import codec, metrics
 from toolgate_bus.counted import trace_id
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import Deny, Failed, Heard, Modify, Phase, Verdict
+from toolgate_bus.merge import RESTRICTIVE
 from toolgate_bus.round import Closed, Round
 from toolgate_bus.signing import Keyring, digest
 
@@ -24,7 +25,7 @@ __all__ = ["Judge", "Question", "count_remarks", "count_verdict"]
 MAX_REASON: Final = 1024
 GRACES: Final = 3
 """So often the wait is drawn out because the own event loop stood still."""
-SHORTEST_GRACE_S: Final = 0.02
+SHORTEST_GRACE_S: Final = 0.05
 LONGEST_GRACE_S: Final = 0.25
 
 
@@ -210,7 +211,11 @@ class Question:
             verdict, revision = codec.said(item.body, item.version)
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
-            return None
+            if error.reason == "forged" or codec.action_of(item.body) not in RESTRICTIVE:
+                return None
+            # It meant to stop the call, or to keep it waiting: that much can be read.
+            verdict = Deny(reason=f"{scheduler} objected to this call in words that cannot be read.")
+            revision = ""
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
             verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
         return self.judged(scheduler, verdict, item.body, now, revision)

@@ -25,7 +25,7 @@ Key = tuple[bytes, int]
 
 REMEMBERED: Final = 1024
 KNOWN: Final = 8192
-EVE_S: Final = 0.02
+EVE_S: Final = 0.05
 """So long before a deadline the timer looks whether the loop runs freely."""
 LATE_S: Final = 0.005
 """A callback that is later than this was kept waiting by somebody."""
