@@ -7,6 +7,7 @@ PYTHONS := python3 python3.13 python3.12 python3.11
 INPUTS := pyproject.toml constraints.txt
 ALL := $(VENV)/.installed-all
 DEV := $(VENV)/.installed-dev
+CASES := 200000
 
 COMPOSE := docker compose -f deploy/compose.yaml --env-file deploy/made/env
 HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
@@ -16,11 +17,11 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint check soak mutants cost up down clean
+.PHONY: help demo test test-fast lint check soak soak-attacks mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
-	do printf '  make %-10s %s\n' "$$name" "$$line"; done
+	do printf '  make %-12s %s\n' "$$name" "$$line"; done
 
 demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool calls
 	@$(BIN)/toolgate demo
@@ -31,6 +32,9 @@ test: $(DEV) ## run all tests, on an embedded server
 
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s
+
+soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny, and see that none runs
+	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
 	@$(BIN)/python -m pytest -q -m "pure and not session" -n auto

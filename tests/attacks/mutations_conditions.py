@@ -1,0 +1,90 @@
+"""What must be noticed of rules and of what they cannot see."""
+
+from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
+
+TESTS = "../attacks/test_no_denied_call_runs.py"
+DISGUISES = f"{TESTS}::test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does"
+REDACT = "../orchestrator/test_redact.py"
+
+MUTANTS = (
+    Mutant(
+        "law 2",
+        "what a rule cannot see lets a call run",
+        f"{SCHEDULERS}/policy.py",
+        'return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth',
+        "return bool(truth)",
+        DISGUISES,
+    ),
+    Mutant(
+        "law 2",
+        "a key with dots in it is not a second reading",
+        f"{SCHEDULERS}/readings.py",
+        "    if other:",
+        "    if False:",
+        DISGUISES,
+    ),
+    Mutant(
+        "law 2",
+        "a path through a placeholder leads nowhere",
+        f"{SCHEDULERS}/readings.py",
+        "return UNSEEN if placeholders.hides(value) else MISSING",
+        "return MISSING",
+        DISGUISES,
+    ),
+    Mutant(
+        "law 2",
+        "a tool's name is read as it stands only",
+        f"{BUS}/globs.py",
+        "return raw if raw == same else None",
+        "return raw",
+        DISGUISES,
+    ),
+    Mutant(
+        "law 2",
+        "a number may have 64 characters",
+        f"{SCHEDULERS}/conditions.py",
+        "    if not isinstance(value, str):\n        return None\n    try:",
+        "    if not isinstance(value, str) or len(value) > 64:\n        return None\n    try:",
+        DISGUISES,
+    ),
+    Mutant(
+        "law 2",
+        "a keyword of a schema takes a placeholder for a text",
+        f"{SCHEDULERS}/seen_schema.py",
+        "if placeholders.hides(instance) and (name in _OF_TYPE or name in _OF_ANY):",
+        "if False:",
+        "../schedulers/test_schema_fragments.py::test_what_a_keyword_cannot_see_is_not_known",
+    ),
+    Mutant(
+        "law 2",
+        "equal secrets have different placeholders",
+        f"{ORCHESTRATOR}/gate/redact.py",
+        "token(_KEY, value, written(value))",
+        "token(secrets.token_bytes(32), value, written(value))",
+        f"{REDACT}::test_equal_values_have_equal_placeholders_and_others_none_of_them",
+    ),
+    Mutant(
+        "law 2",
+        "what was not searched leaves",
+        f"{ORCHESTRATOR}/gate/scanning.py",
+        "if len(encoded) * pattern.size > MOST_STEPS or",
+        "if",
+        f"{REDACT}::test_what_was_not_looked_at_does_not_leave",
+    ),
+    Mutant(
+        "law 2",
+        "a dollar is the end of the text only",
+        f"{BUS}/patterns.py",
+        'return encoded[:-1] + b"\\n" if self._ends_lines',
+        'return encoded[:-1] + b"\\n" if False',
+        "../bus/test_patterns.py::test_a_pattern_finds_what_python_finds",
+    ),
+    Mutant(
+        "law 2",
+        "the last digit of a whole number is nothing",
+        f"{ORCHESTRATOR}/turn/jsonable.py",
+        "whole = isinstance(one, int) or isinstance(other, int)",
+        "whole = False",
+        "../orchestrator/test_jsonable.py::test_whole_numbers_are_the_same_if_each_digit_is",
+    ),
+)
