@@ -11,11 +11,12 @@ each character is one byte, and a lone surrogate is a character like any other.
 """
 
 import bisect
+import contextlib
 import fnmatch
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ import re2
 from toolgate_bus import code_points
 from toolgate_bus.code_points import EVERY, Ranges
 
-__all__ = ["MAX_PATTERN", "Pattern", "Unknown", "compiled", "glob"]
+__all__ = ["MAX_PATTERN", "Group", "Pattern", "Unknown", "compiled", "glob", "together"]
 
 MAX_PATTERN: Final = 1024
 """Characters of a pattern."""
@@ -34,12 +35,14 @@ _MEMORY: Final = 4 * 1024 * 1024
 _MOST_MATCHES: Final = 256
 """So many parts of a text are replaced one by one."""
 _MAX_REPEAT: Final = 1000
-_MAX_CACHED: Final = 1024
-"""Characters of which the byte is remembered."""
+_MAX_CACHED: Final = 4096
+_MAX_SHARED: Final = 65_536
+"""Characters of which the byte is remembered, by a pattern and by a group."""
 
 _sre: Any = importlib.import_module("re._constants")
 _parser: Any = importlib.import_module("re._parser")
 
+_ANYWHERE: Final = re2._Anchor.UNANCHORED
 _NEWLINE: Final = 0x0A
 """The byte of newlines that `^` or `$` look for; other newlines have another."""
 _WORD_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
@@ -69,6 +72,8 @@ class Pattern:
         self.text = text
         self._alphabet = alphabet
         self._engine = _engine(program)
+        # `search` makes an object of what it finds; nearly always that is nothing, and asked for often.
+        self._match: Callable[..., Sequence[tuple[int, int]]] = self._engine._regexp.Match
         self.size: int = self._engine.programsize
         """Steps that it has: a search takes at most so many for each character."""
         if self.size > MAX_SIZE:
@@ -77,15 +82,17 @@ class Pattern:
 
     def found(self, text: str) -> bool:
         """Whether it is found anywhere in a text (`re.search`)."""
-        if not text:
+        return self.found_in(self._alphabet.bytes_of(text))
+
+    def found_in(self, encoded: bytes) -> bool:
+        """Whether it is found in what its group made of a text."""
+        if not encoded:
             return self._on_empty
-        return self._engine.search(self._alphabet.bytes_of(text)) is not None
+        return self._match(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0
 
     def replaced(self, text: str, by: str) -> str:
         """The text with each part that matches replaced; after very many, the whole rest is."""
-        if not text:
-            return text
-        parts, start = [], 0
+        parts, start = list[str](), 0
         for first, last in self._spans(self._alphabet.bytes_of(text)):
             parts += [text[start:first], by]
             start = last
@@ -94,10 +101,20 @@ class Pattern:
         return "".join([*parts, text[start:]]) if parts else text
 
     def _spans(self, encoded: bytes) -> Iterator[tuple[int, int]]:
-        for match in self._engine.finditer(encoded):
+        for match in self._engine.finditer(encoded) if encoded else ():
             first, last = match.span()
             if first < last:
                 yield first, last
+
+
+class Group:
+    """Patterns that see the same bytes, so that a text is made into them once."""
+
+    def __init__(self, alphabet: "_Alphabet", patterns: Sequence[Pattern], joined: Pattern | None) -> None:
+        self.patterns, self.joined = patterns, joined
+        """`joined` finds what any of them finds; None where it would be too large."""
+        self.bytes_of = alphabet.bytes_of
+        self.bytes_of_parts = alphabet.bytes_of_parts
 
 
 @lru_cache(maxsize=1024)
@@ -127,16 +144,43 @@ def _parsed(pattern: str) -> Any:
 
 
 def _made(text: str, tree: Any, *, atomic: bool) -> Pattern:
-    flags = tree.state.flags
+    return _group([text], [tree], atomic=atomic).patterns[0]
+
+
+def together(written: Sequence[str]) -> list[Group]:
+    """Several patterns in as few groups as can be; each must be one that `compiled` takes."""
+    if not written:
+        return []
     try:
-        seen = _Writer(lambda _ranges: b"", atomic)
-        seen.sequence(tree, flags)
-        alphabet = _Alphabet(seen)
-        program = _Writer(alphabet.written, atomic).sequence(tree, flags)
-        on_empty = _Writer(alphabet.written, atomic, empty=True).sequence(tree, flags)
-        return Pattern(text, program, alphabet, on_empty)
+        return [_group(written, [_parsed(one) for one in written], atomic=False)]
+    except Unknown:
+        if len(written) == 1:
+            raise
+        half = len(written) // 2
+        return [*together(written[:half]), *together(written[half:])]
+
+
+def _group(texts: Sequence[str], trees: Sequence[Any], *, atomic: bool) -> Group:
+    seen = _Writer(lambda _ranges: b"", atomic)
+    try:
+        for tree in trees:
+            seen.sequence(tree, tree.state.flags)
+        alphabet = _Alphabet(seen, _MAX_CACHED if len(trees) == 1 else _MAX_SHARED)
+        writer, on_empty = (_Writer(alphabet.written, atomic, empty=empty) for empty in (False, True))
+        programs = [writer.sequence(tree, tree.state.flags) for tree in trees]
+        on_empties = [on_empty.sequence(tree, tree.state.flags) for tree in trees]
     except RecursionError:
         raise Unknown("nested too deeply") from None
+    patterns = [
+        Pattern(text, program, alphabet, empty)
+        for text, program, empty in zip(texts, programs, on_empties, strict=True)
+    ]
+    joined = patterns[0] if len(patterns) == 1 else None
+    if joined is None:
+        with contextlib.suppress(Unknown):
+            either = b"|".join(b"(?:%s)" % program for program in programs)
+            joined = Pattern("", either, alphabet, b"|".join(b"(?:%s)" % one for one in on_empties))
+    return Group(alphabet, patterns, joined)
 
 
 def _engine(program: bytes) -> Any:
@@ -157,7 +201,7 @@ def _engine(program: bytes) -> Any:
 class _Alphabet:
     """The bytes that stand for what the sets of one pattern tell apart."""
 
-    def __init__(self, seen: "_Writer") -> None:
+    def __init__(self, seen: "_Writer", most: int) -> None:
         if seen.boundaries == {True, False}:
             raise Unknown(r"\b both with and without (?a); give one of them in a pattern of its own")
         if seen.lines and seen.dollar:
@@ -178,16 +222,24 @@ class _Alphabet:
                 self._bytes_of[sets[number - 2]] += [byte, _NEWLINE] if is_newline else [byte]
             starts += [(first, _NEWLINE if is_newline and seen.lines else byte) for first, _ in ranges]
         self._ends_lines = seen.dollar
-        self._cached = _Cached(sorted(starts))
+        self._cached = _Cached(sorted(starts), most)
         self._ascii = bytes(self._cached[point] for point in range(128)) + bytes(128)
 
     def bytes_of(self, text: str) -> bytes:
         """A text as the engine is to see it: a byte for each character."""
+        if not text:
+            return b""
         if text.isascii():
             encoded = text.encode("ascii").translate(self._ascii)
         else:
             encoded = text.translate(self._cached).encode("latin-1")
         return encoded[:-1] + b"\n" if self._ends_lines and text[-1] == "\n" else encoded
+
+    def bytes_of_parts(self, text: str, size: int) -> Iterator[bytes]:
+        """The same in parts of so many characters, for who wants to look at the clock between."""
+        for start in range(0, len(text), size):
+            part, last = text[start : start + size], start + size >= len(text)
+            yield self.bytes_of(part) if last else part.translate(self._cached).encode("latin-1")
 
     def written(self, ranges: Ranges) -> bytes:
         """A set as a class of bytes."""
@@ -200,12 +252,12 @@ class _Alphabet:
 class _Cached(dict[int, int]):
     """The byte of each code point, found when it is first seen."""
 
-    def __init__(self, starts: list[tuple[int, int]]) -> None:
+    def __init__(self, starts: list[tuple[int, int]], most: int) -> None:
         super().__init__()
-        self._starts = starts
+        self._starts, self._most = starts, most
 
     def __missing__(self, point: int) -> int:
-        if len(self) >= _MAX_CACHED:
+        if len(self) >= self._most:
             self.clear()
         at = bisect.bisect_right(self._starts, (point, 256)) - 1
         byte = self[point] = self._starts[at][1]

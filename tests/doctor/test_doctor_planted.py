@@ -182,7 +182,7 @@ async def test_a_shadow_that_the_plan_requires_is_told_to_rule(own_durable_serve
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (plan_of({"redact": {"patterns": ["("]}}), "redact.patterns: Value error, '(' is not a regular"),
+        (plan_of({"redact": {"patterns": ["("]}}), "redact.patterns: Value error, '(': not a regular"),
         (plan_of({"patiense_ms": 5}), "patiense_ms"),
         (plan_of({}, providers=[{"module": "provider-openai-compatible", "config": {}}]), "name the model"),
         (plan_of({}, tools=[{"module": "tool-nowhere"}]), "tool-nowhere"),
@@ -220,6 +220,14 @@ async def test_a_bad_scheduler_config_is_named_by_its_field(tmp_path):
     assert "rules.0.action" in found.one("config-wrong", "error")["what"]
     assert "cost-aware" in found.one("config-read", "ok")["what"]
     assert found.code == 1
+    hides = plan(tmp_path, {"redact": {"fields": ["Card"]}})
+    (tmp_path / "policy.yaml").write_text(
+        "rules: [{tools: a, action: deny, when: {order.card: 1}}, {name: free, tools: b, action: ask}]"
+    )
+    found = await diagnosed(None, "--plan", hides, *words)
+    (told,) = (one["what"] for one in found.findings if one["name"] == "plan-rule-hidden")
+    assert told.startswith("rule 1 of policy")
+    assert "looks at order.card" in told
     code, _, err = await run_doctor("--config", "policy.yaml")
     assert (code, "NAME=FILE" in err) == (2, True)
 

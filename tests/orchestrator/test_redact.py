@@ -2,14 +2,16 @@
 
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus import codec
 from toolgate_bus.events import ToolSelecting
+from toolgate_bus.placeholders import hidden_type
 from toolgate_orchestrator.gate.config import RedactConfig
-from toolgate_orchestrator.gate.redact import BadPlaceholder, Redactor, restore
+from toolgate_orchestrator.gate.redact import BadPlaceholder, Outgoing, Redactor, restore
 
 pytestmark = pytest.mark.pure
 
@@ -156,9 +158,84 @@ def test_the_original_is_not_changed():
     assert arguments == copy
 
 
-def test_no_two_placeholders_are_the_same_and_none_can_be_foretold():
-    first, second = (STRICT.outgoing({"password": "x", "api_key": "x"}) for _ in range(2))
-    assert len({*first.placeholders, *second.placeholders}) == 4
+def test_equal_values_have_equal_placeholders_and_others_none_of_them():
+    first, second = (STRICT.outgoing({"password": "x", "api_key": {"a": 1, "b": [2]}}) for _ in range(2))
+    other = STRICT.outgoing({"password": "y", "api_key": {"b": [2.0], "a": 1}})
+    assert first.value == second.value
+    assert not {*first.placeholders} & {*other.placeholders}
+    swapped = STRICT.outgoing({"password": {"b": [2], "a": 1}})
+    assert swapped.value["password"] == first.value["api_key"]
+
+
+def test_no_placeholder_can_be_foretold_and_each_tells_the_type_of_what_it_hides():
+    alike = Outgoing({})
+    with pytest.MonkeyPatch.context() as patch:
+        made = [STRICT.outgoing({"password": "x"}).value["password"]]
+        patch.setattr("toolgate_orchestrator.gate.redact._KEY", b"another process")
+        made.append(STRICT.outgoing({"password": "x"}).value["password"])
+    assert made[0] != made[1]
+    values = (None, True, 7, 7.5, "x", [1], {"a": 1}, 10**6000)
+    kinds = ["null", "boolean", "integer", "number", "string", "array", "object", "integer"]
+    placeholders = [STRICT.outgoing({"password": value}).value["password"] for value in values]
+    assert [hidden_type(one) for one in placeholders] == kinds
+    assert alike.secrets == ()
+
+
+def test_how_long_a_text_may_be_is_said_for_each_tool():
+    redactor = Redactor(RedactConfig(max_chars={"write_*": 65_536, "bash": 100}))
+    hidden = {
+        tool: [redactor.outgoing({"a": "x" * size}, tool=tool).truncated for size in (101, 16_385, 65_000)]
+        for tool in ("write_file", "bash", "ls")
+    }
+    assert hidden == {
+        "write_file": [False, False, False],
+        "bash": [True, True, True],
+        "ls": [False, True, True],
+    }
+    fields = {"phase": "select", "tool_name": "bash", "available_tools": ["bash"], "truncated": False}
+    assert redactor.question(fields, {"a": "x" * 101})[1].truncated
+
+
+def test_very_many_secrets_hide_everything_rather_than_take_long():
+    many = {"password": [f"secret number {number}" for number in range(9_000)], "clear": ["w" * 9] * 9_000}
+    began = time.thread_time()
+    outgoing = STRICT.outgoing(many)
+    assert STRICT.text("it is secret number 8999", outgoing) == "⟦redacted⟧"
+    second = STRICT.outgoing({"a": "it is secret number 8999", "n": 7}, outgoing)
+    assert all("toolgate:redacted" in str(value) for value in second.value.values())
+    assert time.thread_time() - began < 1
+
+
+MANY = "".join(map(chr, range(256, 16_640)))
+
+
+@pytest.mark.parametrize("text", ["a" * 16_384, "ab" * 8_192, "é日" * 8_192, MANY])
+def test_no_text_holds_the_loop_for_long_whatever_the_patterns(text):
+    many = (f"x{number}[a-z]*q" for number in range(60))
+    slow = [r"^(\w+\s?)*!$", "(a+)+!$", "(?:a|b)*a(?:a|b){20}c", r"[a-z]{900}!", *many]
+    redactor = Redactor(RedactConfig(patterns=tuple(slow), max_chars=65_536))
+    arguments = {str(number): text[number:] for number in range(30)} | {"k": [text[:9]] * 1_000}
+    redactor.outgoing({"warm": text})
+    began = time.thread_time()
+    outgoing = redactor.outgoing(arguments)
+    took = time.thread_time() - began
+    assert outgoing.placeholders
+    assert took < 0.2  # 50 ms on a quiet machine; hashing and sizing what is hidden included
+
+
+def test_very_many_placeholders_become_one():
+    arguments = {"list": [f"{number}\ud800" for number in range(1_001)], "password": SECRET}
+    outgoing = STRICT.outgoing(arguments)
+    assert list(outgoing.value) == ["⟦arguments⟧"]
+    assert STRICT.text(f"it is {SECRET}", outgoing) == "⟦redacted⟧"
+    assert back(outgoing) == arguments
+
+
+def test_what_was_not_looked_at_does_not_leave():
+    redactor = Redactor(RedactConfig(patterns=("sk-[a-z]{900}",)))
+    outgoing = redactor.outgoing({"long": "x" * 16_000, "short": "x"})
+    assert "redacted" in outgoing.value["long"]
+    assert outgoing.value["short"] == "x"
 
 
 def test_a_redacted_question_is_not_marked_truncated_a_shortened_one_is():
@@ -331,8 +408,8 @@ def test_a_placeholder_is_refused_where_originals_may_not_go():
         restore(outgoing.value, outgoing.placeholders, allowed=False)
 
 
-def test_another_questions_placeholder_is_refused():
-    one, other = (STRICT.outgoing({"password": SECRET}) for _ in range(2))
+def test_another_values_placeholder_is_refused():
+    one, other = (STRICT.outgoing({"password": secret}) for secret in (SECRET, "another"))
     with pytest.raises(BadPlaceholder):
         restore(one.value, other.placeholders, allowed=True)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.tightening import tightened
 
 pytestmark = pytest.mark.pure
@@ -19,6 +20,8 @@ limits = st.builds(
     can_modify=st.none() | st.lists(st.sampled_from(TOOLS), unique=True).map(tuple),
     may_restore=st.booleans(),
 )
+chars = st.integers(16, 900)
+by_tool = st.dictionaries(st.sampled_from("abc*"), chars)
 
 
 @st.composite
@@ -34,7 +37,7 @@ def configs(draw):
         "verify": st.booleans(),
         "on_bus_down": st.sampled_from(["continue", "deny", None]),
         "namespace": st.sampled_from(["one", "two"]),
-        "redact": st.builds(RedactConfig, fields=some, max_chars=st.integers(16, 900)),
+        "redact": st.builds(RedactConfig, fields=some, max_chars=chars | by_tool),
     }
     chosen = draw(st.sets(st.sampled_from(sorted(given_))))
     return ToolgateConfig(**{name: draw(given_[name]) for name in sorted(chosen)})
@@ -71,7 +74,9 @@ def test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is(paren
     assert denies_without_a_bus(child) or not denies_without_a_bus(parent)
     assert (child.redis, child.namespace, child.keys) == (parent.redis, parent.namespace, parent.keys)
     assert {*parent.redact.fields, *own.redact.fields} == set(child.redact.fields)
-    assert child.redact.max_chars <= parent.redact.max_chars
+    for tool in ("a", "b", "c"):
+        most = [Redactor(one.redact).max_chars(tool) for one in (child, parent)]
+        assert most[0] <= most[1]
     for name in NAMES:
         assert cap(child, name) <= cap(parent, name)
         assert tools_of(child, name) <= tools_of(parent, name)

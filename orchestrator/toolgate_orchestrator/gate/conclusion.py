@@ -157,7 +157,7 @@ class Conclusion:
             )
         final = None
         if decision.outcome == "modify":
-            final = self._redactor.outgoing(decision.tool_input, call.outgoing).value
+            final = self._redactor.outgoing(decision.tool_input, call.outgoing, decision.tool_name).value
         reason = decision.reason and self._redactor.text(codec.readable(decision.reason), call.outgoing)
         verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
         beside = record.beside(decision, asked, call.failed_open, disagreeing)

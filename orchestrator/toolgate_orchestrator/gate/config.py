@@ -3,17 +3,21 @@
 One pydantic model, unknown keys refused by name. `Gate.open` takes the same fields as keywords.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.patterns import compiled
 
 __all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "explain"]
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Glob = Annotated[str, Field(min_length=1, max_length=256)]
+MAX_CHARS = 16_384
+Chars = Annotated[int, Field(ge=16, le=65_536)]
+MaxChars = Chars | Annotated[dict[Glob, Chars], Field(max_length=1024)]
 
 
 class _Config(BaseModel):
@@ -38,17 +42,18 @@ class RedactConfig(_Config):
     """Argument names, at any depth, compared without regard to case."""
     patterns: tuple[str, ...] = ()
     """Regular expressions; a string value in which one is found is redacted whole."""
-    max_chars: Annotated[int, Field(ge=16, le=65_536)] = 16_384
-    """Longer strings travel as placeholders, and the question is marked `truncated`."""
+    max_chars: MaxChars = MAX_CHARS
+    """Longer strings travel as placeholders, and the question is marked `truncated`; by tool: globs, of
+    which the first that fits counts."""
 
     @field_validator("patterns")
     @classmethod
     def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
             try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+                compiled(pattern)
+            except ValueError as error:
+                raise ValueError(f"{pattern!r}: {error}") from None
         return patterns
 
 

@@ -2,40 +2,51 @@
 
 Pure. `Redactor.outgoing` gives the arguments as they may travel and remember what stands for what;
 `restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
-string with a random token, so that nobody who did not receive it can name it. What was secret once
-stays secret in a replacement of the call, under whatever name a scheduler or a hook put it. A question
-is never dropped for its size: what does not fit travels as a placeholder and the question is
-`truncated` (DESIGN §6).
+string; its token is a digest of what it hides by a key of this process, so that equal values have equal
+ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it
+is. What was secret once stays secret in a replacement of the call, under whatever name a scheduler or a
+hook put it. A question is never dropped for its size: what does not fit travels as a placeholder and the
+question is `truncated` (DESIGN §6).
 """
 
-import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from itertools import islice
+from typing import Any, Final
 
-from toolgate_bus import codec
+from toolgate_bus import codec, globs
 from toolgate_bus.errors import CodecError
+from toolgate_bus.placeholders import MARK, WHOLE, Kind, token
 
-from toolgate_orchestrator.gate.config import RedactConfig
+from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
+from toolgate_orchestrator.gate.scanning import Look, Scanner
+from toolgate_orchestrator.gate.written import written
 
 __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
 
-_MARK: Final = "⟦toolgate:"
-_MARK_BYTES: Final = _MARK.encode()
+_MARK_BYTES: Final = MARK.encode()
+_KEY: Final = secrets.token_bytes(32)
+"""Of the placeholders of this process."""
 _DEPTH: Final = codec.MAX_DEPTH - 4
-_WHOLE: Final = "⟦arguments⟧"
-"""The one argument that a question has when all of them had to travel as a placeholder."""
-_WHOLE_BYTES: Final = _WHOLE.encode()
+_WHOLE_BYTES: Final = WHOLE.encode()
 _LARGEST: Final = 2**63
-_REDACTED: Final = f"{_MARK}redacted:"
+_REDACTED: Final = f"{MARK}redacted:"
 _HIDDEN: Final = "⟦redacted⟧"
 _SHORT: Final = 4
 """A secret of fewer characters is looked for as a whole value only: it would be found in anything."""
 _ROOM: Final = codec.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
 
-Kind = Literal["redacted", "truncated"]
+_MOST_SECRETS: Final = 256
+"""Texts hidden in one call that are looked for elsewhere; where there are more, everything is hidden."""
+_MOST_TOOLS: Final = 1024
+_MOST_PLACEHOLDERS: Final = 1_000
+"""Where there would be more in one question, one stands for everything."""
+
+
+class _TooMany(Exception):  # noqa: N818 - it says what was found
+    """More placeholders than one question may have."""
 
 
 class BadPlaceholder(Exception):  # noqa: N818 - it says what was found
@@ -51,14 +62,31 @@ class Outgoing:
     truncated: bool = False
     known: tuple[str, ...] = ()
     """Secrets that are hidden wherever they stand: those of the call that this one replaces."""
+    wary: bool = False
+    """Whether there are too many secrets to look for each: every text is hidden."""
+    max_chars: int = MAX_CHARS
+    look: Look | None = None
+    """With which patterns are looked for."""
+    _secrets: tuple[str, ...] | None = None
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The texts and numbers that were redacted, and stand nowhere in clear; the longest first."""
+        if self._secrets is None:
+            self._secrets = self._found()
+        return self._secrets
+
+    def _found(self) -> tuple[str, ...]:
         hidden = [value for name, value in self.placeholders.items() if name.startswith(_REDACTED)]
-        clear = [text for text in _texts(self.value) if text not in self.placeholders]
-        secret = {one for one in _texts(hidden) if not any(one in text for text in clear)}
+        found = set(islice(_texts(hidden), _MOST_SECRETS + 1))
+        clear = "\0".join(text for text in _texts(self.value) if text not in self.placeholders)
+        secret = {one for one in found if one not in clear}
         return tuple(sorted({*self.known, *secret}, key=len, reverse=True))
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether more was redacted than can be looked for."""
+        return self.wary or len(self.secrets) > _MOST_SECRETS
 
 
 class Redactor:
@@ -66,26 +94,47 @@ class Redactor:
 
     def __init__(self, config: RedactConfig) -> None:
         self._fields = frozenset(name.casefold() for name in config.fields)
-        self._patterns = [re.compile(pattern) for pattern in config.patterns]
-        self._max_chars = config.max_chars
-        self.configured = bool(self._fields or self._patterns)
+        self._scanner = Scanner(config.patterns)
+        by_tool = config.max_chars
+        self._max_chars: int | None = by_tool if isinstance(by_tool, int) else None
+        self._by_tool = {} if isinstance(by_tool, int) else by_tool
+        self._of_tools: dict[str, int] = {}
+        self.configured = bool(self._fields or self._scanner)
         """Whether anything is secret."""
-        self._harmless = min(config.max_chars, codec.MAX_NODES // 2)
-        """Bytes of a question in which no string can be too long and no node one too many."""
 
-    def outgoing(self, tool_input: Mapping[str, Any], before: Outgoing | None = None) -> Outgoing:
-        """The arguments as they may leave; the original is not changed.
+    def outgoing(
+        self, tool_input: Mapping[str, Any], before: Outgoing | None = None, tool: str = ""
+    ) -> Outgoing:
+        """The arguments of this tool as they may leave; the original is not changed.
 
         `before` is what left of the call that this one replaces: its secrets are secrets here, too.
         """
-        out = Outgoing({}, known=before.secrets if before is not None and before.placeholders else ())
+        look = self._scanner.looking() if self._scanner else None
+        out = Outgoing({}, max_chars=self.max_chars(tool), look=look)
+        if before is not None and before.placeholders:
+            out.known, out.wary = before.secrets, before.uncertain
         trouble = self._container_trouble(tool_input, 0, out)
-        if trouble is None:
-            out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
-            self._fit(out)
-        else:
-            out.value = {_WHOLE: _hide(dict(tool_input), trouble, out)}
+        try:
+            if trouble is None:
+                out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
+                self._fit(out)
+                return out
+        except _TooMany:
+            out.placeholders, trouble, out.wary = {}, "truncated", True
+        out.value = {WHOLE: _hide(dict(tool_input), trouble, out)}
         return out
+
+    def max_chars(self, tool: str) -> int:
+        """How long a text may be in the arguments of a tool."""
+        if self._max_chars is not None:
+            return self._max_chars
+        most = self._of_tools.get(tool)
+        if most is None:
+            if len(self._of_tools) >= _MOST_TOOLS:  # the names come from an LLM
+                self._of_tools.clear()
+            fitting = (most for glob, most in self._by_tool.items() if globs.fits((glob,), tool))
+            most = self._of_tools[tool] = next(fitting, MAX_CHARS)
+        return most
 
     def question(
         self, fields: dict[str, Any], tool_input: dict[str, Any], before: Outgoing | None = None
@@ -96,11 +145,14 @@ class Redactor:
         is too small for anything in it to be too long or too many.
         """
         fields["tool_input"] = tool_input
+        tool = fields["tool_name"]
         if not self.configured:
+            # No string in so many bytes can be too long, and no node one too many.
+            harmless = min(self.max_chars(tool), codec.MAX_NODES // 2)
             try:
                 body = codec.pack(fields)
                 if (
-                    len(body) <= self._harmless
+                    len(body) <= harmless
                     and _MARK_BYTES not in body
                     and _WHOLE_BYTES not in body
                     and codec.within_bounds(tool_input, _DEPTH)
@@ -108,7 +160,7 @@ class Redactor:
                     return body, Outgoing(tool_input)
             except CodecError:
                 pass
-        out = self.outgoing(tool_input, before)
+        out = self.outgoing(tool_input, before, tool)
         fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
         try:
             body = codec.pack(fields)
@@ -122,8 +174,10 @@ class Redactor:
 
     def text(self, text: str | None, out: Outgoing) -> str | None:
         """A free text (a reason) for the record: without patterns and without redacted values."""
-        if text is None or not (self._patterns or out.placeholders):
+        if text is None or not (self._scanner or out.placeholders):
             return text
+        if out.uncertain:
+            return _HIDDEN
         for original in (*out.secrets, *out.placeholders.values()):
             if isinstance(original, str) and original and original in text:
                 text = text.replace(original, _HIDDEN)
@@ -131,9 +185,7 @@ class Redactor:
 
     def hide(self, text: str) -> str:
         """A text of which nothing else is known, without what matches a pattern."""
-        for pattern in self._patterns:
-            text = pattern.sub(_HIDDEN, text)
-        return text
+        return self._scanner.hidden(text, _HIDDEN)
 
     def _value(self, key: str, value: Any, out: Outgoing, depth: int) -> Any:
         kind = type(value)
@@ -160,7 +212,7 @@ class Redactor:
             return "truncated"
         if isinstance(value, list):
             return None
-        if _WHOLE in value:
+        if WHOLE in value:
             return "truncated"
         troubles = {
             self._scalar_trouble(key, type(key), out) if type(key) is str else "truncated" for key in value
@@ -169,20 +221,25 @@ class Redactor:
 
     def _scalar_trouble(self, value: Any, kind: type, out: Outgoing) -> Kind | None:
         if kind is str:
-            if self._matches(value, out.known):
+            if len(value) > out.max_chars:  # not looked at: no part of it leaves
+                return "truncated"
+            if self._matches(value, out):
                 return "redacted"
-            return "truncated" if len(value) > self._max_chars or _MARK in value or not _fits(value) else None
+            return "truncated" if MARK in value or not _fits(value) else None
         if kind is int or kind is float:
             if kind is int and not -_LARGEST <= value < _LARGEST:
                 return "truncated"
-            secret = (self._patterns or out.known) and self._matches(str(value), out.known)
+            secret = (out.look or out.known or out.wary) and self._matches(str(value), out)
             return "redacted" if secret else None
         return "truncated"
 
-    def _matches(self, text: str, known: Sequence[str]) -> bool:
+    def _matches(self, text: str, out: Outgoing) -> bool:
+        if out.wary:
+            return True
+        known: Sequence[str] = out.known
         if known and any(one == text or (len(one) >= _SHORT and one in text) for one in known):
             return True
-        return any(pattern.search(text) for pattern in self._patterns)
+        return out.look is not None and out.look.finds(text)
 
     def _fit(self, out: Outgoing) -> None:
         """Replace the largest arguments until the whole is within the wire's bounds."""
@@ -194,7 +251,7 @@ class Redactor:
             if codec.fits(out.value, _ROOM):
                 return
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
-        out.value = {_WHOLE: _hide(whole, "truncated", out)}
+        out.value = {WHOLE: _hide(whole, "truncated", out)}
 
 
 def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
@@ -203,15 +260,15 @@ def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> An
     Only a whole string is a placeholder; one inside a longer text, or used as a key, is refused.
     """
     if isinstance(value, str):
-        if _MARK not in value:
+        if MARK not in value:
             return value
         if not allowed or value not in placeholders:
             raise BadPlaceholder(value)
         return placeholders[value]
     if isinstance(value, dict):
-        if any(_MARK in key for key in value):
+        if any(MARK in key for key in value):
             raise BadPlaceholder("as a key")
-        whole = value.get(_WHOLE)
+        whole = value.get(WHOLE)
         if len(value) == 1 and isinstance(whole, str) and whole in placeholders:
             return restore(whole, placeholders, allowed=allowed)
         return {key: restore(child, placeholders, allowed=allowed) for key, child in value.items()}
@@ -248,7 +305,9 @@ def _digits(number: float) -> str:
 
 
 def _hide(value: Any, kind: Kind, out: Outgoing) -> str:
-    placeholder = f"{_MARK}{kind}:{secrets.token_hex(6)}⟧"
+    placeholder = f"{MARK}{kind}:{token(_KEY, value, written(value))}⟧"
+    if len(out.placeholders) >= _MOST_PLACEHOLDERS:
+        raise _TooMany
     out.placeholders[placeholder] = value
     out.truncated = out.truncated or kind == "truncated"
     return placeholder

@@ -7,7 +7,13 @@ agents with different parents.
 
 from collections.abc import Mapping
 
-from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.config import (
+    MAX_CHARS,
+    MaxChars,
+    RedactConfig,
+    SchedulerLimits,
+    ToolgateConfig,
+)
 
 __all__ = ["tightened"]
 
@@ -80,5 +86,17 @@ def _redact(parent: RedactConfig, own: RedactConfig) -> RedactConfig:
     return RedactConfig(
         fields=tuple(dict.fromkeys((*parent.fields, *own.fields))),
         patterns=tuple(dict.fromkeys((*parent.patterns, *own.patterns))),
-        max_chars=min(parent.max_chars, own.max_chars if "max_chars" in own.model_fields_set else 65_536),
+        max_chars=_shorter(parent.max_chars, own.max_chars if "max_chars" in own.model_fields_set else {}),
     )
+
+
+def _shorter(parent: MaxChars, own: MaxChars) -> MaxChars:
+    """How long a child's texts may be: of no tool longer than the parent's, by its own list or not."""
+    if isinstance(parent, int) and isinstance(own, int):
+        return min(parent, own)
+    theirs = {"*": parent} if isinstance(parent, int) else {**parent, "*": parent.get("*", MAX_CHARS)}
+    if isinstance(own, int):
+        return {glob: min(most, own) for glob, most in theirs.items()}
+    least = min(theirs.values())
+    first = {glob: min(most, least) for glob, most in own.items()}
+    return {**first, **{glob: most for glob, most in theirs.items() if glob not in first}} if own else parent

@@ -16,6 +16,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.settings import read_keys
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.host.hidden_fields import hidden_fields
 from toolgate_orchestrator.host.plan import Plan, read_plan
 from toolgate_orchestrator.host.warnings import unrequired
 
@@ -56,7 +57,7 @@ async def _plan(context: Context) -> Sequence[Finding]:
     found += _providers_configs(plan)
     if toolgate is None:
         return [*found, _unruled(plan)]
-    found += [*_keys(toolgate, context), *_down(toolgate)]
+    found += [*_keys(toolgate, context), *_down(toolgate), *hidden_fields(toolgate.redact, context.configs)]
     return [*found, *_schedulers(toolgate, context), fine(SUBJECT, "plan-read", "the plan can be read")]
 
 

@@ -7,13 +7,12 @@ saw. A modify may keep a placeholder by the same rules as ever: it stands for it
 from typing import Any
 
 from toolgate_bus import codec
+from toolgate_bus.placeholders import MARK
 
 from toolgate_orchestrator.gate.config import RedactConfig
 from toolgate_orchestrator.gate.redact import Outgoing, Redactor
 
 __all__ = ["Travelled"]
-
-_MARK = "⟦toolgate:"
 
 
 class Travelled(Redactor):
@@ -36,7 +35,7 @@ def _placeholders(root: Any) -> set[str]:
     found, waiting = set[str](), [root]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, str) and _MARK in value:
+        if isinstance(value, str) and MARK in value:
             found.add(value)
         elif isinstance(value, dict):
             waiting += value.values()

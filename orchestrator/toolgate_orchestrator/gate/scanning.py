@@ -1,0 +1,82 @@
+"""Looks for the patterns of `redact`, and never long: what it may not look at counts as found.
+
+An agent's loop waits for this. A search is linear, and a pattern's steps times a text's length are
+bounded; of one question, so is the time of this thread, whatever else the machine does.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from toolgate_bus.patterns import Group, together
+
+__all__ = ["MOST_SECONDS", "MOST_STEPS", "Look", "Scanner"]
+
+MOST_STEPS: Final = 2_000_000
+"""Of one pattern on one text: some 15 ms where it takes them all, which few do."""
+MOST_SECONDS: Final = 0.02
+"""Of one question, in seconds of this thread."""
+_SHORT: Final = 256
+"""In texts of so many characters all patterns are looked for at once."""
+_BEAT: Final = 2_048
+"""After about so many characters one looks at the clock."""
+_EACH: Final = 64
+"""A text counts as at least so many."""
+
+
+class Scanner:
+    """Looks for any of some patterns."""
+
+    def __init__(self, patterns: Sequence[str], clock: Callable[[], float] = time.thread_time) -> None:
+        self._groups = together(patterns)
+        self._clock = clock
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def looking(self) -> "Look":
+        """A look at the texts of one question."""
+        return Look(self._groups, self._clock)
+
+    def hidden(self, text: str, by: str) -> str:
+        """The text with every part that matches replaced; the whole, where it is too long to look at."""
+        for group in self._groups:
+            for pattern in group.patterns:
+                text = by if len(text) * pattern.size > MOST_STEPS else pattern.replaced(text, by)
+        return text
+
+
+class Look:
+    """What was spent on looking at the texts of one question; no text is looked at beyond that."""
+
+    __slots__ = ("_beat", "_clock", "_ends", "_groups")
+
+    def __init__(self, groups: Sequence[Group], clock: Callable[[], float]) -> None:
+        self._groups, self._clock = groups, clock
+        self._ends = clock() + MOST_SECONDS
+        self._beat = 0
+
+    def finds(self, text: str) -> bool:
+        """Whether a text has one of the patterns, or was not looked at."""
+        self._beat += max(_EACH, len(text))
+        if self._beat > _BEAT and self._is_over():
+            return True
+        return any(self._in_group(group, text) for group in self._groups)
+
+    def _in_group(self, group: Group, text: str) -> bool:
+        if len(text) <= _SHORT and group.joined is not None:
+            return group.joined.found_in(group.bytes_of(text))
+        parts = []
+        for part in (group.bytes_of(text),) if text.isascii() else group.bytes_of_parts(text, _BEAT):
+            if self._is_over():
+                return True
+            parts.append(part)
+        encoded = b"".join(parts)
+        for pattern in group.patterns:
+            if len(encoded) * pattern.size > MOST_STEPS or pattern.found_in(encoded) or self._is_over():
+                return True
+        return False
+
+    def _is_over(self) -> bool:
+        self._beat = 0
+        return self._clock() > self._ends

@@ -1,0 +1,45 @@
+"""Bytes that tell one value from another, equal ones alike: what a placeholder's token is made of. Pure.
+
+Whatever an LLM, a tool or an app may hand over, without an end and without a raise: beyond some
+thousands of nodes values are told apart by their size only. Nobody reads these bytes back.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["written"]
+
+_MOST: Final = 4_000
+_LONGEST: Final = 1 << 20
+
+
+def written(value: Any) -> bytes:
+    """A value as bytes, whatever the order of its keys."""
+    parts: list[bytes] = []
+    todo, left = [value], _MOST
+    while todo and left:
+        left -= 1
+        _write(todo.pop(), parts, todo)
+    return b"".join(parts)
+
+
+def _write(value: Any, parts: list[bytes], todo: list[Any]) -> None:
+    if isinstance(value, str):
+        text = value if len(value) <= _LONGEST else value[: _LONGEST // 2] + value[-_LONGEST // 2 :]
+        encoded = text.encode("utf-8", "surrogatepass")
+        parts.append(b"s%d:%d:" % (len(value), len(encoded)) + encoded)
+    elif isinstance(value, Mapping):
+        parts.append(b"m%d:" % len(value))
+        some = value.items() if len(value) > _MOST else sorted(value.items(), key=lambda one: str(one[0]))
+        todo += [part for pair in some for part in pair][: 2 * _MOST]
+    elif isinstance(value, list | tuple):
+        parts.append(b"l%d:" % len(value))
+        todo += value[:_MOST]
+    elif value is None or isinstance(value, bool):
+        parts.append(b"%r:" % value)
+    elif isinstance(value, int):
+        parts.append(b"i%x:" % value)
+    elif isinstance(value, float):
+        parts.append(b"f%r:" % value)
+    else:
+        parts.append(b"o%s:%d:" % (type(value).__qualname__.encode("utf-8", "replace"), id(value)))
