@@ -1,6 +1,12 @@
 """Changes for the worse that the tests of turns, of connections and of stopping must notice."""
 
-from mutation import BUS, Mutant
+from mutation import BUS, ORCHESTRATOR, Mutant
+
+_TURN = f"{ORCHESTRATOR}/turn"
+_OUTPUTS = (
+    "../attacks/test_turn_attacks.py::test_whatever_a_tool_gives_or_raises_is_the_one_result_of_its_call"
+)
+_CALLS = "../attacks/test_turn_attacks.py::test_whatever_an_llm_calls_has_one_result"
 
 MUTANTS = (
     Mutant(
@@ -11,5 +17,46 @@ MUTANTS = (
         '                        ("DEL", self._keys.agents(self.orchestrator)),\n',
         "../bus/test_redis_bus.py"
         "::test_who_gives_the_order_hears_of_a_turn_that_began_and_ended_between_two_heartbeats",
+    ),
+    Mutant(
+        "law 5",
+        "a tool that exits ends the turn",
+        f"{_TURN}/tool_call.py",
+        "            if not theirs(error):\n                raise\n            if being_cancelled():",
+        "            if not theirs(error) or isinstance(error, SystemExit):\n                raise\n"
+        "            if being_cancelled():",
+        _OUTPUTS,
+    ),
+    Mutant(
+        "law 5",
+        "a result that cannot be read ends the turn",
+        f"{_TURN}/tool_call.py",
+        '            words = f"the tool ran, but its result',
+        '            raise\n            words = f"the tool ran, but its result',
+        _OUTPUTS,
+    ),
+    Mutant(
+        "law 5",
+        "what contains itself is read for ever",
+        f"{_TURN}/jsonable.py",
+        "    if identity in room.inside:\n",
+        "    if False:\n",
+        _OUTPUTS,
+    ),
+    Mutant(
+        "law 5",
+        "what an LLM said is stored as it came, lone surrogates and all",
+        f"{_TURN}/raw_call.py",
+        "    if type(raw) is dict and _is_plain(raw):\n",
+        "    if type(raw) is dict:\n",
+        _CALLS,
+    ),
+    Mutant(
+        "law 5",
+        "arguments may be nested to any depth",
+        f"{_TURN}/raw_call.py",
+        "    if problem := excess(raw if type(raw) is dict else dict(raw)):\n",
+        "    if problem := None:\n",
+        _CALLS,
     ),
 )

@@ -466,4 +466,5 @@ async def test_a_call_that_was_ruled_on_while_the_session_was_cancelled_is_not_r
         a.on("tool:selecting", cancel)
         assert await a.ask() == ""
         assert a.tools["a"].calls == a.tools["b"].calls == []
-        assert all("was not run: the session was cancelled" in result for result in await a.results())
+        # Who took longer to rule than it takes to see the cancellation was not waited for.
+        assert all("the session was cancelled" in result for result in await a.results())

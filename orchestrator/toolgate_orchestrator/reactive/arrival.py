@@ -24,7 +24,8 @@ from toolgate_orchestrator.reactive.references import (
 )
 from toolgate_orchestrator.reactive.schemas import Offered
 from toolgate_orchestrator.reactive.state import Data
-from toolgate_orchestrator.turn.messages import Call, calls_in, reader_of
+from toolgate_orchestrator.turn.messages import Call, calls_in
+from toolgate_orchestrator.turn.raw_call import excess, plain_call
 
 __all__ = ["Arrival", "arrive", "misfit", "received"]
 
@@ -55,13 +56,14 @@ class Arrival(NamedTuple):
 
 def received(raw: Any, taken: Mapping[str, Any], group: str, iteration: int) -> tuple[Call, str | None]:
     """A raw call made safe, with an id that is not taken; and its arguments as text if they are none."""
-    (call,) = calls_in([raw], group, iteration)
-    if call.problem is None and (problem := _too_much(call.arguments)):
-        call = replace(call, arguments={}, problem=problem)
+    plain = plain_call(raw)
+    (call,) = calls_in([plain], group, iteration)
+    if call.problem is None and (problem := excess(call.arguments, MAX_DEPTH, MAX_NODES, MAX_CHARS)):
+        call = replace(call, arguments={}, problem=f"the arguments {problem}")
     number, wanted = 2, call.id
     while call.id in taken:
         call, number = replace(call, id=f"{wanted}_{number}"), number + 1
-    return call, None if call.problem is None else _raw_text(raw)
+    return call, None if call.problem is None else plain["raw"]
 
 
 def arrive(call: Call, raw: str | None, count: int, offered: Mapping[str, Offered], data: Data) -> Arrival:
@@ -122,34 +124,3 @@ def _malformed(call: Call, count: int) -> Error:
     if call.problem:
         return reason("structural", "invalid_arguments", call.problem)
     return reason("structural", "too_many_calls", f"at most {MAX_CALLS} calls run in one response: {count}")
-
-
-def _too_much(arguments: dict[str, Any]) -> str | None:
-    """What is too much about arguments; looked over level by level, so no depth can hurt."""
-    level: list[Any] = [arguments]
-    nodes = chars = 0
-    for _ in range(MAX_DEPTH):
-        deeper: list[Any] = []
-        for item in level:
-            nodes += 1
-            if isinstance(item, str):
-                chars += len(item)
-            elif isinstance(item, dict):
-                chars += sum(len(key) for key in item)
-                deeper.extend(item.values())
-            elif isinstance(item, list):
-                deeper.extend(item)
-        if nodes > MAX_NODES or chars > MAX_CHARS:
-            return f"the arguments are too large: at most {MAX_NODES} values and {MAX_CHARS} characters"
-        if not deeper:
-            return None
-        level = deeper
-    return f"the arguments are nested more than {MAX_DEPTH} levels deep"
-
-
-def _raw_text(raw: Any) -> str:
-    arguments = reader_of(raw)("arguments")
-    try:
-        return arguments if isinstance(arguments, str) else repr(arguments)
-    except RecursionError:
-        return "…"

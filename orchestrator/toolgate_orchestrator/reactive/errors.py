@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from toolgate_orchestrator.reactive.references import OUTPUT_PATH, Reference
-from toolgate_orchestrator.turn.jsonable import jsonable
+from toolgate_orchestrator.turn.jsonable import jsonable, readable
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.tool_output import MOST_FOR_LLM
 
 __all__ = [
     "Phase",
@@ -79,5 +80,5 @@ def data_message(output: Any, call: Call | None = None, corrected: Call | None =
 
 
 def text_for_llm(message: Mapping[str, Any]) -> str:
-    """A message as JSON text."""
-    return json.dumps(jsonable(message), ensure_ascii=False)
+    """A message as JSON text; one that no LLM could read ends in how much was left out."""
+    return readable(json.dumps(jsonable(message), ensure_ascii=False), MOST_FOR_LLM)

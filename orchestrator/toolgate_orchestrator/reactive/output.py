@@ -13,8 +13,9 @@ from toolgate_orchestrator.reactive.errors import reason, unresolved
 from toolgate_orchestrator.reactive.readiness import Needs, Readiness
 from toolgate_orchestrator.reactive.references import BadReference, references_in, resolve
 from toolgate_orchestrator.reactive.schemas import final_output_spec
-from toolgate_orchestrator.reactive.state import Data
+from toolgate_orchestrator.reactive.state import Data, Reader, TooMuch
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.raw_call import excess
 
 __all__ = ["Goal", "Output", "answer_text"]
 
@@ -48,7 +49,10 @@ class Goal:
             return Output(error=reason("structural", "invalid_reference", str(bad)))
         if error := _unavailable(Needs(call.id, reads), readiness):
             return Output(error=error)
-        value = resolve(given, data.read)
+        try:
+            value = resolve(given, Reader(data))
+        except TooMuch as much:
+            return Output(error=reason("structural", "invalid_reference", str(much)))
         problems = self._problems(value) if value is not None else []
         return Output(error=_unfit("; ".join(problems))) if problems else Output(value)
 
@@ -57,6 +61,8 @@ class Goal:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
+            return Output()
+        if excess(value) is not None:
             return Output()
         return Output() if value is None or self._problems(value) else Output(value)
 

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from toolgate_orchestrator.reactive.references import Path, Reference
-from toolgate_orchestrator.turn.jsonable import jsonable
+from toolgate_orchestrator.turn.jsonable import MOST_CHARS, MOST_VALUES, jsonable
+from toolgate_orchestrator.turn.raw_call import size_of
 
-__all__ = ["Data", "Write"]
+__all__ = ["Data", "Reader", "TooMuch", "Write"]
 
 _KEPT_WRITES = 1_000
 _ABSENT = object()
@@ -49,11 +50,11 @@ class Data:
 
     def has(self, reference: Reference) -> bool:
         """Whether there is a value at this place; null is one."""
-        return self._find(reference) is not _ABSENT
+        return self.find(reference) is not _ABSENT
 
     def read(self, reference: Reference) -> Any:
         """A copy of the value; raises KeyError where there is none."""
-        value = self._find(reference)
+        value = self.find(reference)
         if value is _ABSENT:
             raise KeyError(str(reference))
         return deepcopy(value)
@@ -69,11 +70,34 @@ class Data:
         place[path[-1]] = jsonable(value)
         self.writes.append(Write(str(Reference("state", path)), call, datetime.now(UTC).isoformat()))
 
-    def _find(self, reference: Reference) -> Any:
+    def find(self, reference: Reference) -> Any:
+        """The value itself, which is not to be changed; `_ABSENT` where there is none."""
         value: Any = self.state if reference.kind == "state" else self.input
         for name in reference.path:
             value = _inner(value, name)
         return value
+
+
+class TooMuch(ValueError):  # noqa: N818 - it says what was found
+    """What references bring together is more than a call can take."""
+
+
+class Reader:
+    """Reads for one call, and adds up: what holds a value many times and is kept again grows for ever."""
+
+    def __init__(self, data: Data) -> None:
+        self._data, self._values, self._chars = data, MOST_VALUES, MOST_CHARS
+
+    def __call__(self, reference: Reference) -> Any:
+        """A copy of the value; raises KeyError, TooMuch."""
+        values, chars = size_of(self._data.find(reference))
+        self._values, self._chars = self._values - values, self._chars - chars
+        if self._values < 0 or self._chars < 0:
+            raise TooMuch(
+                f"what is referred to is too large together: at most {MOST_VALUES} values "
+                f"and {MOST_CHARS} characters"
+            )
+        return self._data.read(reference)
 
 
 def _inner(value: Any, name: str) -> Any:

@@ -31,7 +31,7 @@ from toolgate_orchestrator.reactive.errors import (
 from toolgate_orchestrator.reactive.readiness import Readiness
 from toolgate_orchestrator.reactive.references import OUTPUT_PATH, resolve
 from toolgate_orchestrator.reactive.schemas import Offered
-from toolgate_orchestrator.reactive.state import Data
+from toolgate_orchestrator.reactive.state import Data, Reader, TooMuch
 from toolgate_orchestrator.turn.interruption import despite_cancellation
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
@@ -148,7 +148,13 @@ class Tick:
     def _start_ready(self) -> None:
         for call_id in self.readiness.ready():
             arrival = self._arrivals[call_id]
-            arguments = resolve(arrival.arguments, self._data.read)
+            try:
+                arguments = resolve(arrival.arguments, Reader(self._data))
+            except TooMuch as much:
+                self._failed(arrival, reason("structural", "invalid_reference", str(much)))
+                self.readiness.finished(call_id, ok=False)
+                self._wake.set()
+                continue
             task = asyncio.ensure_future(self._run(arrival, arguments))
             task.set_name(f"toolgate-{call_id}")
             self._running[task] = call_id

@@ -11,7 +11,6 @@ from typing import Any
 from amplifier_core.events import CONTENT_BLOCK_DELTA, CONTENT_BLOCK_END, CONTENT_BLOCK_START
 
 from toolgate_orchestrator.turn.emitter import Emitter
-from toolgate_orchestrator.turn.messages import reader_of
 from toolgate_orchestrator.turn.streamed import CallDone, Piece
 
 __all__ = ["ContentBlocks", "OnText"]
@@ -55,16 +54,9 @@ class ContentBlocks:
         await self._end(total=self._index + 1, usage=usage)
 
     async def _call(self, raw: Any) -> None:
-        read = reader_of(raw)
-        await self._begin(
-            {
-                "type": "tool_call",
-                "id": read("id"),
-                "name": read("name"),
-                "arguments": read("arguments"),
-                "input": read("arguments"),
-            }
-        )
+        given = raw["arguments"]
+        told = {"id": raw["id"], "name": raw["name"], "arguments": given, "input": given}
+        await self._begin({"type": "tool_call", **told})
 
     async def _begin(self, block: dict[str, Any]) -> None:
         if self._open is not None:

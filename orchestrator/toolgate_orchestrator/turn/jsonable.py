@@ -2,58 +2,151 @@
 
 The kernel's registry hands hooks a JSON copy: objects would arrive as repr strings, and NaN or a
 lone surrogate makes `emit` raise. What goes through here comes back the same, so that a change by a
-hook can be told by comparing (`same_json`). It shortens nothing and redacts nothing.
+hook can be told by comparing (`same_json`). It redacts nothing, and shortens only what no LLM could
+read: beyond `MOST_VALUES`, `MOST_CHARS` and `DEEPEST` a text says that something was left out. It
+raises nothing, whatever the methods of a value do, and ends with values that contain themselves.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from pydantic import BaseModel
 
-__all__ = ["jsonable", "same_json"]
+from toolgate_orchestrator.turn.foreign import name_of, theirs
 
-_DEEPEST = 64
+__all__ = ["MOST_CHARS", "MOST_VALUES", "jsonable", "readable", "same_json"]
+
+MOST_VALUES: Final = 250_000
+MOST_CHARS: Final = 16 * 1024 * 1024
+DEEPEST: Final = 80
+_LEFT_OUT: Final = "… (more was left out)"
+_TOO_DEEP: Final = "… (nested too deeply)"
+_ITSELF: Final = "… (this contains itself)"
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_DIGITS: Final = 4_000
+"""Of an integer whose text is told; Python writes no more than 4,300."""
 
 
-def jsonable(value: Any, depth: int = 0) -> Any:
+def jsonable(value: Any) -> Any:
     """The value as exact JSON; what JSON cannot say becomes null or its text."""
-    if value is None or isinstance(value, bool):
+    return _json(value, 0, Room())
+
+
+def readable(text: str, most: int = MOST_CHARS) -> str:
+    """A text that every encoding can say, whatever its class; its end says so where it was too long."""
+    text = str.__str__(text)
+    if len(text) > most:
+        text = f"{text[:most]}… ({len(text) - most} characters were left out)"
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+class Room:
+    """How much one value may still hold."""
+
+    __slots__ = ("chars", "inside", "values")
+
+    def __init__(self) -> None:
+        self.values, self.chars = MOST_VALUES, MOST_CHARS
+        self.inside: set[int] = set()
+        """The identities of the values that are being read."""
+
+
+def _json(value: Any, depth: int, room: Room) -> Any:
+    room.values -= 1
+    kind = type(value)
+    if value is None or kind is bool:
         return value
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, int):
-        return int(value) if _SMALLEST <= value <= _LARGEST else str(value)
-    if isinstance(value, float):
+    if kind is str:
+        return _text(value, room)
+    if kind is int:
+        return value if _SMALLEST <= value <= _LARGEST else _digits(value)
+    if kind is float:
         return value if math.isfinite(value) else None
-    if depth >= _DEEPEST:
-        return _text(str(value)[:1000])
-    return _compound(value, depth + 1)
+    identity = id(value)
+    if identity in room.inside:
+        return _ITSELF
+    room.inside.add(identity)
+    try:
+        return _compound(value, kind, depth + 1, room)
+    except BaseException as error:
+        if not theirs(error):
+            raise
+        return f"a {name_of(value)} that cannot be read: {name_of(error)}"
+    finally:
+        room.inside.discard(identity)
 
 
-def _compound(value: Any, depth: int) -> Any:
+def _compound(value: Any, kind: type, depth: int, room: Room) -> Any:
+    if kind is dict or kind is list:
+        if depth > DEEPEST:
+            return _TOO_DEEP
+        return _map(value, depth, room) if kind is dict else _list(value, depth, room)
+    if isinstance(value, str):
+        return _text(value, room)
+    if isinstance(value, int):
+        return _json(int.__add__(value, 0), depth, room)
+    if isinstance(value, float):
+        return _json(float.__pos__(value), depth, room)
+    if depth > DEEPEST:
+        return _TOO_DEEP
     if isinstance(value, BaseModel):
-        return jsonable(_dumped(value), depth)
+        return _json(_dumped(value), depth, room)
     if isinstance(value, Mapping):
-        return {_text(str(key)): jsonable(item, depth) for key, item in value.items()}
+        return _map(value, depth, room)
     if isinstance(value, list | tuple | set | frozenset):
-        return [jsonable(item, depth) for item in value]
-    return _text(str(value))
+        return _list(value, depth, room)
+    return _text(str(value), room)
+
+
+def _map(value: Mapping[Any, Any], depth: int, room: Room) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, item in value.items():
+        if room.values <= 0:
+            made["…"] = _LEFT_OUT
+            break
+        made[_text(key if type(key) is str else _key(key), room)] = _json(item, depth, room)
+    return made
+
+
+def _key(key: Any) -> str:
+    try:
+        return str(key)
+    except BaseException as error:
+        if not theirs(error):
+            raise
+        return f"a {name_of(key)} that cannot be read"
+
+
+def _list(value: Iterable[Any], depth: int, room: Room) -> list[Any]:
+    made: list[Any] = []
+    for item in value:
+        if room.values <= 0:
+            made.append(_LEFT_OUT)
+            break
+        made.append(_json(item, depth, room))
+    return made
 
 
 def _dumped(model: BaseModel) -> Any:
     """A model as a dict; one that will not serialise itself is read field by field."""
     try:
         return model.model_dump()
-    except Exception:  # noqa: BLE001 - a foreign serialiser may raise anything; the fields are still there
+    except BaseException as error:
+        if not theirs(error):
+            raise
         return dict(model)
 
 
-def _text(text: str) -> str:
-    if text.isascii():
-        return str(text)
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _text(text: str, room: Room) -> str:
+    told = readable(text, max(0, room.chars))
+    room.chars -= len(told)
+    return told
+
+
+def _digits(number: int) -> str:
+    bits = number.bit_length()
+    return str(number) if bits < _DIGITS * 3 else f"an integer of {bits} bits"
 
 
 def same_json(one: Any, other: Any) -> bool:

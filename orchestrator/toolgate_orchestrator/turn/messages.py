@@ -4,15 +4,17 @@ Contexts store dicts; providers take a typed `ChatRequest`. Tool calls are store
 spellings that providers read (`name` and `tool`), results under `tool_call_id`.
 """
 
-import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from amplifier_core import ChatRequest, Message, ToolSpec
 from pydantic import BaseModel
+
+from toolgate_orchestrator.turn.jsonable import jsonable, readable
+from toolgate_orchestrator.turn.raw_call import plain_call, reader_of
 
 __all__ = [
     "Call",
@@ -24,6 +26,9 @@ __all__ = [
     "text_of",
     "tool_specs",
 ]
+
+MAX_CALLS: Final = 1_000
+"""Calls of one response that run; further ones get a result that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +53,19 @@ def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[Ca
     calls: list[Call] = []
     seen: set[str] = set()
     for item in raw:
-        call = _call(item, group, iteration)
+        call = _call(plain_call(item), len(calls), group, iteration)
         while call.id in seen:
-            call = Call(
-                f"{call.id}_{secrets.token_hex(3)}", call.name, call.arguments, call.problem, group, iteration
-            )
+            call = replace(call, id=f"{call.id}_{secrets.token_hex(3)}")
         seen.add(call.id)
         calls.append(call)
     return calls
 
 
-def _call(item: Any, group: str, iteration: int) -> Call:
-    read = reader_of(item)
-    name = read("name") or read("tool")
-    given = read("arguments")
-    arguments, problem = _arguments(read("input") if given is None else given)
-    if not isinstance(name, str) or not name:
-        name, problem = str(name or "unnamed"), "the call names no tool"
-    return Call(str(read("id") or f"call_{secrets.token_hex(8)}"), name, arguments, problem, group, iteration)
-
-
-def reader_of(item: Any) -> Callable[[str], Any]:
-    """Reads a field of a dict or of an object; None where there is none."""
-    if isinstance(item, Mapping):
-        return item.get
-    return lambda key: getattr(item, key, None)
-
-
-def _arguments(raw: Any) -> tuple[dict[str, Any], str | None]:
-    if raw is None or raw == "":
-        return {}, None
-    if isinstance(raw, str):
-        try:
-            raw = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            return {}, f"the arguments are not valid JSON: {error}"
-    if not isinstance(raw, Mapping):
-        return {}, f"the arguments must be a JSON object, not {type(raw).__name__}"
-    return dict(raw), None
+def _call(plain: Mapping[str, Any], count: int, group: str, iteration: int) -> Call:
+    id_, problem = plain["id"] or f"call_{secrets.token_hex(8)}", plain["problem"]
+    if problem is None and count >= MAX_CALLS:
+        problem = f"at most {MAX_CALLS} calls run in one response"
+    return Call(id_, plain["name"], {} if problem else plain["arguments"], problem, group, iteration)
 
 
 def tool_specs(tools: Mapping[str, Any]) -> list[ToolSpec]:
@@ -112,8 +92,16 @@ def chat_request(
     messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None, tool_choice: str | None = None
 ) -> ChatRequest:
     """The request as providers take it; raises pydantic's ValidationError for a message without a role."""
-    typed = [Message(**{**message, "content": _sendable(message.get("content"))}) for message in messages]
+    typed = [_message({**message, "content": _sendable(message.get("content"))}) for message in messages]
     return ChatRequest(messages=typed, tools=tools or None, tool_choice=tool_choice if tools else None)
+
+
+def _message(message: dict[str, Any]) -> Message:
+    try:
+        return Message(**message)
+    except (ValueError, RecursionError):  # not of this engine's: an app's prompt, another context's content
+        told: dict[str, Any] = jsonable(message)
+        return Message(**told)
 
 
 def _sendable(content: Any) -> Any:
@@ -138,20 +126,32 @@ def assistant_message(response: Any, calls: Sequence[Call]) -> dict[str, Any]:
 
 
 def _stored_content(response: Any, calls: Sequence[Call]) -> Any:
-    """The blocks as they came, as dicts; call blocks bear the ids that the results will bear."""
+    """The blocks as they came, as dicts; call blocks say what the stored calls say."""
     content = getattr(response, "content", None)
     if not isinstance(content, list | tuple):
-        return content if isinstance(content, str) else ""
-    ids = iter([call.id for call in calls])
+        return readable(content) if isinstance(content, str) else ""
+    left = iter(calls)
     stored = []
     for block in content:
-        item = block.model_dump(exclude_none=True) if isinstance(block, BaseModel) else block
-        if isinstance(item, Mapping) and item.get("type") == "tool_call":
-            if (call_id := next(ids, None)) is None:
+        item = _block(block)
+        if isinstance(item, dict) and item.get("type") == "tool_call":
+            if (call := next(left, None)) is None:
                 continue
-            item = {**item, "id": call_id}
+            item |= {"id": call.id, "name": call.name, "input": deepcopy(call.arguments)}
         stored.append(item)
     return stored or ""
+
+
+def _block(block: Any) -> Any:
+    """A block as a dict; what an LLM put into a call stands in the call, made plain."""
+    if isinstance(block, BaseModel) and getattr(block, "type", None) == "tool_call":
+        return {key: value for key, value in block if value is not None and key != "input"}
+    if not isinstance(block, BaseModel):
+        return jsonable(block)
+    try:
+        return jsonable(block.model_dump(exclude_none=True))
+    except Exception:  # noqa: BLE001 - a foreign serialiser may raise anything; the fields are still there
+        return jsonable(block)
 
 
 def result_message(call: Call, content: Any) -> dict[str, Any]:
@@ -163,10 +163,10 @@ def text_of(response: Any) -> str:
     """The text of an answer, its text blocks joined by line breaks."""
     content = getattr(response, "content", None)
     if isinstance(content, str):
-        return content
+        return readable(content)
     if not isinstance(content, list | tuple):
         return ""
-    return "\n".join(text for text in map(_block_text, content) if text)
+    return "\n".join(readable(text) for text in map(_block_text, content) if text)
 
 
 def _block_text(block: Any) -> str:

@@ -16,12 +16,13 @@ from pydantic import BaseModel
 from toolgate_orchestrator.turn.content_blocks import ContentBlocks
 from toolgate_orchestrator.turn.interruption import Watch
 from toolgate_orchestrator.turn.jsonable import jsonable
-from toolgate_orchestrator.turn.messages import reader_of, text_of
+from toolgate_orchestrator.turn.messages import text_of
+from toolgate_orchestrator.turn.raw_call import plain_call, reader_of
 from toolgate_orchestrator.turn.streamed import CallDone, Piece, Streamed, Text
 
 __all__ = ["OnCall", "Reading", "Reply", "usage_of"]
 
-OnCall = Callable[[Any], None]
+OnCall = Callable[[dict[str, Any]], None]
 """Told each raw tool call the moment it is complete."""
 
 
@@ -29,8 +30,8 @@ class Reply(NamedTuple):
     """What the LLM answered."""
 
     response: Any
-    calls: list[Any]
-    """Raw: objects, or dicts with id, name and arguments (an object, or the text that it was)."""
+    calls: list[dict[str, Any]]
+    """Made plain: dicts with id, name, arguments, and what is wrong with them (`raw_call`)."""
     stopped: bool = False
     """Whether reading ended early, as the session was cancelled; the calls are not to be run."""
 
@@ -103,19 +104,17 @@ class Reading:
         calls = self._streamed.calls
         if self._streamed.final is None:
             return calls
-        seen = {reader_of(call)("id") for call in calls}
-        return calls + [
-            call for call in self._calls_of(self._streamed.final) if reader_of(call)("id") not in seen
-        ]
+        seen = {call["id"] for call in calls}
+        return calls + [call for call in self._calls_of(self._streamed.final) if call["id"] not in seen]
 
-    def _calls_of(self, response: Any) -> list[Any]:
-        """The raw tool calls of a response: as the provider parses them, else as they lie in it."""
+    def _calls_of(self, response: Any) -> list[dict[str, Any]]:
+        """The tool calls of a response, made plain: as the provider parses them, else as they lie in it."""
         parse = getattr(self._provider, "parse_tool_calls", None)
         parsed = parse(response) if callable(parse) else None
         if isinstance(parsed, list | tuple) and parsed:
-            return list(parsed)
+            return list(map(plain_call, parsed))
         listed = reader_of(response)("tool_calls")
-        return list(listed) if isinstance(listed, list | tuple) else []
+        return list(map(plain_call, listed)) if isinstance(listed, list | tuple) else []
 
 
 def usage_of(response: Any) -> dict[str, Any] | None:

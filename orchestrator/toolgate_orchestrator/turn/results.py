@@ -6,6 +6,7 @@ and `close` gives the rest a result that says why there is none.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,23 +24,25 @@ class Results:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._open: list[Call] = []
+        self._open: deque[Call] = deque()
+        self._ids: frozenset[str] = frozenset()
         self._given: dict[str, Any] = {}
         self._storing = asyncio.Lock()
 
     def expect(self, calls: Sequence[Call]) -> None:
         """These calls are in the conversation now, and wait for their results."""
-        self._open = list(calls)
+        self._open = deque(calls)
+        self._ids = frozenset(call.id for call in calls)
         self._given = {}
 
     async def begin(self, message: dict[str, Any], calls: Sequence[Call]) -> None:
         """Store the response that makes these calls; once it is written, they wait for their results."""
-        self._open = []
+        self.expect(())
         await self._write(message, lambda: self.expect(calls))
 
     async def give(self, call: Call, content: Any) -> None:
         """The result of one call; a second one for the same call is ignored."""
-        if any(each.id == call.id for each in self._open):
+        if call.id in self._ids:
             self._given.setdefault(call.id, content)
         async with self._storing:  # calls side by side must not overtake each other here
             while self._open and self._open[0].id in self._given:
@@ -51,9 +54,9 @@ class Results:
             await self.give(call, f"The tool call {why}.")
 
     async def _store(self, call: Call) -> None:
-        await self._write(result_message(call, self._given[call.id]), lambda: self._open.remove(call))
+        await self._write(result_message(call, self._given[call.id]), self._open.popleft)
 
-    async def _write(self, message: dict[str, Any], written: Callable[[], None]) -> None:
+    async def _write(self, message: dict[str, Any], written: Callable[[], object]) -> None:
         """Write one message; a cancellation waits until it is known whether it was written."""
         adding = asyncio.ensure_future(self._context.add_message(message))
         try:

@@ -14,7 +14,9 @@ from amplifier_core import ChatResponse, LLMError, TextBlock, ToolCallBlock, Usa
 from amplifier_core.message_models import ThinkingBlock
 from pydantic import ValidationError
 
+from toolgate_orchestrator.turn.jsonable import readable
 from toolgate_orchestrator.turn.messages import text_of
+from toolgate_orchestrator.turn.raw_call import plain_call
 
 __all__ = ["CallDone", "Piece", "Streamed", "Text"]
 
@@ -33,8 +35,8 @@ class Text(NamedTuple):
 class CallDone(NamedTuple):
     """A tool call that is complete."""
 
-    raw: Any
-    """As the provider gives it: an object, or a dict with id, name and arguments (object or text)."""
+    raw: dict[str, Any]
+    """Made plain: id, name, arguments, and what is wrong with it (`raw_call`)."""
 
 
 Piece = Text | CallDone
@@ -108,11 +110,13 @@ class Streamed:
         if not isinstance(text, str) or not text:
             return []
         self._count(len(text))
-        self._blocks.append(Text(text, kind))
-        return [Text(text, kind)]
+        self._blocks.append(Text(readable(text), kind))
+        return [self._blocks[-1]]
 
     def _call_event(self, kind: str, event: Mapping[str, Any]) -> list[Piece]:
-        call_id = str(event.get("id") or event.get("tool_call_id") or len(self._seen))
+        call_id = plain_call({"id": event.get("id") or event.get("tool_call_id")})["id"] or str(
+            len(self._seen)
+        )
         if kind == "tool_call.end":
             return self._end_call(call_id, event)
         begun = self._open.setdefault(call_id, {"id": call_id, "name": "", "parts": []})
@@ -134,11 +138,11 @@ class Streamed:
         return self._call(raw)
 
     def _call(self, raw: Any) -> list[Piece]:
-        call_id = str(raw.get("id") if isinstance(raw, Mapping) else getattr(raw, "id", ""))
-        self._count(len(str(raw)) if isinstance(raw, Mapping) else 0)
-        self._seen.add(call_id)
-        self._blocks.append(CallDone(raw))
-        return [CallDone(raw)]
+        done = CallDone(plain_call(raw))
+        self._count(len(done.raw["name"]))
+        self._seen.add(done.raw["id"])
+        self._blocks.append(done)
+        return [done]
 
     def _finished(self, response: ChatResponse) -> list[Piece]:
         """The provider's final response; what it holds beyond the stream is new."""
@@ -146,8 +150,8 @@ class Streamed:
         if not self.text and (text := text_of(response)):
             new += self._text(text, "text")
         for call in response.tool_calls or ():
-            if call.id not in self._seen:
-                new += self._call(call)
+            if (plain := plain_call(call))["id"] not in self._seen:
+                new += self._call(plain)
         self.final = response
         return new
 
@@ -188,13 +192,7 @@ def _joined(blocks: list[Piece]) -> list[Piece]:
 def _block(one: Piece) -> Any:
     if isinstance(one, Text):
         return TextBlock(text=one.text) if one.kind == "text" else ThinkingBlock(thinking=one.text)
-    raw = one.raw if isinstance(one.raw, Mapping) else vars(one.raw)
-    arguments = raw.get("arguments")
-    return ToolCallBlock(
-        id=str(raw.get("id") or ""),
-        name=str(raw.get("name") or ""),
-        input=dict(arguments) if isinstance(arguments, Mapping) else {},
-    )
+    return ToolCallBlock(id=one.raw["id"], name=one.raw["name"], input=one.raw["arguments"])
 
 
 def _usage(told: Any) -> Usage | None:

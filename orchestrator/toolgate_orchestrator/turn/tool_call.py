@@ -22,6 +22,7 @@ from toolgate_bus.events import Decision
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.current_call import running
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, took
+from toolgate_orchestrator.turn.foreign import name_of, theirs, words_of
 from toolgate_orchestrator.turn.interruption import being_cancelled
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
@@ -29,10 +30,8 @@ from toolgate_orchestrator.turn.spans import span_of_tool
 from toolgate_orchestrator.turn.tool_output import (
     as_tool_result,
     changed_by_hook,
-    content_for_llm,
-    cost_of,
-    error_of,
     result_for_hooks,
+    told_by,
 )
 
 __all__ = ["Outcome", "Refusal", "ToolCalls"]
@@ -111,7 +110,7 @@ class ToolCalls:
             self._fact(TOOL_ERROR, call, {"error": "CancelledError", **took(started)})
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
-            return await self._failed(call, type(error).__name__, str(error), started)
+            return await self._failed(call, name_of(error), words_of(error), started)
         return await self._done(call, result, started)
 
     async def _execute(self, call: Call) -> ToolResult:
@@ -128,32 +127,40 @@ class ToolCalls:
         try:
             with running(call):
                 return as_tool_result(await _awaited(tool.execute(call.arguments)))
-        except asyncio.CancelledError:
-            if being_cancelled():
+        except Exception:
+            raise
+        except BaseException as error:
+            if not theirs(error):
                 raise
-            raise _ToolFailed("CancelledError", "the tool cancelled itself", ran=True) from None
+            if being_cancelled():  # it was told to end, and says so in another way
+                raise asyncio.CancelledError from None
+            raise _ToolFailed(name_of(error), f"the tool {_ended(error)}", ran=True) from None
         finally:
             if token is not None:
                 token.register_tool_complete(call.id)
 
     async def _done(self, call: Call, result: ToolResult, started: float) -> Outcome:
-        success = bool(getattr(result, "success", True))
-        cost = cost_of(result)
-        told = {"success": success, **took(started)} | ({} if cost is None else {"cost": cost})
-        self._fact(TOOL_POST, call, told)
-        error = None if success else error_of(result)
-        outcome = Outcome(content_for_llm(result), getattr(result, "output", None), error)
-        if not self._hooks.heard(TOOL_POST):
+        heard = self._hooks.heard(TOOL_POST)
+        try:
+            told, shown = told_by(result), result_for_hooks(result) if heard else None
+        except BaseException as error:
+            if not theirs(error):
+                raise
+            words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
+            return await self._failed(call, "UnreadableResult", words, started)
+        cost = {} if told.cost is None else {"cost": told.cost}
+        self._fact(TOOL_POST, call, {"success": told.success, **took(started), **cost})
+        outcome = Outcome(told.content, told.output, told.error)
+        if not heard:
             return outcome
-        shown = result_for_hooks(result)
         payload = _payload(call) | {"result": shown, "tool_result": shown}
         consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
         if consulted.denied is not None:
             return Outcome(
-                f"The result was withheld: {consulted.denied}", error=error, withheld=consulted.denied
+                f"The result was withheld: {consulted.denied}", error=told.error, withheld=consulted.denied
             )
         changed = changed_by_hook(shown, consulted.data)
-        return outcome if changed is None else Outcome(changed.content, changed.output, error)
+        return outcome if changed is None else Outcome(changed.content, changed.output, told.error)
 
     async def _failed(
         self, call: Call, kind: str, message: str, started: float, *, ran: bool = True
@@ -192,6 +199,14 @@ def _changed(call: Call, data: Mapping[str, Any]) -> Call:
     if name == call.name and arguments is call.arguments:
         return call
     return replace(call, name=name, arguments=arguments)
+
+
+def _ended(error: BaseException) -> str:
+    """How a tool wanted to end more than itself."""
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled itself"
+    words = words_of(error)
+    return f"raised {name_of(error)}{f': {words}' if words else ''}"
 
 
 async def _awaited(value: Any) -> Any:

@@ -1,28 +1,34 @@
 """What a tool gave back, as hooks see it and as the LLM is told. Pure.
 
 The text for the LLM is `ToolResult.get_serialized_output()`, whatever hooks were listening; only a
-hook that really changed the result changes the text.
+hook that really changed the result changes the text. A result is another's value: what its methods
+raise is raised here, and ends no more than its call.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from amplifier_core import ToolResult
 from toolgate_bus.money import micro
 
-from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+from toolgate_orchestrator.turn.jsonable import jsonable, readable, same_json
 
 __all__ = [
+    "MOST_FOR_LLM",
     "Changed",
+    "Told",
     "as_tool_result",
     "changed_by_hook",
     "content_for_llm",
     "cost_of",
     "error_of",
     "result_for_hooks",
+    "told_by",
 ]
 
+MOST_FOR_LLM: Final = 4_000_000
+"""Characters of one result; no LLM reads more."""
 _FIELDS = frozenset({"success", "output", "error", "content"})
 
 
@@ -32,6 +38,30 @@ def as_tool_result(raw: Any) -> ToolResult:
         result: ToolResult = raw
         return result
     return ToolResult(success=True, output=jsonable(raw))
+
+
+class Told(NamedTuple):
+    """What a result says."""
+
+    success: bool
+    cost: int | None
+    content: Any
+    """For the LLM."""
+    output: Any
+    error: tuple[str, str] | None
+    """Type and message, where it says that the tool failed."""
+
+
+def told_by(result: ToolResult) -> Told:
+    """Everything that is read of a result, read once; raises whatever its methods raise."""
+    success = bool(getattr(result, "success", True))
+    return Told(
+        success,
+        cost_of(result),
+        content_for_llm(result),
+        getattr(result, "output", None),
+        None if success else error_of(result),
+    )
 
 
 def result_for_hooks(result: ToolResult) -> Any:
@@ -47,15 +77,17 @@ def content_for_llm(result: ToolResult) -> Any:
     blocks = getattr(result, "content", None)
     if not isinstance(blocks, list) or not blocks:
         return text
-    return [{"type": "text", "text": text}, *(block.model_dump(exclude_none=True) for block in blocks)]
+    dumped = (jsonable(block.model_dump(exclude_none=True)) for block in blocks)
+    return [{"type": "text", "text": text}, *dumped]
 
 
 def error_of(result: ToolResult) -> tuple[str, str]:
     """Type and message of a result that says it failed."""
     error = getattr(result, "error", None)
     if isinstance(error, Mapping):
-        return str(error.get("type") or "ToolError"), str(error.get("message") or error.get("msg") or error)
-    return "ToolError", str(error if error is not None else _text(result))
+        said = error.get("message") or error.get("msg") or error
+        return _words(error.get("type") or "ToolError"), _words(said)
+    return "ToolError", _words(error) if error is not None else _text(result)
 
 
 def cost_of(result: Any) -> int | None:
@@ -86,7 +118,7 @@ def changed_by_hook(sent: Any, data: Mapping[str, Any]) -> Changed | None:
 
 def _replacement(value: Any) -> Changed:
     if isinstance(value, str):
-        return Changed(value, value)
+        return Changed(readable(value), value)
     if isinstance(value, Mapping) and value and set(value) <= _FIELDS:
         try:
             result = ToolResult.model_validate(value)
@@ -99,6 +131,12 @@ def _replacement(value: Any) -> Changed:
 
 def _text(result: ToolResult) -> str:
     try:
-        return result.get_serialized_output()
-    except (TypeError, ValueError):  # an output that JSON cannot say
-        return json.dumps(jsonable(result.output))
+        told: Any = result.get_serialized_output()
+    except Exception:  # noqa: BLE001 - an output that JSON cannot say, or whose own methods raise
+        told = jsonable(result.output)
+    return readable(told if isinstance(told, str) else json.dumps(jsonable(told)), MOST_FOR_LLM)
+
+
+def _words(value: Any) -> str:
+    """A value as text."""
+    return readable(value if isinstance(value, str) else str(jsonable(value)), MOST_FOR_LLM)

@@ -1,0 +1,53 @@
+"""Nothing that an LLM or a tool sends ends a turn: each call has one result, and the turn goes on."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
+from hostile_turns import CALLS, OUTPUTS, sound, turned
+
+LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
+pytestmark = pytest.mark.timeout(60)
+
+
+def went_on(done):
+    """The turn came to its end, every call has one result, and the sound one behind them ran."""
+    assert done.answer == "done"
+    assert done.events.count("execution:end") == done.events.count("orchestrator:complete") == 1
+    assert len(set(done.called)) == len(done.called)
+    assert sorted(done.answered) == sorted(done.called)
+    assert "fine" in str(done.result_of("sound"))
+    json.dumps(done.messages, allow_nan=False, ensure_ascii=False).encode()  # as any provider may send it
+    return done
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_whatever_a_tool_gives_or_raises_is_the_one_result_of_its_call(loop, tmp_path):
+    calls = [{"id": f"c{n}", "name": "do", "arguments": {"n": n}} for n in range(len(OUTPUTS))]
+    does = list(OUTPUTS.values())
+    done = went_on(
+        await turned(loop, lambda: [*calls, sound()], lambda given: does[given["n"]](given), log=tmp_path)
+    )
+    assert len(done.called) == len(OUTPUTS) + 1
+    assert done.ran == len(OUTPUTS)
+    told = dict(zip(OUTPUTS, (str(done.result_of(f"c{n}")) for n in range(len(does))), strict=True))
+    assert "no more" in told["exits with words"]
+    assert "UnreadableResult" in told["every part of a result raises"]
+    assert "the tool cancelled itself" in told["raises CancelledError"]
+    assert "contains itself" in told["a list of itself"]
+    ended = done.events.count("tool:post") + done.events.count("tool:error")
+    assert ended == len(done.called)
+    assert {json.loads(line)["event"] for line in done.logged} >= {"tool:post", "tool:error", "execution:end"}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_whatever_an_llm_calls_has_one_result(loop, tmp_path):
+    def calls():
+        return [*(call for make in CALLS.values() for call in make()), sound()]
+
+    done = went_on(await turned(loop, calls, log=tmp_path))
+    assert len(done.called) == len(calls())
+    assert done.ran < len(CALLS)  # what cannot be read is not guessed at
