@@ -1,21 +1,34 @@
 """Calls that hand work to another agent: which one a call names, and which one a replacement does. Pure.
 
 The kernel has no delegation of its own; tools that delegate take the agent's name as an argument
-`agent` or `agent_name`, and the mount plan lists the agents under `agents:`.
+`agent` or `agent_name`, and the mount plan lists the agents under `agents:`. A call that has both is no
+delegation that anybody could rule on: schedulers would look at one of them, and the tool at the other.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-__all__ = ["rerouted", "target_of"]
+__all__ = ["TWO_AGENTS", "rerouted", "target_of", "two_agents"]
 
 _ARGUMENTS: Final = ("agent", "agent_name")
+TWO_AGENTS: Final = "it has both `agent` and `agent_name`; name the agent once, as the schema does"
+    "the call has both `agent` and `agent_name`: name the agent once, as the tool's schema does"
+)
 
 
 def target_of(arguments: Mapping[str, Any], agents: Collection[str] | None) -> str | None:
     """The agent that a call names, if it is one of those that there are."""
     key = _key(arguments, agents or ())
     return str(arguments[key]) if key else None
+
+
+def two_agents(arguments: Mapping[str, Any], agents: Collection[str] | None) -> bool:
+    """Whether a call hands work to an agent, and has a second argument that could name another."""
+    return (
+        bool(agents)
+        and all(name in arguments for name in _ARGUMENTS)
+        and _key(arguments, agents or ()) is not None
+    )
 
 
 def rerouted(

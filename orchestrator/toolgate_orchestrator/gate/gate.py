@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 import structlog
 from toolgate_bus import codec, metrics, tracing
 from toolgate_bus.catalogue import OTHER
+from toolgate_bus.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.embedded import running_server
 from toolgate_bus.events import IN_PROCESS, AskUser, Decision, Heard, ToolSelecting
 from toolgate_bus.logs import DECISION, about, hide_in_logs, where
@@ -270,6 +271,8 @@ class Gate:
         return decision
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
+        if call.agents and two_agents(call.tool_input, call.agents):
+            return Ruling("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
         audience = self._audience(call.tool_name)
         if not (self._client is not None and self._client.up) and not await self._bus_usable(call, audience):
             if self._on_bus_down == "deny":

@@ -6,7 +6,7 @@ Pure. An invalid modify is not an error: it is counted, set aside, and the next 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from toolgate_bus.delegation import rerouted, target_of
+from toolgate_bus.delegation import rerouted, target_of, two_agents
 from toolgate_bus.events import Modify
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
@@ -67,6 +67,8 @@ def check_modify(
         return "placeholder"
     was = target_of(tool_input, agents)
     arguments, target = rerouted(tool_input, was, arguments, modify.agent_target)
+    if two_agents(arguments, agents):
+        return "agent"
     if modify.tool == tool_name and was is not None and (agents is None or target not in agents):
         return "agent"  # named by an argument
     schema = tools[modify.tool] if isinstance(tools, Mapping) else None

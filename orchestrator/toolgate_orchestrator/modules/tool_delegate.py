@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from amplifier_core import ToolResult
+from toolgate_bus.delegation import TWO_AGENTS
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.modules.tool_base import Refusal, text_argument
@@ -131,6 +132,8 @@ class Delegate:
             text_argument(arguments, "agent"),
             text_argument(arguments, "instruction", limit=_LONGEST),
         )
+        if "agent_name" in arguments:  # schedulers may have been asked about that one
+            raise Refusal(TWO_AGENTS)
         if agent not in self.agents:
             there = ", ".join(self.agents) or "none"
             raise Refusal(f"there is no agent {agent!r}; there are: {there}")
