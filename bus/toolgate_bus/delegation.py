@@ -12,8 +12,6 @@ __all__ = ["TWO_AGENTS", "rerouted", "target_of", "two_agents"]
 
 _ARGUMENTS: Final = ("agent", "agent_name")
 TWO_AGENTS: Final = "it has both `agent` and `agent_name`; name the agent once, as the schema does"
-    "the call has both `agent` and `agent_name`: name the agent once, as the tool's schema does"
-)
 
 
 def target_of(arguments: Mapping[str, Any], agents: Collection[str] | None) -> str | None:

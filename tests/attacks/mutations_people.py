@@ -43,4 +43,20 @@ MUTANTS = (
         "one._replace(gone=False)",
         "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
     ),
+    Mutant(
+        "law 6",
+        "a delegation may name two agents",
+        f"{ORCHESTRATOR}/gate/gate.py",
+        "if call.agents and two_agents(call.tool_input, call.agents):",
+        "if False:",
+        "../attacks/test_people_attacks.py::test_a_delegation_to_two_agents_runs_for_neither",
+    ),
+    Mutant(
+        "law 6",
+        "a text is not looked into for secret fields",
+        f"{ORCHESTRATOR}/gate/redact.py",
+        "within = secrets_within(value, self._fields)",
+        "within = None",
+        "../orchestrator/test_text_fields.py::test_a_field_inside_a_text_leaves_as_a_placeholder_only",
+    ),
 )

@@ -89,3 +89,15 @@ async def keys(opened: Any, tool: str) -> Any:
         approval = await opened.desk.approval(id_)
         if approval is not None and approval.question.tool_name == tool:
             yield id_
+
+
+async def test_a_delegation_to_two_agents_runs_for_neither(server_url: str, namespace: str) -> None:
+    async with Gate.open(redis=server_url, namespace=namespace) as gate:
+        for arguments in ({"agent": "clerk", "agent_name": "root"}, {"agent": [1], "agent_name": "root"}):
+            decision = await gate.decide(
+                "delegate", arguments, {"delegate": None}, available_agents=["clerk", "root"]
+            )
+            assert decision.outcome == "deny"
+            assert "both `agent` and `agent_name`" in (decision.reason or "")
+        once = await gate.decide("delegate", {"agent": "root"}, ["delegate"], available_agents=["root"])
+        assert once.allowed

@@ -1,7 +1,7 @@
 """A replacement's arguments and its agent agree, whichever of them a scheduler changed."""
 
 import pytest
-from toolgate_bus.delegation import rerouted, target_of
+from toolgate_bus.delegation import rerouted, target_of, two_agents
 
 pytestmark = pytest.mark.pure
 
@@ -14,6 +14,15 @@ def test_a_call_names_an_agent_that_there_is():
     assert target_of(ASKED, ["ben"]) is None
     assert target_of(ASKED, None) is None
     assert target_of({"agent": ["anna"]}, ["anna"]) is None
+
+
+def test_a_second_name_beside_an_agents_is_a_decoy():
+    for names in ({"agent": "anna", "agent_name": "ben"}, {"agent": 5, "agent_name": "anna"}):
+        assert two_agents(names, ["anna", "ben"])
+    assert two_agents({"agent": "anna", "agent_name": "anna"}, ["anna"])  # a reroute would change only one
+    assert not two_agents(ASKED, ["anna"])
+    assert not two_agents({"agent": "x", "agent_name": "y"}, ["anna"])
+    assert not two_agents({"agent": "anna", "agent_name": "anna"}, None)
 
 
 def test_another_target_stands_in_the_arguments_too():

@@ -21,6 +21,7 @@ from toolgate_bus.placeholders import MARK, WHOLE, Kind, token
 
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
 from toolgate_orchestrator.gate.scanning import Look, Scanner
+from toolgate_orchestrator.gate.text_fields import secrets_within
 from toolgate_orchestrator.gate.written import written
 
 __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
@@ -196,6 +197,12 @@ class Redactor:
         if kind is dict or kind is list:
             return self._container(value, out, depth)
         trouble = self._scalar_trouble(value, kind, out)
+        if trouble is None and self._fields and kind is str:
+            within = secrets_within(value, self._fields)
+            if within is not None:
+                trouble = "redacted"
+                out.wary = out.wary or len(within) > _MOST_SECRETS
+                out.known = (*out.known, *(one for one in within[:_MOST_SECRETS] if len(one) >= _SHORT))
         return value if trouble is None else _hide(value, trouble, out)
 
     def _container(self, value: Any, out: Outgoing, depth: int) -> Any:

@@ -15,15 +15,23 @@ MOST_NESTED: Final = 4
 _BEGINS: Final = ("{", "[", '"')
 
 
+class _Pairs(tuple[tuple[str, Any], ...]):
+    """An object as it is written: the first of two equal names counts for some readers, too."""
+
+    __slots__ = ()
+
+
 def secrets_within(text: str, fields: Collection[str], nested: int = 0) -> list[str] | None:
     """The texts under these fields (in casefolded names) of a text; None where it has no such field.
 
     A text that is nested too deep to be read has one: nobody can say that it has not.
     """
-    if text.lstrip()[:1] not in _BEGINS:
+    text = text.strip().removeprefix("\ufeff").lstrip()
+    if text[:1] not in _BEGINS:
         return None
     try:
-        found = list(_found(json.loads(text, parse_int=str, parse_float=str), fields, nested))
+        value = json.loads(text, parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
+        found = list(_found(value, fields, nested))
     except RecursionError:
         return []
     except ValueError:
@@ -33,8 +41,8 @@ def secrets_within(text: str, fields: Collection[str], nested: int = 0) -> list[
 
 def _found(value: Any, fields: Collection[str], nested: int) -> Iterator[list[str]]:
     """The texts of each place where a secret field is."""
-    if isinstance(value, dict):
-        for name, child in value.items():
+    if isinstance(value, _Pairs):
+        for name, child in value:
             if name.casefold() in fields:
                 yield [*_texts(child)]
             else:
@@ -53,6 +61,6 @@ def _found(value: Any, fields: Collection[str], nested: int) -> Iterator[list[st
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from (value,) if value else ()
-    elif isinstance(value, dict | list):
-        for child in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, list | tuple):
+        for child in value:
             yield from _texts(child)
