@@ -18,9 +18,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 import anyio
+import structlog
 
 from toolgate_bus import codec, metrics, record
-from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.errors import CodecError, ConfigError, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands
 from toolgate_bus.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
@@ -46,6 +47,7 @@ BLOCK_MS: Final = 200
 FIRST_ID: Final = b"0-0"
 
 Fact = dict[str, Any]
+_log = structlog.get_logger("toolgate.facts")
 
 
 class FactsReader:
@@ -61,6 +63,8 @@ class FactsReader:
         self._seen: defaultdict[str, SeenNumbers] = defaultdict(SeenNumbers)
         self._drained: set[str] = set()
         """Writers that are gone, and whose streams were read to their ends."""
+        self._barred: set[str] = set()
+        """Writers whose keys are no streams: they would fail the read of all others."""
         self._swept = 0.0
         self._missed: dict[str, float] = {}
         """Writers that are not alive, by when that was first seen."""
@@ -121,10 +125,7 @@ class FactsReader:
         pages = await self._commands.pipeline(
             [("XRANGE", self._keys.facts(name), starts[name], "+", "COUNT", each) for name in names]
         )
-        for page in pages:
-            if isinstance(page, Exception):
-                raise TransportError(str(page))
-        return pages
+        return [_page(page) for page in pages]
 
     async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
         """The newest facts, oldest first, and for how many seconds back they are complete.
@@ -139,8 +140,7 @@ class FactsReader:
         now, since = await self.now_ms(), 0
         found: list[tuple[tuple[int, int], Fact]] = []
         for name, page in zip(writers, pages, strict=True):
-            if isinstance(page, Exception):
-                raise TransportError(str(page))
+            page = _page(page)
             if len(page) == each:
                 since = max(since, entry_order(page[-1][0].decode())[0])
             found += [
@@ -272,21 +272,20 @@ class FactsReader:
     async def _next(self, alive: Set[str]) -> list[Fact]:
         if time.monotonic() - self._swept >= SWEEP_S:
             self._drained.clear()
+            self._barred.clear()
             self._swept = time.monotonic()
-        names = sorted(self._last.keys() - self._drained)
+        names = sorted(self._last.keys() - self._drained - self._barred)
         if not names:
             await anyio.sleep(BLOCK_MS / 1000)
             return []
-        reply = await self._commands.execute(
-            "XREAD",
-            "COUNT",
-            PAGE,
-            "BLOCK",
-            BLOCK_MS,
-            "STREAMS",
-            *(self._keys.facts(name) for name in names),
-            *(self._last[name] for name in names),
-        )
+        read = ("XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS")
+        keys = [self._keys.facts(name) for name in names]
+        try:
+            reply = await self._commands.execute(*read, *keys, *(self._last[name] for name in names))
+        except ConfigError:
+            if not await self._bar(names):
+                raise
+            return []
         by_key = {self._keys.facts(name).encode(): name for name in names}
         found: list[Fact] = []
         told: set[str] = set()
@@ -302,6 +301,18 @@ class FactsReader:
         )
         return sorted(found, key=lambda fact: entry_order(fact["entry"]))
 
+    async def _bar(self, names: Sequence[str]) -> bool:
+        """Pass over the keys that are no streams, until the next sweep; whether there are any."""
+        lengths = await self._commands.pipeline([("XLEN", self._keys.facts(name)) for name in names])
+        barred = {name for name, length in zip(names, lengths, strict=True) if _is_no_stream(length)}
+        for name in barred:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+            _log.warning(
+                "the facts of an orchestrator are no stream, and passed over", orchestrator=name[:128]
+            )
+        self._barred |= barred
+        return bool(barred)
+
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """The facts of one entry that were not read before."""
         fresh = []
@@ -315,6 +326,20 @@ class FactsReader:
                 continue
             fresh.append({**fact, "orchestrator": orchestrator, "entry": entry.decode("ascii", "replace")})
         return fresh
+
+
+def _is_no_stream(reply: Any) -> bool:
+    return isinstance(reply, Exception) and "WRONGTYPE" in str(reply)
+
+
+def _page(reply: Any) -> Any:
+    """The entries of a page; none of a key that is no stream. Raises TransportError."""
+    if _is_no_stream(reply):
+        metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+        return []
+    if isinstance(reply, Exception):
+        raise TransportError(str(reply))
+    return reply
 
 
 def _facts(fields: Sequence[bytes]) -> list[Fact]:

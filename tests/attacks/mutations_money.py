@@ -60,6 +60,22 @@ MUTANTS = (
         "../bus/test_seen_numbers.py::test_a_forged_number_is_refused_and_hides_nothing",
     ),
     Mutant(
+        "law 4",
+        "a fact settles whoever tells it",
+        f"{BUS}/ledger_keeper.py",
+        'who = by if isinstance(by, str) else ""',
+        'who = ""',
+        "../attacks/test_money_attacks.py",
+    ),
+    Mutant(
+        "law 4",
+        "one key that is no stream ends the reading of all",
+        f"{BUS}/facts_reader.py",
+        "if not await self._bar(names):",
+        "if True:",
+        "../attacks/test_money_attacks.py",
+    ),
+    Mutant(
         "law 6",
         "over budget the LLM is offered whatever is free",
         f"{SCHEDULERS}/cost_aware_texts.py",
