@@ -77,9 +77,10 @@ async def test_an_orchestrator_moves_no_money_but_its_own_and_hides_and_breaks_n
         assert await asyncio.to_thread(running.wait) == 0, running.stderr
         return running
 
-    # What it tells before the question of a call that it saw coming binds nobody; nor does a key of a charge.
     first, second = [await gate.decide("dear", {}, ["dear"]) for _ in range(2)]
     owner = (await rogue.held())[first.id]
+    await wait_until(lambda: rogue.client.xlen(rogue.keys.facts(owner)))  # of two, the record has the first
+    # Facts of its own about a decision of somebody else, and about the charge that comes.
     await rogue.tell("tool:post", decision_id=f"usage-{owner}-4", tool="dear", cost=0)
     question = msgpack.packb({"tool_name": "forged", "tool_input": {}})
     denied = {"id": first.id, "outcome": "deny", "why": "denied", "verdicts": [], "seconds": 0.1}
