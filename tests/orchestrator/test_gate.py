@@ -226,12 +226,12 @@ async def test_a_required_scheduler_that_never_came_is_waited_for_and_denies(wor
 async def test_three_silences_and_it_is_not_waited_for(world):
     await world.scheduler("mute", never)
     passed_over = growth("toolgate_passed_over_total", scheduler="mute")
-    gate = await world.gate(patience_ms=30)
+    gate = await world.gate(patience_ms=200)  # of which a busy machine may take a quarter
     for _ in range(3):
         assert (await gate.decide("search", {}, TOOLS)).silent == ("mute",)
     decision = await gate.decide("search", {}, TOOLS)
     assert (decision.passed_over, decision.silent) == (("mute",), ())
-    assert decision.seconds < 0.03
+    assert decision.seconds < 0.2
     assert passed_over() == 1
 
 

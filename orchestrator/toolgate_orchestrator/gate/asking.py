@@ -40,7 +40,7 @@ from toolgate_orchestrator.gate.table import Table
 
 __all__ = ["Asking", "LocalScheduler"]
 
-EXCUSING: Final = 0.1
+EXCUSING: Final = 0.25
 """Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
 
 LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
