@@ -10,6 +10,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -18,6 +19,7 @@ import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.heartbeats import is_signed
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
@@ -154,6 +156,12 @@ class RedisOrchestratorBus:
         """Check what schedulers sign of themselves with these keys as well."""
         self._keys_of = {**keys, **self._keys_of}
         self._roster.keyring = Keyring(self._keys_of)
+        present = tuple(
+            replace(one, signed=is_signed(one, self._roster.keyring)) for one in self._present_schedulers
+        )
+        if any(one.signed for one in present):
+            self._present_schedulers = present
+            self._listener.roster_changed(present)
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also read the verdict streams of these, alive or not."""
@@ -313,7 +321,7 @@ class RedisOrchestratorBus:
     def _adopt(self, view: RosterView) -> None:
         now = time.monotonic()
         present = (*view.members, *view.gone)
-        changed = present != self._present_schedulers
+        changed = _told(present) != _told(self._present_schedulers)
         names = {member.name for member in present}
         left = {member.name for member in self._present_schedulers} - names
         self._leaving = {
@@ -365,3 +373,8 @@ class RedisOrchestratorBus:
         if obeyed:
             return ("SET", key, encode_agents([], obeyed), "PX", AGENTS_EXPIRY_MS)
         return ("DEL", key)
+
+
+def _told(members: Sequence[Member]) -> list[tuple[Member, bool]]:
+    """What of them an orchestrator must be told of, when it changes."""
+    return [(one, one.signed) for one in members]

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import NAME_PATTERN
 
-__all__ = ["BusSettings", "bus_settings", "check_url", "read_keys"]
+__all__ = ["BusSettings", "bus_settings", "check_url", "read_keys", "shown"]
 
 _SCHEMES = ("redis", "rediss", "unix")
 _OPTIONS = ("db", "password")
@@ -41,6 +41,15 @@ def check_url(url: str) -> str:
         )
     _check_options(parts)
     return url
+
+
+def shown(url: str) -> str:
+    """A URL without its password and its options."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}"
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 def _check_options(parts: SplitResult) -> None:

@@ -5,23 +5,15 @@ from urllib.parse import urlsplit
 
 from toolgate_bus.doctor.finding import Finding, error
 from toolgate_bus.errors import ConfigError, OutcomeUnknown, ToolgateError
+from toolgate_bus.settings import shown
 
-__all__ = ["shown", "unusable"]
+__all__ = ["unusable"]
 
 SUBJECT: Final = "server"
 START: Final = (
     "start the server, or name the right one: --redis URL or TOOLGATE_REDIS_URL "
     "(redis://host:6379/0, rediss:// with TLS, unix:///path)"
 )
-
-
-def shown(url: str) -> str:
-    """A URL without its password and its options."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return f"unix://{parts.path}"
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 def unusable(url: str, raised: ToolgateError | TimeoutError) -> Finding:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from toolgate_bus.doctor.check import Check, Context
-from toolgate_bus.doctor.connection import SUBJECT, shown, unusable
+from toolgate_bus.doctor.connection import SUBJECT, unusable
 from toolgate_bus.doctor.finding import Finding, error, fine, notice, warning
 from toolgate_bus.doctor.looking import Looking, refused
 from toolgate_bus.doctor.own_checks import KEYS, OWN, SERVER
@@ -18,6 +18,7 @@ from toolgate_bus.doctor.trying import try_rights
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster, RosterView
+from toolgate_bus.settings import shown
 
 __all__ = ["Asked", "examined"]
 

@@ -1,10 +1,17 @@
-"""What a scheduler says of itself on the roster, reduced over its replicas."""
+"""What a scheduler says of itself on the roster, reduced over its replicas. Pure.
 
+Where some of them are signed, only those are believed. One that vanished without leaving still counts where
+nobody else is left: it is asked, as one that is silent is.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from toolgate_bus import globs
+from toolgate_bus.ports import Member
 
-__all__ = ["Announced"]
+__all__ = ["Announced", "believed", "newest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,25 @@ class Announced:
     """The phases in which all of them rule."""
     wire: tuple[int, ...] = ()
     """The versions that its newest start speaks, for people."""
+    gone: bool = False
+    """All of them vanished without leaving."""
+    signed: bool = False
+    """It is signed, and no older than the newest start that was seen: a required one is held to it."""
 
     def wants(self, tool: str) -> bool:
         """Whether its selector matches a tool."""
         return globs.either(self.tools, tool)
+
+
+def believed(members: Iterable[Member]) -> dict[str, list[Member]]:
+    """By name, the replicas whose word counts."""
+    by_name: defaultdict[str, list[Member]] = defaultdict(list)
+    for member in members:
+        by_name[member.name].append(member)
+    return {name: [one for one in each if one.signed] or each for name, each in by_name.items()}
+
+
+def newest(members: Sequence[Member]) -> Member:
+    """The replica whose word counts where they disagree: the newest start of those that are alive."""
+    alive = [one for one in members if not one.gone] or members
+    return max(alive, key=lambda one: one.started)

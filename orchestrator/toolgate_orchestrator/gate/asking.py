@@ -79,11 +79,17 @@ class Asking:
         loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
         asked: Sequence[str] = audience.names
         awaited = audience.required
-        if client is None or not client.breaker.calm or not audience.everyone <= client.bus.reading:
+        if (
+            client is None
+            or not client.breaker.calm
+            or audience.absent
+            or not audience.everyone <= client.bus.reading
+        ):
             awaited, asked = self._whom(call, audience, now)
         unasked = audience.unasked.get(phase) if audience.unasked else None
         if unasked:
             awaited, asked = self._left_out(call, unasked, awaited, asked)
+        hopeless = self._given_up(client, call, audience, awaited) if audience.absent else ()
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
             call.asked.append((IN_PROCESS,))
@@ -108,7 +114,7 @@ class Asking:
             if asked and client is not None:
                 self._publish(client, body, question)
                 self.table.leaves(now)
-            for name in unasked or ():
+            for name in (*(unasked or ()), *hopeless):
                 round_.unreachable(name)
             if local is not None:
                 hooks = loop.create_task(self._consult(local, call, fields, question))
@@ -151,7 +157,7 @@ class Asking:
             if required is False and client.breaker.passes_over(name, self._patience):
                 del awaited[name]
                 call.passed_over.append(name)
-                call.failed_open.setdefault(name, "passed_over")
+                call.failed_open.setdefault(name, "gone" if name in audience.absent else "passed_over")
                 if not client.breaker.probe(name, self._patience, now):
                     continue
             elif not required and name not in reading:
@@ -159,6 +165,21 @@ class Asking:
                 continue
             asked.append(name)
         return awaited, asked
+
+    def _given_up(
+        self, client: Client | None, call: Call, audience: Audience, awaited: Mapping[str, bool]
+    ) -> list[str]:
+        """Who must answer, is not alive, and was waited for before: it is asked, and not waited for."""
+        if client is None or not client.absence.any:
+            return []
+        given_up = [name for name in audience.absent if awaited.get(name) and client.absence.has(name)]
+        for name in given_up:
+            call.unasked.setdefault(name, self._absent(client, name))
+        return given_up
+
+    @staticmethod
+    def _absent(client: Client, name: str) -> str:
+        return client.absence.words(name, gone=name in client.announced)
 
     def _left_out(
         self,
@@ -235,17 +256,22 @@ class Asking:
                 closed.silent or closed.unfinished or question.shadowed or question.call.passed_over
             ),
         )
+        if client.failures.any:
+            client.failures.answered(one.scheduler for one in closed.heard if one.verdict.action != "failed")
         if closed.silent:
             outage = question.outages != client.outages or not client.up
             # Silence proves nothing where less than the whole patience was given: by us, or by our loop.
             fair = patience >= self._patience and question.lag <= patience * EXCUSING
             for name in closed.silent:
-                if name not in self._required and name != IN_PROCESS:
+                if question.audience.required.get(name):
+                    self._give_up(client, question, closed, name, fair=fair and not outage)
+                elif name != IN_PROCESS:
                     refused = name in question.refused_by and not outage
                     excuse = "refused" if refused else "bus_down" if outage else None
-                    reason = excuse or self._reason(name, closed)
+                    reason = excuse or self._reason(name, question.audience, closed)
                     question.call.failed_open.setdefault(name, reason)
-                    if reason == "silent" and fair:
+                    client.failures.failed(name, reason)
+                    if reason in ("silent", "gone") and fair:
                         client.breaker.silent(name, self._patience, question.started, time.monotonic())
         if not closed.agreed:
             for name in holders(closed.heard):
@@ -272,10 +298,18 @@ class Asking:
         client.bus.ask(scheduler, question.key[0], item, "tool:withdrawn")
 
     @staticmethod
-    def _reason(name: str, closed: Closed) -> str:
+    def _reason(name: str, audience: Audience, closed: Closed) -> str:
         """Why the decision was made without an optional scheduler that the bus had reached."""
-        failed = any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard)
-        return "failed" if failed else "silent"
+        if any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard):
+            return "failed"
+        return "gone" if name in audience.absent else "silent"
+
+    def _give_up(self, client: Client, question: Question, closed: Closed, name: str, *, fair: bool) -> None:
+        """A required scheduler that said nothing: where it is not even alive, that is what is told."""
+        if name in question.audience.absent and name not in question.refused_by:
+            question.call.unasked.setdefault(name, self._absent(client, name))
+            if fair and not any(one.scheduler == name for one in closed.heard):
+                client.absence.give_up(name)
 
     # ------------------------------------------------------------------ in process
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, get_args
 
-from toolgate_bus import codec, metrics
+from toolgate_bus import codec, globs, metrics
 from toolgate_bus.agreed import Group
 from toolgate_bus.events import RESERVED_NAMES, Phase
 from toolgate_bus.signing import Keyring
@@ -51,6 +51,8 @@ class Audience:
     """The version of each."""
     unasked: Mapping[str, Mapping[str, Unasked]] = field(default_factory=dict)
     """By phase: who should be asked in it, and cannot be."""
+    absent: frozenset[str] = frozenset()
+    """Those of them who are not alive."""
     group: Group = ()
     """The names with their priorities: one object for all tools about which just these are asked."""
 
@@ -79,6 +81,7 @@ class Audiences:
         self._required = frozenset(config.required)
         self._shadow = frozenset(config.shadow)
         self._limits = config.schedulers
+        self._gone_denies = config.on_gone == "deny"
         self._keyring = keyring
         self._audiences: dict[str, Audience] = {}
         self._groups: dict[Group, Group] = {}
@@ -98,8 +101,8 @@ class Audiences:
         return audience
 
     def _make(self, tool: str, announced: Mapping[str, Announced]) -> Audience:
-        wanting = {name for name, one in announced.items() if one.wants(tool)}
-        waited = wanting | (self._required - set(announced))
+        everyone = self._required.union(announced)
+        waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
         names = {name for name in waited if self._trusted(name)}
         # A required scheduler cannot excuse itself by calling itself a shadow.
         shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
@@ -109,11 +112,13 @@ class Audiences:
         # Who was never seen is asked in the version that everyone reads.
         spoken = {name: announced[name].version if name in announced else codec.VERSION for name in names}
         asked_in = {version for version in spoken.values() if version}
+        gone = {name for name in names if name in announced and announced[name].gone}
         return Audience(
             names=tuple(name for name, _ in group),
             group=self._groups.setdefault(group, group),
             required={
-                name: name in self._required for name in sorted((names - shadows) | (waited & self._required))
+                name: name in self._required or (name in gone and self._gone_denies)
+                for name in sorted((names - shadows) | (waited & self._required))
             },
             priorities=priorities,
             version=asked_in.pop() if len(asked_in) == 1 else 0,
@@ -121,8 +126,18 @@ class Audiences:
             unasked=_unasked([announced[name] for name in sorted(names) if name in announced]),
             shadows=frozenset(shadows),
             everyone=frozenset(names),
+            absent=frozenset(gone | (names - set(announced))),
             capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
         )
+
+    def _rules_on(self, name: str, one: Announced | None, tool: str) -> bool:
+        """Whether it is asked about a tool: a required one unless the plan or its own signed word say no."""
+        limits = self._limits.get(name)
+        if limits is not None and limits.tools is not None and not globs.either(limits.tools, tool):
+            return False
+        if name in self._required and not (self._keyring is not None and one is not None and one.signed):
+            return True
+        return one is not None and one.wants(tool)
 
     def _cap(self, name: str, otherwise: int) -> int:
         limits = self._limits.get(name)

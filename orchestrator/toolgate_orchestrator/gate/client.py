@@ -17,8 +17,10 @@ from toolgate_bus.breaker import Breaker
 from toolgate_bus.errors import CodecError
 from toolgate_bus.live_agents import LiveAgent, Stop
 from toolgate_bus.ports import Member, OrchestratorBus
+from toolgate_bus.settings import shown
 
-from toolgate_orchestrator.gate.announced import Announced
+from toolgate_orchestrator.gate.absence import Absence, Failures
+from toolgate_orchestrator.gate.announced import Announced, believed, newest
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.gate.question import Question
@@ -33,8 +35,9 @@ _log = structlog.get_logger("toolgate.gate")
 class Client:
     """What several gates share; the listener of one OrchestratorBus."""
 
-    def __init__(self, bus: OrchestratorBus) -> None:
-        self.bus = bus
+    def __init__(self, bus: OrchestratorBus, where: str = "the bus") -> None:
+        """`where` is the bus, in words."""
+        self.bus, self.where = bus, where
         self.breaker = Breaker()
         self.announced: dict[str, Announced] = {}
         self.ever_met = False
@@ -46,8 +49,13 @@ class Client:
         self._back: asyncio.Event = asyncio.Event()
         self._down_since = time.monotonic()
         self._warned: set[str] = set()
+        self._told_of_nobody = False
         self._warned_of_wire: set[str] = set()
         self._spoken = Spoken()
+        self._starts: dict[str, int] = {}
+        """The newest start of each scheduler that was seen signed."""
+        self.absence = Absence(where)
+        self.failures = Failures()
         self._looking: asyncio.TimerHandle | None = None
         self.up = False
         """Whether the bus can be used right now."""
@@ -111,41 +119,42 @@ class Client:
 
     def roster_changed(self, members: Sequence[Member]) -> None:
         """Who is alive, by name; replicas that disagree are warned about once."""
-        newest: dict[str, Member] = {}
-        for member in members:
-            other = newest.get(member.name)
-            if other is not None and (other.priority, other.tools, other.shadow) != (
-                member.priority,
-                member.tools,
-                member.shadow,
-            ):
-                self._warn_of_disagreement(member.name)
-            if other is None or member.started > other.started:
-                newest[member.name] = member
-        spoken = self._spoken.with_each(members, time.monotonic())
-        phases: dict[str, tuple[str, ...]] = {}
-        for member in members:
-            before = phases.get(member.name, member.phases)
-            phases[member.name] = tuple(one for one in before if one in member.phases)
-        announced = {
-            name: Announced(
-                name,
-                member.priority,
-                member.tools,
-                member.shadow,
-                spoken[name],
-                phases[name],
-                member.wire,
-            )
-            for name, member in newest.items()
-        }
+        by_name = believed(members)
+        spoken = self._spoken.with_each(
+            # One whose word does not count may read less than the others, but cannot shut them out.
+            [one for one in members if one.signed or not by_name[one.name][0].signed or _reads_any(one)],
+            time.monotonic(),
+        )
+        announced = {name: self._announced(name, each, spoken[name]) for name, each in by_name.items()}
         self.ever_met = self.ever_met or bool(announced)
+        self.absence.seen(name for name, one in announced.items() if not one.gone)
         if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
             before_that, self.announced = self.announced, announced
             self.version += 1
             for name, one in announced.items():
                 self._speak(one, before_that[name].version if name in before_that else 0)
         self._look_again(members)
+
+    def _announced(self, name: str, members: Sequence[Member], version: int) -> Announced:
+        """What these replicas say, of those whose word counts."""
+        one = newest(members)
+        said = {(each.priority, each.tools, each.shadow) for each in members if not each.gone}
+        if len(said) > 1:
+            self._warn_of_disagreement(name)
+        if one.signed:
+            started = max(each.started for each in members)
+            self._starts[name] = max(self._starts.get(name, started), started)
+        return Announced(
+            name,
+            one.priority,
+            one.tools,
+            one.shadow,
+            version,
+            tuple(phase for phase in one.phases if all(phase in each.phases for each in members)),
+            one.wire,
+            one.gone,
+            one.signed and one.started >= self._starts[name],
+        )
 
     def _speak(self, one: Announced, before: int) -> None:
         """A scheduler is spoken to otherwise than before: what is open may have been read by nobody."""
@@ -174,6 +183,7 @@ class Client:
         """The bus came or went."""
         self.up = up
         if up:
+            self.absence.anew()
             self._back.set()
         else:
             self.outages += 1
@@ -206,6 +216,16 @@ class Client:
 
     # ------------------------------------------------------------------ what gates use
 
+    def tell_if_nobody(self) -> None:
+        """Say, once, that nobody rules here: perhaps another bus was meant."""
+        if self.up and not self.announced and not self._told_of_nobody:
+            self._told_of_nobody = True
+            _log.warning(
+                "nobody rules on this bus: calls run unasked; where somebody must rule, name who "
+                "(toolgate: {required: [NAME]}), and start it (toolgate scheduler run NAME)",
+                bus=self.where,
+            )
+
     async def reachable(self, patience: float) -> bool:
         """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
         if self.up:
@@ -224,12 +244,15 @@ class Client:
         if question is not None and scheduler in question.asked:
             if not self.breaker.calm:
                 self.breaker.answered(scheduler)
+            if self.absence.any:
+                self.absence.seen((scheduler,))
             question.take(scheduler, item, now)
             return question
         ended = self.table.recent(key)
         if ended is not None and scheduler in ended.asked:
             if ended.take_late(scheduler, item, now):
                 self.breaker.answered(scheduler)
+                self.absence.seen((scheduler,))
         elif question is None and self.table.answered(key, scheduler):
             metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
         else:
@@ -251,6 +274,10 @@ class Client:
             )
 
 
+def _reads_any(member: Member) -> bool:
+    return any(version in codec.VERSIONS for version in member.wire)
+
+
 _shared: dict[tuple[int, str, str], Client] = {}
 
 
@@ -263,7 +290,9 @@ async def acquire(url: str, namespace: str) -> Client:
     key = (id(loop), url, namespace)
     client = _shared.get(key)
     if client is None or client.loop is not loop:  # a loop that ended badly may have left its id behind
-        client = _shared[key] = Client(RedisOrchestratorBus(url, namespace))
+        client = _shared[key] = Client(
+            RedisOrchestratorBus(url, namespace), f"{shown(url)}, namespace {namespace}"
+        )
         client.users = 1
         # In a context of its own: it serves all sessions, and its log lines belong to none of them.
         client.starting = loop.create_task(client.start(), context=Context())

@@ -31,6 +31,9 @@ class SchedulerLimits(_Config):
     """Verdicts above this priority are lowered to it, and counted."""
     can_modify: tuple[str, ...] | None = None
     """Tools that its modifies may name; None allows any available tool."""
+    tools: tuple[str, ...] | None = None
+    """Globs of the tools that it is asked about; None leaves that to it. Whatever the roster says, a required
+    one is asked about every tool that these, and what it signed, do not leave out."""
     may_restore: bool = True
     """Whether redacted values go along to the tools of `can_modify`."""
 
@@ -80,6 +83,8 @@ class ToolgateConfig(_Config):
     verify: bool = True
     on_bus_down: Literal["continue", "deny"] | None = None
     """None: deny where a scheduler is required, else continue."""
+    on_gone: Literal["continue", "deny"] = "continue"
+    """What comes of a call without an optional scheduler that vanished without leaving, for 60 s."""
     keys: Path | None = None
     """YAML file, scheduler name to hexadecimal key: verdicts must be signed."""
     redact: RedactConfig = RedactConfig()

@@ -75,7 +75,8 @@ class Gate:
         self.config = config
         self._client = client
         self._ask = ask
-        keyring = Keyring(read_keys(config.keys)) if config.keys is not None else None
+        keys = read_keys(config.keys) if config.keys is not None else None
+        keyring = Keyring(keys) if keys is not None else None
         self._redactor = redactor or Redactor(config.redact)
         if self._redactor.configured:
             hide_in_logs(self._redactor)
@@ -85,6 +86,11 @@ class Gate:
         self._patience = config.patience_ms / 1000
         if client is not None:
             client.bus.watch(config.required)
+            if not config.required:
+                client.tell_if_nobody()
+            client.absence.anew()
+            if keys is not None:
+                client.bus.trust(keys)
 
     # ------------------------------------------------------------------ life
 

@@ -38,6 +38,7 @@ def tightened(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfig:
             ),
             "verify": parent.verify or ("verify" in said and own.verify),
             "on_bus_down": _on_bus_down(parent, own),
+            "on_gone": "deny" if "deny" in (parent.on_gone, own.on_gone) else "continue",
             "redact": _redact(parent.redact, own.redact),
         }
     )
@@ -76,6 +77,8 @@ def _both(parent: SchedulerLimits | None, own: SchedulerLimits | None) -> Schedu
         tools = tuple(tool for tool in parent.can_modify if tool in own.can_modify)
     return SchedulerLimits(
         max_priority=min(caps, default=None),
+        # To be asked about fewer tools is to be asked less: only the parent can narrow.
+        tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),
         can_modify=tools,
         # To name a tool is also to trust it with what is redacted: only the parent can do that.
         may_restore=parent.can_modify is not None and parent.may_restore and own.may_restore,

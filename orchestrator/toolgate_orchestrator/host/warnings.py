@@ -1,7 +1,7 @@
 """What the user of a plan should know about its bus before the first turn.
 
-A scheduler that holds a budget, or asks a person, and is not required lets calls pass whenever it is
-silent: that is told, never refused, as the plan may mean it.
+A scheduler that may deny and is not required lets calls pass whenever it is silent: that is told, never
+refused, as the plan may mean it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,6 +21,8 @@ SILENT: Final[Mapping[str, str]] = {
     "approval": "while it is silent, calls run without the person",
 }
 """By name of the scheduler: what its silence means where it is not required."""
+OTHERS: Final = "while it is silent, calls run that it would deny"
+NEVER_DENIES: Final = ("router",)
 
 
 async def warnings_for(plan: Plan) -> list[str]:
@@ -39,10 +41,9 @@ def unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
     """
     ruling = {member.name for member in alive if not member.shadow}
     return [
-        f"{name} is alive and not required: {silence}. "
+        f"{name} is alive and not required: {SILENT.get(name, OTHERS)}. "
         f"Name it in the plan: orchestrator: {{config: {{toolgate: {{required: [{name}]}}}}}}"
-        for name, silence in SILENT.items()
-        if name in ruling and name not in meant
+        for name in sorted(ruling.difference(meant, NEVER_DENIES))
     ]
 
 
