@@ -43,9 +43,17 @@ async def test_a_living_approval_that_is_not_required_is_warned_of(alive, server
     assert "required: [approval]" in warning
 
 
+async def test_any_living_scheduler_that_may_deny_and_is_not_required_is_warned_of(
+    alive, server_url, namespace
+):
+    await alive("house-rules")
+    (warning,) = await warnings_for(plan(redis=server_url, namespace=namespace))
+    assert "house-rules is alive and not required: while it is silent, calls run" in warning
+
+
 async def test_otherwise_there_is_nothing_to_warn_of(alive, server_url, namespace):
     where = {"redis": server_url, "namespace": namespace}
-    await alive("policy")
+    await alive("router")  # it denies nothing
     assert await warnings_for(plan(**where)) == []
     await alive("cost-aware")
     await alive("approval")

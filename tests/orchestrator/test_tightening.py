@@ -19,6 +19,7 @@ limits = st.builds(
     max_priority=st.none() | st.integers(-5, 5),
     can_modify=st.none() | st.lists(st.sampled_from(TOOLS), unique=True).map(tuple),
     may_restore=st.booleans(),
+    tools=st.none() | st.lists(st.sampled_from(TOOLS), unique=True).map(tuple),
 )
 chars = st.integers(16, 900)
 by_tool = st.dictionaries(st.sampled_from("abc*"), chars)
@@ -36,6 +37,7 @@ def configs(draw):
         "max_hold_s": st.floats(1, 900),
         "verify": st.booleans(),
         "on_bus_down": st.sampled_from(["continue", "deny", None]),
+        "on_gone": st.sampled_from(["continue", "deny"]),
         "namespace": st.sampled_from(["one", "two"]),
         "redact": st.builds(RedactConfig, fields=some, max_chars=chars | by_tool),
     }
@@ -57,6 +59,11 @@ def tools_of(config, name):
     return set(TOOLS) if found is None else set(found)
 
 
+def asked_about(config, name):
+    found = config.schedulers.get(name, SchedulerLimits()).tools
+    return set(TOOLS) if found is None else set(found)
+
+
 def trusted_with(config, name):
     found = config.schedulers.get(name, SchedulerLimits())
     return set(found.can_modify or ()) if found.may_restore else set()
@@ -73,6 +80,7 @@ def test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is(paren
     assert child.verify or not parent.verify
     assert denies_without_a_bus(child) or not denies_without_a_bus(parent)
     assert (child.redis, child.namespace, child.keys) == (parent.redis, parent.namespace, parent.keys)
+    assert "deny" not in (parent.on_gone, own.on_gone) or child.on_gone == "deny"
     assert {*parent.redact.fields, *own.redact.fields} == set(child.redact.fields)
     for tool in ("a", "b", "c"):
         most = [Redactor(one.redact).max_chars(tool) for one in (child, parent)]
@@ -81,6 +89,7 @@ def test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is(paren
         assert cap(child, name) <= cap(parent, name)
         assert tools_of(child, name) <= tools_of(parent, name)
         assert trusted_with(child, name) <= trusted_with(parent, name)
+        assert asked_about(child, name) >= asked_about(parent, name)
 
 
 @given(configs(), configs())
@@ -116,7 +125,7 @@ def test_every_key_of_the_section_has_its_place():
     """A new key has to be thought about: does it go down the tree, and what would loosen it?"""
     assert set(ToolgateConfig.model_fields) == {
         *("redis", "namespace", "keys", "labels", "required", "shadow", "schedulers", "patience_ms"),
-        *("max_hold_s", "verify", "on_bus_down", "redact"),
+        *("max_hold_s", "verify", "on_bus_down", "on_gone", "redact"),
         *("agent", "root_session", "parent_session", "lineage"),  # who it is: its own
     }
     assert get_args(ToolgateConfig.model_fields["on_bus_down"].annotation)

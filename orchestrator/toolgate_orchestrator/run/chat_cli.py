@@ -21,7 +21,7 @@ from toolgate_bus.cli_options import (
     err_console,
 )
 
-from toolgate_orchestrator.run.cli import PlanOption, ProviderOption
+from toolgate_orchestrator.run.cli import PlanOption, ProviderOption, QuietOption
 from toolgate_orchestrator.run.conversation import Conversation
 from toolgate_orchestrator.run.live_view import LiveView
 from toolgate_orchestrator.run.opening import (
@@ -43,6 +43,7 @@ def chat(
     ctx: typer.Context,
     plan: PlanOption,
     provider: ProviderOption = None,
+    quiet: QuietOption = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
@@ -69,7 +70,7 @@ def chat(
         metrics_told(metrics_port, metrics_address),
         on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
     ):
-        good = in_session(laid, view, _converse)
+        good = in_session(laid, view, _converse, quiet=quiet)
     if not good:
         raise typer.Exit(1)
 

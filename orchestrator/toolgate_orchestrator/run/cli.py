@@ -26,7 +26,7 @@ from toolgate_orchestrator.run.opening import asked_plan, in_session, metrics_to
 from toolgate_orchestrator.run.screen import Output, Screen
 from toolgate_orchestrator.run.view import JsonView, View
 
-__all__ = ["PlanOption", "ProviderOption", "run"]
+__all__ = ["PlanOption", "ProviderOption", "QuietOption", "run"]
 
 PlanOption = Annotated[
     Path,
@@ -35,6 +35,9 @@ PlanOption = Annotated[
 ProviderOption = Annotated[
     str | None, typer.Option("--provider", metavar="NAME", help="Mounted provider that answers.")
 ]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", help="Do not warn of schedulers that are alive and not required.")
+]
 
 
 def run(
@@ -42,6 +45,7 @@ def run(
     prompt: Annotated[str, typer.Argument(help="What the agent is asked to do.")],
     plan: PlanOption,
     provider: ProviderOption = None,
+    quiet: QuietOption = False,
     stream: Annotated[
         bool, typer.Option("--stream", help="Show the answer as it is produced, and each tool call.")
     ] = False,
@@ -70,7 +74,7 @@ def run(
         metrics_told(metrics_port, metrics_address),
         on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
     ):
-        ended = in_session(laid, view, lambda opened: opened.one_turn(prompt))
+        ended = in_session(laid, view, lambda opened: opened.one_turn(prompt), quiet=quiet)
     if ended.status == "cancelled":
         view.notice("the turn was stopped before it was done", "yellow")
     if ended.problem is not None or ended.status == "cancelled":

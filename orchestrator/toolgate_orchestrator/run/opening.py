@@ -106,13 +106,15 @@ def on_bus(plan: Plan, redis: str | None, namespace: str | None, keys: Path | No
         yield with_bus(plan, redis=bus.redis, namespace=bus.namespace, keys=bus.keys and str(bus.keys))
 
 
-def in_session(plan: Plan, view: View, work: Callable[[Opened], Coroutine[Any, Any, Result]]) -> Result:
-    """Open a session, do the work in it, and close it, however that ended."""
+def in_session(
+    plan: Plan, view: View, work: Callable[[Opened], Coroutine[Any, Any, Result]], *, quiet: bool = False
+) -> Result:
+    """Open a session, do the work in it, and close it, however that ended; `quiet` leaves warnings out."""
     for notice in plan.notices:
         view.notice(f"notice: {notice}")
     with terminal_approvals(lambda text: view.notice(text, "yellow"), view.pause) as approvals:
         try:
-            return run_async(lambda: _work(plan, view, approvals, work))
+            return run_async(lambda: _work(plan, view, approvals, work, quiet=quiet))
         finally:
             let_kernel_threads_go()
 
@@ -122,9 +124,11 @@ async def _work(
     view: View,
     approvals: TerminalApprovals | NoTerminal,
     work: Callable[[Opened], Coroutine[Any, Any, Result]],
+    *,
+    quiet: bool,
 ) -> Result:
     async with _opened(plan, view, approvals) as opened:
-        for words in await warnings_for(plan):
+        for words in () if quiet else await warnings_for(plan):
             view.notice(words, "yellow")
         return await work(opened)
 

@@ -1,0 +1,105 @@
+"""Names stand in a set of their kind and minute; what is read of a set is bounded, and costs little."""
+
+import pytest
+from toolgate_bus.keys import Keys
+from toolgate_bus.roster_sets import FEW, MOST, OLD, SET_MS, TIME, Minutes, Names, Place
+
+pytestmark = pytest.mark.pure
+
+KEYS = Keys("ns")
+OF_SCHEDULERS = KEYS.roster_of("schedulers", 100)
+
+
+def minutes(at=100 * 60.0):
+    known = Minutes()
+    known.told([b"%d" % at, b"0"], 0.0)
+    return known
+
+
+def test_the_minute_is_the_servers():
+    clock = Minutes()
+    assert not clock.known
+    clock.told(OSError("no"), 5.0)
+    assert not clock.known
+    clock.told([b"6059", b"500000"], 1000.0)
+    assert clock.at(1000.0) == (100, 59.5)
+    assert clock.at(1001.0)[0] == 101
+
+
+def test_a_place_costs_one_command_a_heartbeat_on_average_beside_the_heartbeat_itself():
+    place, clock = Place(KEYS, "s:cost:r1"), minutes()
+    first = place.commands(clock, 0.0)
+    assert first == [
+        ("SADD", OF_SCHEDULERS, "s:cost:r1"),
+        ("PEXPIRE", OF_SCHEDULERS, SET_MS),
+        ("SADD", KEYS.roster, "s:cost:r1"),
+    ]
+    later = [place.commands(clock, beat / 2) for beat in range(1, 81)]
+    assert sum(map(len, later)) == 80
+    assert later.count([TIME]) == 20
+
+
+def test_a_new_minute_or_a_heartbeat_that_was_missed_names_it_at_once():
+    place, clock = Place(KEYS, "s:cost:r1"), minutes(100 * 60.0 + 59)
+    place.commands(clock, 0.0)
+    place.commands(clock, 0.5)
+    assert place.commands(clock, 1.0)[0] == ("SADD", KEYS.roster_of("schedulers", 101), "s:cost:r1")
+    assert [one[0] for one in place.commands(clock, 4.0)] == ["SADD", "PEXPIRE", "SADD"]
+
+
+def test_one_kind_is_read_at_a_time_and_the_others_stay_as_they_were_found():
+    names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
+    asked = names.asks(clock, 0.0, everything=False)  # the first time it is everything
+    assert [one[:2] for one in asked] == [
+        ("SCARD", OF_SCHEDULERS),
+        ("SRANDMEMBER", OF_SCHEDULERS),
+        ("SCARD", KEYS.roster),
+        ("SRANDMEMBER", KEYS.roster),
+    ]
+    names.take([2, [b"s:a:1", b"s:b:1"], 1, [b"s:old:1"]])
+    assert names.all == {"s:a:1", "s:b:1", "s:old:1"}
+    assert [one[1] for one in names.asks(clock, 0.5, everything=False)] == [OF_SCHEDULERS] * 2
+    names.take([1, [b"s:b:1"]])
+    assert names.all == {"s:b:1", "s:old:1"}
+    assert [one[1] for one in names.asks(clock, 1.0, everything=False)] == [KEYS.roster] * 2
+
+
+def test_early_in_a_minute_who_knows_nobody_reads_the_one_before_as_well():
+    names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 1)
+    asked = names.asks(clock, 0.0, everything=True)
+    assert [one[1] for one in asked[::2]] == [OF_SCHEDULERS, KEYS.roster_of("schedulers", 99)]
+    names.take([1, [b"s:a:1"], 1, [b"s:b:1"]])
+    assert names.all == {"s:a:1", "s:b:1"}
+
+
+def test_a_set_holds_the_names_of_its_kind_and_no_others():
+    names, clock = Names(KEYS, ("schedulers", "readers", OLD)), minutes(100 * 60.0 + 30)
+    names.asks(clock, 0.0, everything=True)
+    odd = [b"\xff", b"", b"s", b"x:1", b"o:1", b"s:" + b"x" * 500, None]
+    names.take([1, [b"s:a:1", b"r:forged"], 1, [b"r:one", b"s:forged:1"], 9, [*odd, b"s:old:1", b"r:two"]])
+    assert names.all == {"s:a:1", "r:one", "s:old:1", "r:two"}
+
+
+def test_beyond_the_bound_strangers_are_counted_and_few_of_them_are_looked_at():
+    names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
+    assert names.asks(clock, 0.0, everything=False)[1][2] == MOST
+    assert names.take([300_000, [b"s:a:1"]]) == {"schedulers": 300_000 - MOST}
+    assert names.asks(clock, 0.5, everything=False)[1][2] == FEW
+    assert names.take([MOST, []]) == {}
+    assert names.asks(clock, 1.0, everything=False)[1][2] == MOST
+
+
+def test_a_set_that_cannot_be_read_names_nobody():
+    names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
+    names.asks(clock, 0.0, everything=False)
+    assert names.take([OSError("WRONGTYPE"), OSError("WRONGTYPE")]) == {}
+    assert names.all == set()
+
+
+def test_only_in_the_set_of_version_1_the_dead_are_taken_off_after_a_minute():
+    names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
+    names.asks(clock, 0.0, everything=True)
+    names.take([1, [b"s:dead:1"], 2, [b"s:dead:2", b"s:alive:1"]])
+    assert names.dead({"s:alive:1"}, 0.0) == []
+    assert names.dead({"s:alive:1"}, 59.9) == []
+    assert names.dead({"s:alive:1"}, 60.0) == ["s:dead:2"]

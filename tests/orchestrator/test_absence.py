@@ -1,0 +1,129 @@
+"""A required scheduler that is not alive is named as that; it costs one patience, not one for each call."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+from toolgate_bus.memory import MemoryHub
+from toolgate_bus.ports import Member
+from toolgate_bus.shared import shared_in_memory
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_schedulers import Deny, Scheduler, Worker
+
+pytestmark = pytest.mark.pure
+
+PATIENCE = 0.1
+
+
+async def gate_on(hub, **config):
+    client = Client(hub.orchestrator(), "redis://bus:6379, namespace default")
+    await client.start()
+    return Gate(parse({"patience_ms": PATIENCE * 1000, **config}), client), client
+
+
+async def ruled(gate):
+    decision = await gate.decide("pay", {}, ["pay"])
+    return decision.why, decision.reason or "", decision.seconds
+
+
+async def test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_heartbeat():
+    gate, client = await gate_on(MemoryHub(), required=["policy"])
+    why, reason, seconds = await ruled(gate)
+    assert (why, seconds >= PATIENCE) == ("silent", True)
+    assert "policy is not alive on redis://bus:6379, namespace default" in reason
+    assert "`toolgate scheduler run policy" in reason
+    why, reason, seconds = await ruled(gate)
+    assert (why, "is not alive" in reason, seconds < PATIENCE / 2) == ("silent", True, True)
+    client.roster_changed([Member("policy", "r1")])
+    client.roster_changed([])
+    assert (await ruled(gate))[2] >= PATIENCE  # it was seen meanwhile
+
+
+async def test_the_bus_coming_back_and_another_gate_wait_once_more():
+    gate, client = await gate_on(MemoryHub(), required=["policy"])
+    await ruled(gate)
+    client.connection(False)
+    client.connection(True)
+    assert (await ruled(gate))[2] >= PATIENCE
+    assert (await ruled(gate))[2] < PATIENCE
+    other = Gate(gate.config, client)
+    assert (await ruled(other))[2] >= PATIENCE
+
+
+async def test_any_verdict_of_it_counts_as_a_sign_of_life_late_ones_too(wait_until):
+    hub = MemoryHub()
+    gate, client = await gate_on(hub, required=["policy"])
+    go = asyncio.Event()
+
+    async def decide(call):
+        await go.wait()
+        return Deny(reason="no")
+
+    bus = hub.scheduler()
+    worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=shared_in_memory())
+    await worker.start()
+    await bus.leave()  # no longer on the roster, and still reading
+    assert (await ruled(gate))[0] == "silent"
+    assert client.absence.any
+    go.set()
+    await wait_until(lambda: not client.absence.any)
+    why, reason, _ = await ruled(gate)
+    assert (why, reason) == ("denied", "no")
+    await bus.aclose()
+
+
+async def test_one_that_is_alive_and_slow_is_not_told_to_be_absent():
+    gate, client = await gate_on(MemoryHub(), required=["policy"])
+    client.roster_changed([Member("policy", "r1")])
+    for _ in range(2):
+        _, reason, seconds = await ruled(gate)
+        assert "gave no valid answer" in reason
+        assert seconds >= PATIENCE
+
+
+async def test_one_that_vanished_is_counted_as_gone_or_denies_where_the_plan_says_so():
+    hub = MemoryHub()
+    told = []
+    gate, client = await gate_on(hub)
+    strict = Gate(parse({"patience_ms": 100, "on_gone": "deny"}), client)
+    client.roster_changed([Member("policy", "r1", gone=True)])
+    client.bus.watch(["policy"])
+    gate.subscribe(told.append)
+    assert (await ruled(gate))[0] == "failed_open"
+    why, reason, _ = await ruled(strict)
+    assert why == "silent"
+    assert "policy was there and vanished without leaving" in reason
+    for _ in range(4):
+        await ruled(gate)
+    assert "policy" in told[-1].passed_over
+
+
+async def test_a_gate_with_nobody_there_says_so_once_and_names_the_bus():
+    with capture_logs() as logs:
+        gate, client = await gate_on(MemoryHub())
+        Gate(gate.config, client)
+    (line,) = [one for one in logs if "nobody rules" in one["event"]]
+    assert line["bus"] == "redis://bus:6379, namespace default"
+    with capture_logs() as logs:
+        await gate_on(MemoryHub(), required=["policy"])
+    assert logs == []
+
+
+async def test_an_optional_scheduler_that_fails_on_each_call_is_told_once():
+    hub = MemoryHub()
+
+    async def decide(call):
+        raise ValueError
+
+    bus = hub.scheduler()
+    worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=shared_in_memory())
+    await worker.start()
+    gate, _ = await gate_on(hub)
+    with capture_logs() as logs:
+        for _ in range(8):
+            await ruled(gate)
+    told = [one for one in logs if "fails on each call" in one["event"]]
+    assert [(one["scheduler"], one["reason"]) for one in told] == [("policy", "failed")]
+    await bus.aclose()
