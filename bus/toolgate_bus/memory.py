@@ -129,6 +129,7 @@ class MemoryOrchestratorBus:
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
         """Nobody signs anything here."""
+        self.listener.roster_changed(self._hub._members())
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also hear these, alive or not."""

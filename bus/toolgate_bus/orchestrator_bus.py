@@ -159,9 +159,8 @@ class RedisOrchestratorBus:
         present = tuple(
             replace(one, signed=is_signed(one, self._roster.keyring)) for one in self._present_schedulers
         )
-        if any(one.signed for one in present):
-            self._present_schedulers = present
-            self._listener.roster_changed(present)
+        self._present_schedulers = present
+        self._listener.roster_changed(present)
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also read the verdict streams of these, alive or not."""

@@ -148,7 +148,7 @@ class OrchestratorBus(Protocol):
         """Write what is queued, leave the roster, end every task and connection."""
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
-        """Check what schedulers sign of themselves with these keys as well, by scheduler name."""
+        """Check what schedulers sign of themselves with these keys too, by name; tells the roster anew."""
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Also read the verdict streams of these, alive or not (the required ones)."""

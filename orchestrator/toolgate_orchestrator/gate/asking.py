@@ -62,7 +62,6 @@ class Asking:
         self._redactor = redactor
         self.table = client.table if client is not None else Table(asyncio.get_running_loop())
         self.look_at: Callable[[float], None] = self.table.look_at
-        self._required = frozenset(config.required)
         self._patience = config.patience_ms / 1000
         self.keyring: Keyring | None = keyring
         self.orchestrator = client.bus.orchestrator if client is not None else ""

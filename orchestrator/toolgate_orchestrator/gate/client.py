@@ -7,7 +7,7 @@ question is and how it ends is `question`'s affair; what is decided, `gate`'s.
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 
 import structlog
@@ -52,6 +52,8 @@ class Client:
         self._told_of_nobody = False
         self._warned_of_wire: set[str] = set()
         self._spoken = Spoken()
+        self._keyed: set[str] = set()
+        """Who has a key, and signs what it says of itself."""
         self._starts: dict[str, int] = {}
         """The newest start of each scheduler that was seen signed."""
         self.absence = Absence(where)
@@ -144,6 +146,8 @@ class Client:
         if one.signed:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
+        elif name in self._keyed:  # who knows who said it: it narrows nothing
+            return Announced(name, one.priority, ("*",), False, version or codec.VERSION, gone=one.gone)
         return Announced(
             name,
             one.priority,
@@ -215,6 +219,12 @@ class Client:
             parent = above.parent if above is not None else None
 
     # ------------------------------------------------------------------ what gates use
+
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """From now on believe what these schedulers say of themselves only where it is signed."""
+        if not keys.keys() <= self._keyed:
+            self._keyed.update(keys)
+            self.bus.trust(keys)
 
     def tell_if_nobody(self) -> None:
         """Say, once, that nobody rules here: perhaps another bus was meant."""

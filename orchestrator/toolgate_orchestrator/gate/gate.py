@@ -90,7 +90,7 @@ class Gate:
                 client.tell_if_nobody()
             client.absence.anew()
             if keys is not None:
-                client.bus.trust(keys)
+                client.trust(keys)
 
     # ------------------------------------------------------------------ life
 

@@ -1,0 +1,82 @@
+"""Mutations of what keeps those who should answer from being forgotten."""
+
+from mutation import BUS, ORCHESTRATOR, Mutant
+
+MUTANTS = (
+    Mutant(
+        "law 3",
+        "who vanished without leaving is forgotten at once",
+        f"{BUS}/attendance.py",
+        "if now - since < GONE_SECONDS:",
+        "if False:",
+        "../attacks/test_roster_attacks.py::"
+        "test_a_policy_whose_every_trace_was_deleted_is_asked_and_one_that_was_killed_is_counted_as_gone",
+    ),
+    Mutant(
+        "law 3",
+        "an unsigned heartbeat replaces a signed one",
+        f"{BUS}/attendance.py",
+        "return not member.signed or (member.started, member.beat) < (known.started, known.beat)",
+        "return False",
+        "../bus/test_attendance.py::test_who_signed_is_believed_only_signed_and_never_an_older_word",
+    ),
+    Mutant(
+        "law 3",
+        "unsigned replicas are believed beside signed ones",
+        f"{ORCHESTRATOR}/gate/announced.py",
+        "[one for one in each if one.signed] or each",
+        "each",
+        "../attacks/test_roster_attacks.py::test_no_heartbeat_but_its_own_excuses_a_policy",
+    ),
+    Mutant(
+        "law 3",
+        "whatever a required scheduler announces narrows what it is asked",
+        f"{ORCHESTRATOR}/gate/audience.py",
+        "if name in self._required and not (self._keyring is not None and one is not None and one.signed):",
+        "if name in self._required and one is None:",
+        "../orchestrator/test_audience.py::test_a_required_scheduler_is_asked_whatever_the_roster_says",
+    ),
+    Mutant(
+        "law 3",
+        "every name on the roster is read, however many there are",
+        f"{BUS}/roster_sets.py",
+        "FEW if few else MOST",
+        "1_000_000",
+        "../bus/test_roster_sets.py::"
+        "test_beyond_the_bound_strangers_are_counted_and_few_of_them_are_looked_at",
+    ),
+    Mutant(
+        "law 3",
+        "a set names members of other kinds",
+        f"{BUS}/roster_sets.py",
+        "and (kind == OLD or KINDS[one[0]] == kind)",
+        "",
+        "../bus/test_roster_sets.py::test_a_set_holds_the_names_of_its_kind_and_no_others",
+    ),
+    Mutant(
+        "law 3",
+        "a required scheduler that is not alive is waited for at every call",
+        f"{ORCHESTRATOR}/gate/asking.py",
+        "client.absence.give_up(name)",
+        "pass",
+        "../orchestrator/test_absence.py::"
+        "test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_heartbeat",
+    ),
+    Mutant(
+        "law 3",
+        "a child asks its parent's schedulers about fewer tools",
+        f"{ORCHESTRATOR}/gate/tightening.py",
+        "tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),",
+        "tools=own.tools if own.tools is not None else parent.tools,",
+        "../orchestrator/test_tightening.py::"
+        "test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is",
+    ),
+    Mutant(
+        "law 2",
+        "a slow call takes its replica off the roster",
+        f"{BUS}/heart.py",
+        "None if self._left else",
+        "None if self._left or time.monotonic() - self._moved > 1 else",
+        "../bus/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",
+    ),
+)

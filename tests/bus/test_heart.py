@@ -1,0 +1,59 @@
+"""A replica whose loop is kept busy is alive, and silent; its heartbeats end when it does."""
+
+import asyncio
+import threading
+import time
+
+import redis
+from structlog.testing import capture_logs
+from toolgate_bus import heart
+from toolgate_bus.heartbeats import decode_member
+from toolgate_bus.keys import Keys
+from toolgate_bus.ports import Member
+from toolgate_bus.scheduler_bus import RedisSchedulerBus
+
+
+class Ears:
+    def deliver(self, deliveries):
+        pass
+
+
+def hearts():
+    return [one for one in threading.enumerate() if one.name == "toolgate-heart"]
+
+
+async def started(server_url, namespace):
+    bus = RedisSchedulerBus(server_url, namespace)
+    bus.listen(Ears())
+    await bus.start(Member("cost", "r1"))
+    return bus
+
+
+async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
+    server_url, namespace, monkeypatch
+):
+    monkeypatch.setattr(heart, "STUCK_SECONDS", 0.7)
+    before = hearts()
+    key = Keys(namespace).member("s:cost:r1")
+    with redis.Redis.from_url(server_url) as client, capture_logs() as logs:
+        bus = await started(server_url, namespace)
+        first = decode_member("cost", "r1", client.get(key))
+        time.sleep(2.2)  # longer than a heartbeat lives: an author's call that does not give way
+        last = decode_member("cost", "r1", client.get(key))
+        assert last.beat > first.beat
+        (told,) = [one for one in logs if "does not move" in one["event"]]
+        assert told["member"] == "s:cost:r1"
+        await bus.aclose()
+        left = decode_member("cost", "r1", client.get(key))
+    assert left.left
+    assert left.beat > last.beat
+    assert hearts() == before
+
+
+def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):
+    before = hearts()
+    asyncio.run(started(server_url, namespace))
+    deadline = time.monotonic() + 10
+    while hearts() != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
