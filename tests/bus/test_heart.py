@@ -7,10 +7,11 @@ import time
 import redis
 from structlog.testing import capture_logs
 from toolgate_bus import heart
-from toolgate_bus.heartbeats import decode_member
+from toolgate_bus.heartbeats import decode_member, encode_member
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Member
 from toolgate_bus.scheduler_bus import RedisSchedulerBus
+from toolgate_bus.server_clock import ServerClock
 
 
 class Ears:
@@ -25,7 +26,7 @@ def hearts():
 async def started(server_url, namespace):
     bus = RedisSchedulerBus(server_url, namespace)
     bus.listen(Ears())
-    await bus.start(Member("cost", "r1"))
+    await bus.start(Member("cost", "r1", wire=(1, 2)))
     return bus
 
 
@@ -51,8 +52,14 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
 
 
 def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):
+    async def abandoned():
+        member = encode_member(Member("cost", "r1"))
+        beating = heart.Heart(server_url, namespace, "s:cost:r1", lambda _: member, ServerClock())
+        await beating.start()
+        await beating.beat()
+
     before = hearts()
-    asyncio.run(started(server_url, namespace))
+    asyncio.run(abandoned())
     deadline = time.monotonic() + 10
     while hearts() != before:
         assert time.monotonic() < deadline
