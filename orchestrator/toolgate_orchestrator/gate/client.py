@@ -291,8 +291,11 @@ def _reads_any(member: Member) -> bool:
 _shared: dict[tuple[int, str, str], Client] = {}
 
 
-async def acquire(url: str, namespace: str) -> Client:
-    """The client of this loop for an address and namespace, started; every `acquire` needs a `release`."""
+async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = None) -> Client:
+    """The client of this loop for an address and namespace, started; every `acquire` needs a `release`.
+
+    With `keys` it believes what is signed from its first look on.
+    """
     # Late: a gate with in-process schedulers only needs no server library.
     from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
 
@@ -304,6 +307,7 @@ async def acquire(url: str, namespace: str) -> Client:
             RedisOrchestratorBus(url, namespace), f"{shown(url)}, namespace {namespace}"
         )
         client.users = 1
+        client.trust(keys or {})
         # In a context of its own: it serves all sessions, and its log lines belong to none of them.
         client.starting = loop.create_task(client.start(), context=Context())
         client.starting.add_done_callback(_seen)

@@ -119,7 +119,8 @@ class Gate:
         """
         url = config.redis or BusSettings().redis
         url = check_url(url) if url else await asyncio.to_thread(running_server)
-        client = await acquire(url, config.namespace) if url else None
+        keys = read_keys(config.keys) if config.keys is not None else None
+        client = await acquire(url, config.namespace, keys) if url else None
         try:
             return cls(config, client, ask)
         except BaseException:
