@@ -19,12 +19,12 @@ import anyio
 import structlog
 
 from toolgate_bus import codec, metrics
+from toolgate_bus.answers_out import AnswersOut
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.consumer_group import RENEW_SECONDS, ConsumerGroup
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError, TransportError
 from toolgate_bus.heart import Heart
 from toolgate_bus.keepers import keep
-from toolgate_bus.kept_verdicts import DRAIN, Acks, Batch, KeptVerdicts, Verdicts
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Delivery, Member, SchedulerListener
 from toolgate_bus.redis_link import (
@@ -51,8 +51,8 @@ NOTICE_PAUSE: Final = 0.01
 RETENTION_MS: Final = 10_000
 IDLE_VERDICTS_MS: Final = 60_000
 READ_AGAIN_S: Final = 1.0
-ACKS_S: Final = 0.01
-"""Acknowledgements wait so long for company: the next answers, with which they cost nothing."""
+DRAIN: Final = object()
+"""The tag of a question that only asks whether all before it was done."""
 _FIELDS: Final = [b"event", b"orch", b"frame"]
 _log = structlog.get_logger("toolgate.bus")
 
@@ -81,14 +81,7 @@ class RedisSchedulerBus:
         self._paused = False
         """Whether the inbox cannot be read at the moment."""
         self._want = 0
-        self._answers: dict[str, list[bytes]] = {}
-        self._acks: list[str] = []
-        self._batch = Batch()
-        self._kept = KeptVerdicts()
-        self._ack_timer: asyncio.TimerHandle | None = None
-        self._again_timer: asyncio.TimerHandle | None = None
         self._held: set[str] = set()
-        self._talked: set[str] = set()
         self._reads: dict[int, bytes] = {}
         """Packed reads by count: there are no more of them than the worker's concurrency."""
         self._flushing = False
@@ -116,6 +109,7 @@ class RedisSchedulerBus:
         self._heal = asyncio.Event()
         self._member = replace(member, started=await self._roster.next_start())
         self._inbox = self._keys.inbox(member.name)
+        self._out = AnswersOut(self._keys, member.name, self._write, self._held.difference_update)
         self._group = ConsumerGroup(self.commands, self._inbox, member.name, member.replica)
         await self._group.make()
         self._heart = Heart(self._url, self._namespace, self._roster_name, self._tell, self._clock)
@@ -189,7 +183,7 @@ class RedisSchedulerBus:
 
     def answer(self, orchestrator: str, item: bytes) -> None:
         """Queue one verdict for an orchestrator; written within this tick of the loop."""
-        self._answers.setdefault(orchestrator, []).append(item)
+        self._out.answer(orchestrator, item)
         self._ready += 1
         if self._ready % EARLY == 0:
             self._write_early()
@@ -198,13 +192,13 @@ class RedisSchedulerBus:
 
     async def answer_now(self, orchestrator: str, item: bytes) -> None:
         """Write one verdict; returns when the server has it, raises TransportError where it may not."""
-        self._talked.add(orchestrator)
+        self._out.wrote(orchestrator)
         stream = self._keys.verdicts(orchestrator, self._member.name)
         await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", codec.frame([item]))
 
     def done(self, entry: str) -> None:
         """Acknowledge one entry, once the server has taken the answers queued before it."""
-        self._batch.entries.append(entry)
+        self._out.done(entry)
         self._soon()
 
     def hold(self, entries: Sequence[str]) -> None:
@@ -229,69 +223,29 @@ class RedisSchedulerBus:
         if hot is None or side is None:
             return  # what is queued waits for the connection
         tags: list[Any] = []
-        out = self._packed_answers(tags)
-        batch = self._batch
-        if batch.entries:
-            self._batch = Batch()
-            batch.closed = True
-            if not batch.waits:
-                self._written(batch)
+        out = self._out.answers(tags)
+        self._out.close_batch()
         reads = not hot.reading and not self._paused and self._want > 0
-        if self._acks and (out or reads):
-            out.append(self._packed_acks(tags))
+        if out or reads:
+            out += self._out.acks(tags)
         if reads:
             out.append(self._read_command(self._want))
             tags.append(READ)
-            hot.write(b"".join(out), tags)
-        elif out:
-            (side if hot.reading else hot).write(b"".join(out), tags)
+        if out:
+            (hot if reads or not hot.reading else side).write(b"".join(out), tags)
 
     def _write_early(self) -> None:
+        tags: list[Any] = []
+        if self.connected and (out := self._out.answers(tags)):
+            self._write(b"".join(out), tags)
+
+    def _write(self, packed: bytes, tags: Sequence[Any]) -> bool:
+        """Send by the connection on which no read blocks; False where there is none."""
         hot, side = self._hot, self._side
-        if hot is not None and side is not None:
-            tags: list[Any] = []
-            out = self._packed_answers(tags)
-            (side if hot.reading else hot).write(b"".join(out), tags)
-
-    def _packed_answers(self, tags: list[Any]) -> list[bytes]:
-        out: list[bytes] = []
-        answers, self._answers = self._answers, {}
-        for orchestrator, items in answers.items():
-            self._talked.add(orchestrator)
-            head = (
-                "XADD",
-                self._keys.verdicts(orchestrator, self._member.name),
-                "*",
-                "event",
-                "verdict",
-                "frame",
-            )
-            for part in codec.frames(items):
-                packed = pack_command((*head, codec.frame(part)))
-                out.append(packed)
-                tags.append(Verdicts(packed, len(part), self._batch))
-                self._batch.waits += 1
-        return out
-
-    def _packed_acks(self, tags: list[Any]) -> bytes:
-        acks, self._acks = self._acks, []
-        tags.append(Acks(acks))
-        return pack_command(("XACK", self._inbox, self._member.name, *acks))
-
-    def _written(self, batch: Batch) -> None:
-        """The server has all answers of a batch: its entries are acknowledged, soon or with what is next."""
-        self._acks += batch.entries
-        self._held.difference_update(batch.entries)
-        if self._ack_timer is None:
-            self._ack_timer = self._loop.call_later(ACKS_S, self._write_acks)
-
-    def _write_acks(self) -> None:
-        self._ack_timer = None
-        hot, side = self._hot, self._side
-        if self._acks and hot is not None and side is not None:
-            tags: list[Any] = []
-            packed = self._packed_acks(tags)
-            (side if hot.reading else hot).write(packed, tags)
+        if hot is None or side is None:
+            return False
+        (side if hot.reading else hot).write(packed, tags)
+        return True
 
     def _read_command(self, count: int) -> bytes:
         packed = self._reads.get(count)
@@ -303,19 +257,7 @@ class RedisSchedulerBus:
 
     def _on_reply(self, reply: Any, tag: Any) -> None:
         """A reply on either connection."""
-        if type(tag) is Verdicts:
-            if type(reply) is ServerError:
-                self._keep([tag], str(reply))
-                return
-            if not self._clock.known:
-                self._clock.saw(reply, time.monotonic())
-            batch = tag.batch
-            batch.waits -= 1
-            if batch.closed and not batch.waits:
-                self._written(batch)
-            if tag.refused_at is not None:
-                self._kept.recovered()
-        elif tag is READ:
+        if tag is READ:
             if type(reply) is ServerError:
                 self._on_error(reply)
             else:  # a batch, or None when the block ran out
@@ -323,6 +265,9 @@ class RedisSchedulerBus:
                     self._want = max(0, self._want - len(reply[0][1]))
                     self._deliver(reply[0][1])
                 self._soon()
+        elif self._out.replied(tag, reply):
+            if not self._clock.known and type(reply) is bytes:
+                self._clock.saw(reply, time.monotonic())
         elif tag is DRAIN:
             self._drained.set()
         elif type(reply) is ServerError and reply.code != "NOGROUP":
@@ -345,52 +290,6 @@ class RedisSchedulerBus:
         if self._complaint != (what, error.code):
             self._complaint = (what, error.code)
             _log.error(what, scheduler=self._member.name, error=str(error))
-
-    # ------------------------------------------------------------------ verdicts that were not taken
-
-    def _keep(self, verdicts: Sequence[Verdicts], error: str) -> None:
-        """Verdicts that the server refused, or may not have: they are written again."""
-        if not self._kept.troubled:
-            _log.error("verdicts were not taken: tried again", scheduler=self._member.name, error=error)
-        for verdict in verdicts:
-            metrics.count(metrics.REFUSED_WRITES, "verdicts")
-            for lost in self._kept.add(verdict, time.monotonic()):
-                self._give_up(lost)
-        if self._again_timer is None:
-            self._again_timer = self._loop.call_later(self._kept.pause, self._write_again)
-
-    def _write_again(self) -> None:
-        self._again_timer = None
-        hot, side = self._hot, self._side
-        if hot is None or side is None:
-            return  # once there is a connection
-        again, lost = self._kept.take(time.monotonic())
-        for verdict in lost:
-            self._give_up(verdict)
-        if again:
-            link = side if hot.reading else hot
-            link.write(b"".join(verdict.packed for verdict in again), again)
-
-    def _give_up(self, verdict: Verdicts) -> None:
-        """Nobody waits for it any longer; its entry is acknowledged, as that of any question too old."""
-        for _ in range(verdict.items):
-            metrics.count(metrics.SCHEDULER_ERRORS, self._member.name, "refused")
-        verdict.batch.waits -= 1
-        if verdict.batch.closed and not verdict.batch.waits:
-            self._written(verdict.batch)
-
-    def _recover(self, links: Sequence[Link]) -> None:
-        """Connections are gone: what they owe us may not have been done."""
-        verdicts: list[Verdicts] = []
-        for link in links:
-            for tag in link.owed:
-                if type(tag) is Verdicts:
-                    verdicts.append(tag)
-                elif type(tag) is Acks:
-                    self._acks += tag.entries
-            link.owed.clear()
-        if verdicts:
-            self._keep(verdicts, "the connection was lost")
 
     def _deliver(self, entries: Sequence[Any], times: int = 1) -> None:
         now = time.monotonic()
@@ -422,9 +321,9 @@ class RedisSchedulerBus:
             # The answer to a last harmless question says that all before it was taken.
             with anyio.move_on_after(1.0):
                 self._flush()
-                self._write_again()
+                self._out.write_again()
                 await self._asked_side()
-                self._write_acks()
+                self._out.write_acks()
                 await self._asked_side()
 
     async def _asked_side(self) -> None:
@@ -465,14 +364,15 @@ class RedisSchedulerBus:
                 continue
             self._hot, self._side, self._paused = hot, side, False
             self._up.set()
-            self._write_again()
+            self._out.write_again()
             metrics.CONNECTED.labels("scheduler").set(1)
             self._soon()
             await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)
             self._hot = self._side = None
             hot.drop()
             side.drop()
-            self._recover((hot, side))
+            for link in (hot, side):
+                self._out.recover(link.owed)
             metrics.CONNECTED.labels("scheduler").set(0)
             metrics.count(metrics.RECONNECTS, "scheduler")
             if (refusal := hot.refusal or side.refusal) is not None:
@@ -512,7 +412,7 @@ class RedisSchedulerBus:
 
     async def _tidy(self) -> None:
         """Trim the inbox and the streams written to, and let those expire."""
-        talked, self._talked = self._talked, set()
+        talked = self._out.talked_to()
         oldest = self._clock.entry_before(time.monotonic(), RETENTION_MS)
         streams = [self._keys.verdicts(orchestrator, self._member.name) for orchestrator in sorted(talked)]
         commands: list[Sequence[Arg]] = [*self._group.look()]
@@ -545,6 +445,7 @@ class RedisSchedulerBus:
             await anyio.sleep(RENEW_SECONDS)
             if self._hot is None:
                 continue
+            self._out.write_acks()
             with contextlib.suppress(ToolgateError):
                 await self._group.renew(self._held)
                 if self._want > 0:

@@ -38,8 +38,8 @@ MOST_BYTES: Final = FEW * (MAX_FRAME + 4096)
 """No reply may be longer: by far more than any honest one, and never longer than these few entries."""
 MUCH_BYTES: Final = 64 * 1024
 """Replies of less are nobody's flood."""
-AT_ONCE: Final = 32
-"""Frames handed on in one turn of the event loop; each holds up to 64 verdicts."""
+AT_ONCE: Final = 8
+"""Frames of a long reply handed on in one turn of the event loop; each holds up to 64 verdicts."""
 MOST_FIELDS: Final = 64
 FIRST_ID: Final = b"0-0"
 OPERATOR: Final = "operator"
@@ -66,6 +66,8 @@ class VerdictReader:
         self._last: dict[bytes, bytes] = dict.fromkeys(self._own, FIRST_ID)
         self._one_by_one = False
         self._quiet = True
+        self._proved = False
+        """Whether all streams have been read on this connection."""
         self._waiting: dict[str, deque[bytes]] = {}
         """Frames that came all at once: a few of each scheduler are handed on at a time."""
         self._search: asyncio.Future[None] | None = None
@@ -96,7 +98,7 @@ class VerdictReader:
     @property
     def settled(self) -> bool:
         """Whether the running read covers all that can be read."""
-        return self._link is not None and self._readable() == self.reading
+        return self._proved and self._link is not None and self._readable() == self.reading
 
     def want(self, schedulers: frozenset[str]) -> bool:
         """Change the read set; True if the blocked read must be woken to learn of it."""
@@ -120,6 +122,7 @@ class VerdictReader:
                 link = await open_link(self._url, name, self._reply, MOST_BYTES)
                 if not self._one_by_one:
                     await self.rewind()
+                    self._one_by_one = True  # at first only to see that all may be read
             except ConfigError:
                 await backoff.wait_long()  # the writer reports it
                 continue
@@ -135,6 +138,7 @@ class VerdictReader:
                 self._link = None
                 link.drop()
             self.reading = frozenset()
+            self._proved = False
             metrics.count(metrics.RECONNECTS, "read")
             changed()
             if link.refusal is not None:
@@ -184,7 +188,7 @@ class VerdictReader:
             for stream, entries in reply:
                 self._last[stream] = entries[-1][0]
         if tag is READ:
-            self.refused = None
+            self._proved, self.refused = True, None
         names = self._names
         if size > MUCH_BYTES:
             self._quiet = False
@@ -194,11 +198,14 @@ class VerdictReader:
                 self._read()
         elif link is not None and not link.owed:  # that was the last of them
             self._one_by_one = not self._quiet
+            if not self._proved:
+                self._proved = self.refused is None
+                self._woken()  # who waits for that need not wait for a heartbeat
             self._read()
         if reply:
-            self._hand_on(reply, names)
+            self._hand_on(reply, names, size)
 
-    def _hand_on(self, batch: Any, names: dict[bytes, str]) -> None:
+    def _hand_on(self, batch: Any, names: dict[bytes, str], size: int) -> None:
         frames = [
             (names[stream], _frame(fields))
             for stream, entries in batch
@@ -206,7 +213,7 @@ class VerdictReader:
             for _, fields in entries
         ]
         if frames:
-            if len(frames) <= AT_ONCE and not self._waiting:
+            if size <= MUCH_BYTES and not self._waiting:
                 self._heard(frames)
             else:
                 self._take_turns(frames)
@@ -297,6 +304,7 @@ class VerdictReader:
         elif self._link is not None and not self._link.owed:
             self._one_by_one = False
             self._look(self._find_broken())
+            self._woken()
 
     async def _find_broken(self) -> None:
         streams = list(self._streams)

@@ -20,4 +20,5 @@ counted = acceptance.counted
 rogue = acceptance.rogue
 schedulers = acceptance.schedulers
 schedulers_on = acceptance.schedulers_on
+schedulers_with_alpha = acceptance.schedulers_with_alpha
 statistics = acceptance.statistics

@@ -11,8 +11,9 @@ from toolgate_bus.redis_link import RedisCommands
 
 pytestmark = pytest.mark.acceptance
 
-NOTICED = 6.0
-"""Seconds until a connection that stands still is given up and the next question is answered."""
+NOTICED = 3.0
+"""Seconds until a connection that stands still is given up and the next question is answered: one, and
+more for a busy machine."""
 
 
 @pytest.fixture

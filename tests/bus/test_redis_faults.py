@@ -355,6 +355,28 @@ async def test_facts_that_were_lost_with_a_connection_are_written_again(redis_bu
     await wait_until(kept)
 
 
+async def test_facts_that_a_full_server_refused_are_written_once_it_is_not(traffic):
+    bus = traffic.asker.bus
+    await traffic.commands.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await traffic.commands.execute("CONFIG", "SET", "maxmemory", "1")
+    refused = metrics.value("toolgate_refused_writes_total", kind="facts")
+    try:
+        for number in range(1, 4):
+            bus.fact(numbered(number))
+            await asyncio.sleep(0.03)  # frames of their own
+        await traffic.wait_until(
+            lambda: metrics.value("toolgate_refused_writes_total", kind="facts") > refused
+        )
+    finally:
+        await traffic.commands.execute("CONFIG", "SET", "maxmemory", "0")
+
+    async def kept():
+        return await facts_of(traffic.commands, traffic.buses.namespace) == [1, 2, 3]
+
+    await traffic.wait_until(kept, timeout=2 * HEALED)
+    assert metrics.value("toolgate_facts_dropped_total") == 0
+
+
 async def test_a_fact_whose_answer_was_lost_is_read_once(redis_buses, commands, wait_until):
     asker = await redis_buses.orchestrator()
     key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)

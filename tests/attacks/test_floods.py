@@ -1,0 +1,52 @@
+"""One optional scheduler floods its verdict stream: denials of others stand, and it is counted."""
+
+import asyncio
+import os
+
+import pytest
+from toolgate_bus import codec
+from toolgate_bus.keys import Keys
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = pytest.mark.usefixtures("schedulers_with_alpha")
+TOOLS = ["bash"]
+DENIED = {"alpha": {"action": "deny", "reason": "no"}}
+
+
+ONE = "return redis.call('XADD', KEYS[1], '*', 'event', 'verdict', 'frame', string.rep('x', 8e7))"
+MANY = "for _ = 1, 300 do redis.call('XADD', KEYS[1], '*', 'event', 'verdict', 'frame', ARGV[1]) end"
+
+
+async def flood(client, key, kind):
+    """80 MB in one entry, in entries that are each within the bounds; or nothing but fields."""
+    if kind == "one entry":
+        await client.eval(ONE, 1, key)
+    elif kind == "many entries":
+        frame = codec.frame([codec.item(os.urandom(16), 0, b"x" * 4000) for _ in range(64)])
+        await client.eval(MANY, 1, key, frame)
+    else:
+        await client.xadd(key, {str(number): b"" for number in range(100_000)})
+
+
+@pytest.mark.parametrize("kind", ["one entry", "many entries", "many fields"])
+async def test_who_floods_its_verdict_stream_hides_no_denial_of_another(
+    server_url, rogue, wait_until, counted, kind
+):
+    flooder = await rogue("flooder", "lone-alpha")
+    async with Gate.open(redis=server_url, namespace="lone-alpha", patience_ms=3000) as gate:
+        bus = gate._client.bus
+        await wait_until(lambda: {"flooder", "alpha"} <= bus.reading)
+        key = Keys("lone-alpha").verdicts(bus.orchestrator, "flooder")
+        flooding = asyncio.create_task(flood(flooder.client, key, kind))
+        asked = 0
+        while asked < 5 or not flooding.done():
+            decision = await gate.decide("bash", {"n": asked, "rules": DENIED}, TOOLS)
+            assert decision.outcome == "deny"
+            asked += 1
+        await flooding
+
+        def dropped():
+            return counted("toolgate_bad_messages_total", sender="flooder", reason="flood")
+
+        await wait_until(dropped)
+        assert (await gate.decide("bash", {"rules": DENIED}, TOOLS)).outcome == "deny"
