@@ -263,11 +263,11 @@ async def watch_links(url: str, links: Callable[[], Iterable[Link | None]]) -> N
                 await anyio.sleep(LAGGED_SECONDS)
             continue
         answers = await _answers(url)
+        await anyio.sleep(LAGGED_SECONDS)  # a server that stood still answers the older connections first
         now = time.monotonic()
         for link in links():
             if link is not None and link.due + (0 if answers else HUNG_SECONDS) <= now:
                 link.drop("no reply came")
-        await anyio.sleep(LAGGED_SECONDS)
 
 
 async def _answers(url: str) -> bool:
