@@ -317,11 +317,7 @@ async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = N
         if client.starting is not None:
             await asyncio.shield(client.starting)
     except BaseException:
-        # In a task of its own: who gives up twice leaves nothing behind either.
-        leaving = loop.create_task(release(client), context=Context())
-        _leaving.add(leaving)
-        leaving.add_done_callback(_leaving.discard)
-        await asyncio.shield(leaving)
+        await release(client)
         raise
     return client
 
@@ -341,5 +337,13 @@ async def release(client: Client) -> None:
         for key, other in list(_shared.items()):
             if other is client:
                 del _shared[key]
-        await client.bus.aclose()
-        client.close()
+        # In a task of its own: who gives up while it closes leaves nothing behind either.
+        leaving = client.loop.create_task(_close(client), context=Context())
+        _leaving.add(leaving)
+        leaving.add_done_callback(_leaving.discard)
+        await asyncio.shield(leaving)
+
+
+async def _close(client: Client) -> None:
+    await client.bus.aclose()
+    client.close()
