@@ -16,7 +16,7 @@ import typer
 
 from toolgate_bus.embedded import join_server, shared_server
 from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
-from toolgate_bus.settings import BusSettings, bus_settings
+from toolgate_bus.settings import BusSettings, bus_settings, has_password
 from toolgate_bus.terminal import console, err_console, escape_lines
 
 __all__ = [
@@ -51,7 +51,9 @@ RedisOption = Annotated[
         "--redis",
         metavar="URL",
         envvar="TOOLGATE_REDIS_URL",
-        help="Server with the bus: redis://, rediss:// or unix://. Without it, the embedded server.",
+        callback=lambda ctx, param, value: _warn_of_password(ctx, param, value),
+        help="Server with the bus: redis://, rediss:// or unix://. Without it, the embedded server. "
+        "Its password belongs into a file: TOOLGATE_REDIS_PASSWORD_FILE names it.",
         rich_help_panel="Bus",
     ),
 ]
@@ -102,6 +104,18 @@ MetricsAddressOption = Annotated[
         rich_help_panel="Metrics",
     ),
 ]
+
+
+def _warn_of_password(ctx: typer.Context, param: Any, url: str | None) -> str | None:
+    source = ctx.get_parameter_source(param.name or "")
+    if url and source is not None and source.name == "COMMANDLINE" and has_password(url):
+        err_console.print(
+            "[yellow]Every user of this machine can read the password in --redis (`ps`).[/] Leave it "
+            "out, and name a file that only you can read: TOOLGATE_REDIS_PASSWORD_FILE=FILE; or set "
+            "TOOLGATE_REDIS_URL.",
+            soft_wrap=True,
+        )
+    return url
 
 
 @contextlib.contextmanager

@@ -4,10 +4,12 @@
 How options are spelled on a command line is `cli_options`' affair.
 """
 
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 import yaml
 from pydantic import AfterValidator, AliasChoices, Field, ValidationError
@@ -16,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import NAME_PATTERN
 
-__all__ = ["BusSettings", "bus_settings", "check_url", "read_keys", "shown"]
+__all__ = ["BusSettings", "bus_settings", "check_url", "has_password", "read_keys", "shown"]
 
 _SCHEMES = ("redis", "rediss", "unix")
 _OPTIONS = ("db", "password")
@@ -24,10 +26,17 @@ _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS_OPTIONS = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
 _MIN_KEY_BYTES = 16
 _MAX_KEYS_FILE = 1 << 20
+_OTHERS = stat.S_IRWXO
+PASSWORD = "TOOLGATE_REDIS_PASSWORD"  # noqa: S105 - where it stands
+PASSWORD_FILE = "TOOLGATE_REDIS_PASSWORD_FILE"  # noqa: S105
 
 
 def check_url(url: str) -> str:
-    """The URL, if a server can be behind it; raises ConfigError, without the URL's password."""
+    """The URL, if a server can be behind it; raises ConfigError, without the URL's password.
+
+    One without a password gets that of TOOLGATE_REDIS_PASSWORD_FILE or TOOLGATE_REDIS_PASSWORD, if there
+    is one: a command line can be read by every user of the machine.
+    """
     try:
         parts = urlsplit(url)
         valid = parts.scheme in _SCHEMES and (parts.scheme != "unix" or parts.path.startswith("/"))
@@ -40,7 +49,44 @@ def check_url(url: str) -> str:
             "or unix:///path/to/socket"
         )
     _check_options(parts)
-    return url
+    return _with_password(parts, url)
+
+
+def has_password(url: str) -> bool:
+    """Whether a password stands in the URL."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.password) or any(name == "password" for name, _ in parse_qsl(parts.query))
+    except ValueError:
+        return False
+
+
+def _with_password(parts: SplitResult, url: str) -> str:
+    if parts.scheme == "unix" or has_password(url):
+        return url
+    path, password = os.environ.get(PASSWORD_FILE), os.environ.get(PASSWORD)
+    if path:
+        password = _secret(Path(path), PASSWORD_FILE).decode("utf-8", "replace").strip()
+    if not password:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username or ''}:{quote(password, safe='')}@{host}").geturl()
+
+
+def _secret(path: Path, what: str) -> bytes:
+    """What a file with a secret holds; raises ConfigError where others may read it, or write it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(_MAX_KEYS_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"{what}: {path} cannot be read: {error.strerror}") from None
+    if mode & _OTHERS:
+        raise ConfigError(
+            f"{what}: every user of this machine can read or change {path} (mode {stat.S_IMODE(mode):04o}): "
+            f"chmod 600 {path}"
+        )
+    return text
 
 
 def shown(url: str) -> str:
@@ -135,12 +181,9 @@ def _key(path: Path, name: str, node: yaml.Node) -> bytes:
 
 def _mapping(path: Path) -> yaml.MappingNode:
     """The file as YAML nodes, not values: a key of digits alone must not be read as a number."""
+    text = _secret(path, "keys")
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_KEYS_FILE + 1)
         node = yaml.compose(text, Loader=yaml.SafeLoader) if len(text) <= _MAX_KEYS_FILE else None
-    except OSError as error:
-        raise ConfigError(f"keys: {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ConfigError(f"keys: {path} is not YAML") from None  # the parser's own words would show keys
     if not isinstance(node, yaml.MappingNode):

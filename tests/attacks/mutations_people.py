@@ -59,4 +59,12 @@ MUTANTS = (
         "within = None",
         "../orchestrator/test_text_fields.py::test_a_field_inside_a_text_leaves_as_a_placeholder_only",
     ),
+    Mutant(
+        "law 6",
+        "keys that others can read are taken",
+        f"{BUS}/settings.py",
+        "if mode & _OTHERS:",
+        "if False:",
+        "../bus/test_settings.py::test_a_file_of_secrets_that_others_can_read_is_refused",
+    ),
 )

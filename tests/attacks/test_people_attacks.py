@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from approval_world import People
+from toolgate_bus import cli
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.settings import BusSettings
 from toolgate_orchestrator import Gate
@@ -101,3 +102,14 @@ async def test_a_delegation_to_two_agents_runs_for_neither(server_url: str, name
             assert "both `agent` and `agent_name`" in (decision.reason or "")
         once = await gate.decide("delegate", {"agent": "root"}, ["delegate"], available_agents=["root"])
         assert once.allowed
+
+
+def test_a_password_on_the_command_line_is_warned_of_and_shown_nowhere(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["toolgate", "decisions", "--redis", "redis://:hunter22@127.0.0.1:1/0"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    said = "".join(capfd.readouterr())
+    assert "TOOLGATE_REDIS_PASSWORD_FILE" in said
+    assert "hunter22" not in said

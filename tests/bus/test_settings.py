@@ -145,3 +145,29 @@ def test_a_url_may_name_the_files_of_tls(tmp_path):
     (tmp_path / "ca.crt").write_text("")
     url = f"rediss://host:6380/0?ssl_ca_certs={tmp_path}/ca.crt&ssl_check_hostname=false"
     assert bus_settings(redis=url).redis == url
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o666])
+def test_a_file_of_secrets_that_others_can_read_is_refused(keys_file, monkeypatch, mode):
+    path = keys_file(f"a: {KEY}\n")
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match=f"chmod 600 {path}"):
+        read_keys(path)
+    monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD_FILE", str(path))
+    with pytest.raises(ConfigError, match=f"chmod 600 {path}"):
+        bus_settings("redis://server:6379/0")
+
+
+def test_a_password_comes_from_a_file_or_the_environment_unless_the_url_has_one(monkeypatch, tmp_path):
+    file = tmp_path / "password"
+    file.write_text("p@ss/w:rd\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD", "other")
+    assert bus_settings("redis://anna@server:6379/0").redis == "redis://anna:other@server:6379/0"
+    monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD_FILE", str(file))
+    assert bus_settings("rediss://server").redis == "rediss://:p%40ss%2Fw%3Ard@server"
+    for own in ("redis://:mine@server", "redis://server?password=mine", "unix:///run/s.sock"):
+        assert bus_settings(own).redis == own
+    monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD_FILE", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"TOOLGATE_REDIS_PASSWORD_FILE: .* cannot be read"):
+        bus_settings("redis://server")

@@ -99,7 +99,10 @@ def _unruled(plan: Plan) -> Finding:
         return warning(
             SUBJECT, "plan-unruled", what, "use loop-basic, loop-streaming, loop-events or loop-reactive"
         )
-    what = f"{module} has no `toolgate:` section: nobody is asked about its calls"
+    what = (
+        f"{module} has no `toolgate:` section: `toolgate run` and `toolgate chat` ask whoever is alive, "
+        "but in any other program nobody is asked about its calls"
+    )
     return warning(SUBJECT, "plan-unruled", what, "add `toolgate: {}` to the config of the orchestrator")
 
 

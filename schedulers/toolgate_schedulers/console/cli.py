@@ -28,6 +28,7 @@ PORT: Final = 8765
 
 
 def console(
+    ctx: typer.Context,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen (0: any free port).")] = PORT,
     address: Annotated[
         str, typer.Option(metavar="ADDRESS", help="On which address; 0.0.0.0 for every one.")
@@ -69,11 +70,19 @@ def console(
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert, --tls-key: give both or neither")
     tls = checked_tls(tls_cert, tls_key) if tls_cert and tls_key else None
+    source = ctx.get_parameter_source("token")
+    if token and source is not None and source.name == "COMMANDLINE":
+        err_console.print(
+            "[yellow]Every user of this machine can read --token (`ps`).[/] "
+            "Set TOOLGATE_CONSOLE_TOKEN instead.",
+            soft_wrap=True,
+        )
     secret = checked_token(token) if token else secrets.token_urlsafe(24)
     who = checked_name(user or getpass.getuser())
     bound = listening(address, port)
     with bound, started_bus(redis, namespace, None) as settings:
-        place = _Place(bound, address, tls, tuple(allow_host or ()), secret, who, open_, as_json)
+        hosts = tuple(allow_host or ())
+        place = _Place(bound, address, tls, hosts, secret, who, open_, as_json, told=not token)
         run_async(lambda: _serve(settings, place))
 
 
@@ -90,8 +99,12 @@ class _Place:
         user: str,
         opens: bool,
         as_json: bool,
+        *,
+        told: bool,
     ) -> None:
+        """`told`: whether the token is shown, since nobody else knows it."""
         self.bound, self.tls, self._token, self._opens, self._as_json = bound, tls, token, opens, as_json
+        self._told = told
         self.host = socket.gethostname()
         self._address = address
         port = bound.getsockname()[1]
@@ -103,8 +116,8 @@ class _Place:
 
     @property
     def url(self) -> str:
-        """The address that signs in who opens it."""
-        return f"{self._root}?token={self._token}"
+        """The address that signs in who opens it; with a token that the user gave, the page asks for it."""
+        return f"{self._root}?token={self._token}" if self._told else self._root
 
     def ready(self) -> None:
         """Say where the page is."""
@@ -118,7 +131,8 @@ class _Place:
             print_json(line)
         else:
             cli_options.console.print(f"The console is at {escape(self.url)}", soft_wrap=True)
-            err_console.print("[dim]Who opens this address may approve calls. Ctrl-C ends it.[/]")
+            who = "Who opens this address" if self._told else "Who signs in there with your token"
+            err_console.print(f"[dim]{who} may approve calls. Ctrl-C ends it.[/]")
         if self._opens:  # some browsers of a terminal stay until they are left
             threading.Thread(target=webbrowser.open, args=(self.url,), daemon=True).start()
 
