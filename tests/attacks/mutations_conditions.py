@@ -77,7 +77,7 @@ MUTANTS = (
         f"{BUS}/patterns.py",
         'return encoded[:-1] + b"\\n" if self._ends_lines',
         'return encoded[:-1] + b"\\n" if False',
-        "../bus/test_patterns.py::test_a_pattern_finds_what_python_finds",
+        "../bus/test_patterns.py::test_ends_of_lines_and_words_are_where_python_sees_them",
     ),
     Mutant(
         "law 2",

@@ -47,13 +47,13 @@ patterns = st.recursive(
     max_leaves=8,
 )
 flags = st.sampled_from(["", "(?i)", "(?a)", "(?m)", "(?s)", "(?im)", "(?ia)", "(?x)"])
-texts = st.text(st.sampled_from(CHARS), max_size=12)
+texts = st.text(st.sampled_from(CHARS), max_size=12) | st.text(st.sampled_from("ab_- \n"), max_size=5)
+begins, ends = st.sampled_from(["", "", "^", r"\b"]), st.sampled_from(["", "", "$", r"\Z", r"\b"])
 
 
 @settings(max_examples=400)
-@given(flags, patterns, st.lists(texts, min_size=1, max_size=6))
-def test_a_pattern_finds_what_python_finds(flag, pattern, some):
-    written = flag + pattern
+@given(st.tuples(flags, begins, patterns, ends).map("".join), st.lists(texts, min_size=1, max_size=6))
+def test_a_pattern_finds_what_python_finds(written, some):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = re.compile(written)
@@ -73,6 +73,44 @@ def test_a_glob_fits_what_python_fits(written, text):
     import fnmatch
 
     assert glob(written).found(text) is fnmatch.fnmatchcase(text, written)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "a$",
+            "a$\n",
+            r"a\Z",
+            "^a$",
+            "(?m)a$",
+            "(?m)^$",
+            r"\Ba",
+            r"\B",
+            r"\b",
+            r"\bé",
+            r"(?a)\bé",
+            "$",
+            "(?s)a.$",
+        ),
+        *(
+            "a.",
+            "[^b]$",
+            r"\s$",
+            r"(?m)^\Z",
+            "(?i)É",
+            "(?i)[^É]",
+            "",
+            "(?:)*",
+            "(?:a|)*$",
+            "a{2}$",
+            r"\n$",
+        ),
+    ],
+)
+def test_ends_of_lines_and_words_are_where_python_sees_them(pattern):
+    for text in ("", "a", "a\n", "a\n\n", "\na", "aa\nb", "éa", "a é", "\n", "ab\r\n", "\ud800a", "b\na\n"):
+        assert compiled(pattern).found(text) is (re.search(pattern, text) is not None), text
 
 
 def test_every_letter_is_compared_without_regard_to_case_as_in_python():
