@@ -93,7 +93,7 @@ class ApprovalScheduler:
             if agreed is not None:
                 return agreed
         await self._desk.ask(approval)
-        return holding(need)
+        return holding(need, approval.id)
 
     async def _agreed(self, approval: Approval) -> Verdict | None:
         """In verify: the very same call was approved in select."""

@@ -12,6 +12,8 @@ __all__ = ["STORE_AWAY", "asking", "holding", "passing", "person", "verdict_of"]
 
 STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
 _SHOWN = 600
+_SHORT = 8
+_CALLED = 200
 
 
 def verdict_of(answer: Answer, question: ToolSelecting) -> Verdict:
@@ -34,9 +36,10 @@ def verdict_of(answer: Answer, question: ToolSelecting) -> Verdict:
     )
 
 
-def holding(need: Needed) -> Hold:
-    """The hold of a call that waits."""
-    return Hold(seconds=need.rule.expires_s, reason=f"a person is asked ({need.called})")
+def holding(need: Needed, id_: str) -> Hold:
+    """The hold of a call that waits, with words for whoever watches its agent."""
+    how = f"toolgate approvals approve {id_[:_SHORT]} (or show, deny, edit)"
+    return Hold(seconds=need.rule.expires_s, reason=f"a person is asked ({need.called[:_CALLED]}): {how}")
 
 
 def asking(need: Needed, call: ToolSelecting) -> AskUser:

@@ -67,4 +67,12 @@ MUTANTS = (
         "if False:",
         "../bus/test_settings.py::test_a_file_of_secrets_that_others_can_read_is_refused",
     ),
+    Mutant(
+        "law 6",
+        "nobody is told that a call waits",
+        f"{ORCHESTRATOR}/gate/asking.py",
+        "call_guarded(call.on_hold, held)",
+        "pass",
+        "../attacks/test_people_attacks.py::test_a_call_that_waits_for_a_person_does_not_look_like_a_hang",
+    ),
 )

@@ -113,3 +113,36 @@ def test_a_password_on_the_command_line_is_warned_of_and_shown_nowhere(
     said = "".join(capfd.readouterr())
     assert "TOOLGATE_REDIS_PASSWORD_FILE" in said
     assert "hunter22" not in said
+
+
+async def test_a_call_that_waits_for_a_person_does_not_look_like_a_hang(
+    schedulers: Any,
+    server_url: str,
+    namespace: str,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    process: Callable[..., Any],
+) -> None:
+    (tmp_path / "rules").write_text(json.dumps({"rules": [{"tools": "calculator", "name": "sums"}]}))
+    call = {"id": "c", "name": "calculator", "arguments": {"expression": "1+1"}}
+    turns = [{"tool_calls": [call]}, {"text": "Two."}]
+    plan = {
+        "session": {
+            "orchestrator": {"module": "loop-basic", "config": {"toolgate": {"patience_ms": 20_000}}},
+            "context": "context-simple",
+        },
+        "providers": [{"module": "provider-scripted", "config": {"turns": turns}}],
+        "tools": [{"module": "tool-calculator"}],
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan))
+    await schedulers.start("approval", "--config", tmp_path / "rules")
+    where = ("--plan", tmp_path / "plan.yaml", "--redis", server_url, "--namespace", namespace)
+    running = process("toolgate", "run", "add", *where, "--stream", "--json")
+    await wait_until(lambda: '"event": "held"' in running.stdout, timeout=30)
+    await wait_until(lambda: "toolgate approvals approve" in running.stderr, timeout=30)
+    told = next(json.loads(line) for line in running.stdout.splitlines() if '"held"' in line)
+    assert (told["tool_name"], told["scheduler"], told["seconds"]) == ("calculator", "approval", 900)
+    assert "waits    calculator for up to 15 min" in running.stderr
+    async with opened_on(BusSettings(redis=server_url, namespace=namespace)) as opened:
+        by_decision = await find(opened.desk, told["decision_id"][:8])
+        assert by_decision.approval.id[:8] in running.stderr

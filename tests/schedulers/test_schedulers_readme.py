@@ -230,5 +230,6 @@ async def test_the_approvals_are_read_and_ask():
     approval.use(SimpleNamespace(shared=shared_in_memory(), name="approval", shadow=False))
     assert await approval.decide(call("transfer", amount=9)) == Continue()
     held = await approval.decide(call("transfer", amount=10).model_copy(update={"agent": "teller-1"}))
-    assert (held.action, held.seconds, held.reason) == ("hold", 900, "a person is asked (money)")
+    assert (held.action, held.seconds) == ("hold", 900)
+    assert held.reason.startswith("a person is asked (money): toolgate approvals approve ")
     assert (await approval.decide(call("send_mail"))).options == ("Send it", "Keep it")

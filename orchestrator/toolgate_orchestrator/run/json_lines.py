@@ -3,6 +3,7 @@
 {"event": "text", "text": …}
 {"event": "tool", "tool": …, "tool_call_id": …, "arguments": {…}}
 {"event": "tool_result", "tool": …, "tool_call_id": …, "success": …, "seconds": …}
+{"event": "held", "tool_name": …, "scheduler": …, "reason": …, "seconds": …, "decision_id": …}
 {"event": "decision", …as in the record…}
 {"event": "answer", "answer": …, "status": …, "session_id": …}        always the last one
 """
@@ -38,6 +39,11 @@ class JsonLines(View):
         self._write(
             "tool_result", tool=run.tool, tool_call_id=run.id, success=success, seconds=run.seconds, **error
         )
+
+    def held(self, record: dict[str, Any]) -> None:
+        """A call waits for somebody's answer."""
+        names = ("tool_name", "tool_call_id", "decision_id", "scheduler", "reason", "seconds", "phase")
+        self._write("held", **{name: record.get(name) for name in names})
 
     def decision(self, record: dict[str, Any]) -> None:
         """A call was decided on."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from toolgate_bus.printable import visible
 
 from toolgate_orchestrator.run.view import View
-from toolgate_orchestrator.turn.selection import TOOL_SELECTED
+from toolgate_orchestrator.turn.selection import TOOL_HELD, TOOL_SELECTED
 
 __all__ = ["RunReport"]
 
@@ -25,6 +25,7 @@ class RunReport:
         self.failures: list[str] = []
         self.status = "success"
         """As the loop reports it: success, incomplete, cancelled; or error."""
+        self._waited: set[tuple[str, str, str]] = set()
 
     def begin(self) -> None:
         """A new turn: what the last one left is forgotten."""
@@ -36,6 +37,7 @@ class RunReport:
             MODULE_LOAD_FAILED: self._load_failed,
             TOOL_SELECTED: self._selected,
             POLICY_VIOLATION: self._denied,
+            TOOL_HELD: self._held,
             ORCHESTRATOR_COMPLETE: self._complete,
             EXECUTION_END: self._end,
         }
@@ -44,7 +46,8 @@ class RunReport:
 
     def listen_to_child(self, hooks: Any) -> None:
         """Hear what is decided about the calls of a sub-agent; how its turn ends is its parent's affair."""
-        for event, handler in {TOOL_SELECTED: self._selected, POLICY_VIOLATION: self._denied}.items():
+        ruled = {TOOL_SELECTED: self._selected, POLICY_VIOLATION: self._denied, TOOL_HELD: self._held}
+        for event, handler in ruled.items():
             hooks.register(event, handler, name="toolgate-run")
 
     async def _load_failed(self, event: str, data: dict[str, Any]) -> HookResult:
@@ -62,6 +65,14 @@ class RunReport:
         self._keep(data)
         by = data.get("scheduler") or (data.get("decision") or {}).get("why") or "a hook"
         self._line("denied", "red", str(data.get("tool_name")), by, data)
+        return HookResult()
+
+    async def _held(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._view.held(data)
+        which = (str(data.get("decision_id")), str(data.get("scheduler")), str(data.get("phase")))
+        if which not in self._waited:  # one that is held for longer was told of
+            self._waited.add(which)
+            self._line("waits", "yellow", held_words(data), str(data.get("scheduler")), data)
         return HookResult()
 
     async def _complete(self, event: str, data: dict[str, Any]) -> HookResult:
@@ -83,3 +94,17 @@ class RunReport:
         line = Text(f"{word:8} ", style=f"bold {style}")
         line.append(visible(f"{what}  ({by}{reason})"), style="default")
         self._view.ruling(line)
+
+
+def held_words(data: dict[str, Any]) -> str:
+    """The call that waits, and for how long."""
+    seconds = data.get("seconds")
+    left = f" for up to {duration(seconds)}" if isinstance(seconds, int | float) else ""
+    return f"{data.get('tool_name')}{left}, then it is denied"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

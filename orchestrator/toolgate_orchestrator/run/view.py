@@ -71,6 +71,9 @@ class View:
         """Something that the person should know, and that is no part of the answer."""
         err_console.print(Text(clean(text), style=style), soft_wrap=True)
 
+    def held(self, record: dict[str, Any]) -> None:
+        """A call waits for somebody's answer; the ruling of it is told in words, too."""
+
     def decision(self, record: dict[str, Any]) -> None:
         """A call was decided on; the decision with every verdict."""
 

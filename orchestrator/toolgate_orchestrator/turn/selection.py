@@ -7,6 +7,7 @@ Nothing is asked and nothing emitted where nobody listens and no scheduler is th
 choice stands.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from toolgate_bus.logs import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.gate.held_calls import HeldCall, OnHold
 from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.delegation import agents_of
@@ -28,11 +30,13 @@ from toolgate_orchestrator.turn.lineage import Place, place_of
 from toolgate_orchestrator.turn.messages import Call, schema_of
 from toolgate_orchestrator.turn.tool_call import Refusal
 
-__all__ = ["TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
+__all__ = ["TOOL_HELD", "TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
 
 logger = logging.getLogger(__name__)
 
 TOOL_SELECTED = "tool:selected"
+TOOL_HELD = "tool:held"
+"""A call waits for somebody's answer: who holds it, why, and for how many seconds at the most."""
 
 
 class Selection:
@@ -54,6 +58,7 @@ class Selection:
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         self._approvals = Approvals(hooks)
+        self._telling: set[asyncio.Task[None]] = set()
 
     @property
     def asking(self) -> bool:
@@ -105,7 +110,32 @@ class Selection:
             agent_target=target_of(call.arguments, self._agents),
             local=local,
             ask=self._approvals,
+            on_hold=self._on_hold(call),
         )
+
+    def _on_hold(self, call: Call) -> OnHold | None:
+        """Tells hooks of a hold, beside the wait for its answer; None where none wants to know."""
+        if not self._hooks.heard(TOOL_HELD):
+            return None
+
+        def tell(held: HeldCall) -> None:
+            told = {
+                "tool_name": held.tool,
+                "tool_call_id": call.id,
+                "decision_id": held.decision,
+                "scheduler": held.scheduler,
+                "reason": held.reason,
+                "seconds": held.seconds,
+                "phase": held.phase,
+            }
+            task = asyncio.get_running_loop().create_task(self._told(told))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+        return tell
+
+    async def _told(self, told: dict[str, Any]) -> None:
+        await self._hooks.emit(TOOL_HELD, lambda: told)
 
     def _undecided(self, call: Call, error: Exception, *, heard: bool) -> Call | Refusal:
         """The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands."""
