@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster, encode_member
 
 SCHEDULERS = Path(__file__).parent / "schedulers_for_tests"
-READY_SECONDS = 30.0
+READY_SECONDS = 50.0
 
 
 class Line(NamedTuple):
@@ -145,7 +146,8 @@ def schedulers_on() -> Iterator[Callable[..., Schedulers]]:
 @pytest.fixture(scope="session")
 def crew(server_url: str) -> Iterator[Schedulers]:
     """alpha (priority 10), beta (20) and gamma (30) and the shadow `watcher`: a process each."""
-    with _schedulers(server_url, "crew") as made:
+    # The attacks have a crew of their own, on the same server.
+    with _schedulers(server_url, f"crew-{secrets.token_hex(3)}") as made:
         for name in ("alpha", "beta", "gamma", "watcher"):
             made.run(f"obedient:{name}", "--concurrency", 5000)  # some are told to hang
         deadline = time.monotonic() + READY_SECONDS
