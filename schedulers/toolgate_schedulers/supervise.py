@@ -1,7 +1,8 @@
 """Several replicas of one scheduler: a process each, restarted when one crashes, ended together.
 
 A replica that ends by itself is started again, after a growing pause; one that ends because its
-call was wrong ends all. On Linux a replica also ends when its parent does, however that one died.
+call was wrong ends all. A replica also ends when its parent does, however that one died: on Linux it
+is told at once, and `survivor`, a small process beside them, kills it if it does not listen.
 A reload is found right once, here, and then passed on to each. What a replica does is none of this
 module's business: it runs a command.
 """
@@ -10,15 +11,17 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from subprocess import DEVNULL
+from subprocess import DEVNULL, PIPE
 from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
 from anyio.abc import Process
 from toolgate_bus.errors import ConfigError
+
+from toolgate_schedulers import survivor
 
 __all__ = ["DIE_WITH_PARENT", "Reloads", "die_with_parent", "next_pause", "supervise"]
 
@@ -31,6 +34,8 @@ STEADY = 30.0
 """Seconds after which a replica counts as having worked: its next pause is the first one again."""
 GRACE = 15.0
 """Seconds to finish in after SIGTERM; a replica needs at most its drain time, five."""
+SURVIVE_S = 10.0
+"""Seconds that replicas have to end in once their supervisor was killed."""
 WRONG_CALL = 2
 _PR_SET_PDEATHSIG = 1
 
@@ -76,7 +81,7 @@ async def supervise(
     Gives 2 when a replica says that its call was wrong: restarting it would not help.
     """
     wrong = False
-    living: set[Process] = set()
+    living = _Living()
 
     async def keep(number: int, env: Mapping[str, str]) -> None:
         nonlocal wrong
@@ -89,7 +94,7 @@ async def supervise(
         group.cancel_scope.cancel()
 
     try:
-        async with anyio.create_task_group() as group:
+        async with living, anyio.create_task_group() as group:
             group.start_soon(reload)
             for number, env in enumerate(envs, 1):
                 group.start_soon(keep, number, env)
@@ -98,7 +103,49 @@ async def supervise(
     return WRONG_CALL if wrong else 0
 
 
-async def _pass_on(reloads: Reloads, living: set[Process]) -> None:
+class _Living:
+    """The replicas that live, which the survivor is told of."""
+
+    def __init__(self) -> None:
+        self._processes: set[Process] = set()
+        self._survivor: Process | None = None
+
+    async def __aenter__(self) -> None:
+        # Isolated, and without site packages: it starts fast, and nothing in the user's way breaks it.
+        self._survivor = await anyio.open_process(
+            [sys.executable, "-I", "-S", survivor.__file__, str(SURVIVE_S)],
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            start_new_session=True,
+        )
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._survivor is not None and self._survivor.stdin is not None:
+                await self._survivor.stdin.aclose()  # it has nobody left, and ends
+                await self._survivor.wait()
+
+    def __iter__(self) -> Iterator[Process]:
+        return iter(tuple(self._processes))
+
+    async def add(self, process: Process) -> None:
+        """One was started."""
+        self._processes.add(process)
+        await self._tell(f"+{process.pid}\n")
+
+    async def discard(self, process: Process) -> None:
+        """One has ended."""
+        self._processes.discard(process)
+        await self._tell(f"-{process.pid}\n")
+
+    async def _tell(self, line: str) -> None:
+        if self._survivor is not None and self._survivor.stdin is not None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # somebody killed it
+                await self._survivor.stdin.send(line.encode())
+
+
+async def _pass_on(reloads: Reloads, living: _Living) -> None:
     """Check, then send SIGHUP to each living replica, for every reload that is asked for."""
     async for _ in reloads.asked:
         try:
@@ -112,7 +159,7 @@ async def _pass_on(reloads: Reloads, living: set[Process]) -> None:
 
 
 async def _keep(
-    command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: set[Process]
+    command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: _Living
 ) -> bool:
     """One replica, started again and again; True when its call is wrong."""
     pause: float | None = None
@@ -128,7 +175,7 @@ async def _keep(
         await anyio.sleep(pause)
 
 
-async def _live(command: Sequence[str], env: Mapping[str, str], living: set[Process]) -> int:
+async def _live(command: Sequence[str], env: Mapping[str, str], living: _Living) -> int:
     """One process from start to end; cancelled, it ends the process first."""
     # A session of its own: Ctrl-C reaches the parent alone, which then asks once and waits.
     process = await anyio.open_process(
@@ -139,13 +186,13 @@ async def _live(command: Sequence[str], env: Mapping[str, str], living: set[Proc
         env={**env, DIE_WITH_PARENT: str(os.getpid())},
         start_new_session=True,
     )
-    living.add(process)
     try:
+        await living.add(process)
         return await process.wait()
     finally:
-        living.discard(process)
         with anyio.CancelScope(shield=True):
             await _end(process)
+            await living.discard(process)
 
 
 async def _end(process: Process) -> None:
