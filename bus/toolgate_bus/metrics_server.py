@@ -4,16 +4,19 @@
     /healthz   200 while the process does its work, 503 while it does not
     /livez     200 while the process lives
 
-What stands on the page is the caller's affair (`metrics`).
+What stands on the page is the caller's affair (`metrics`). Each connection has one request and
+`LONGEST_S` seconds in all; beyond `MOST_CONNECTIONS` the oldest makes room for the newest.
 """
 
+import contextlib
 import errno
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET6, gaierror
+from socket import AF_INET6, SHUT_RDWR, gaierror, socket
 from socketserver import TCPServer
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
 
@@ -24,6 +27,8 @@ Page = Callable[[str], tuple[str, bytes]]
 Health = Callable[[], tuple[bool, str]]
 """Whether all is well, and what to say."""
 SLOW_READER_S: Final = 10.0
+LONGEST_S: Final = 30.0
+MOST_CONNECTIONS: Final = 64
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
@@ -49,8 +54,42 @@ class Serving:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
     page: Page
     health: Health
+
+    def __init__(self, *args: Any) -> None:
+        self._open: dict[socket, float] = {}
+        """By when each was accepted, the oldest first; changed by one operation at a time."""
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; the oldest ends where there are too many."""
+        self._open[request] = time.monotonic()
+        if len(self._open) > MOST_CONNECTIONS:
+            self._end(next(iter(tuple(self._open))))
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection is over."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End those that have taken too long; called ten times a second."""
+        before = time.monotonic() - LONGEST_S
+        for request, since in tuple(self._open.items()):
+            if since < before:
+                self._end(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: whoever went away, or was told to, is no event."""
+
+    def _end(self, request: socket) -> None:
+        """Have its thread find that nothing more comes."""
+        self._open.pop(request, None)
+        with contextlib.suppress(OSError):  # it has just ended by itself
+            request.shutdown(SHUT_RDWR)
 
     def server_bind(self) -> None:
         """Bind without asking anybody for the name of this machine, which may take its time."""

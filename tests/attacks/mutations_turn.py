@@ -1,6 +1,6 @@
 """Changes for the worse that the tests of turns, of connections and of stopping must notice."""
 
-from mutation import BUS, ORCHESTRATOR, Mutant
+from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 _TURN = f"{ORCHESTRATOR}/turn"
 _OUTPUTS = (
@@ -58,5 +58,29 @@ MUTANTS = (
         "    if problem := excess(raw if type(raw) is dict else dict(raw)):\n",
         "    if problem := None:\n",
         _CALLS,
+    ),
+    Mutant(
+        "law 5",
+        "connections to the console that ask nothing make no room",
+        f"{SCHEDULERS}/console/connection.py",
+        "            next(iter(self._idle)).give_up()\n",
+        "            pass\n",
+        "../attacks/test_connections.py::test_half_open_connections_keep_nobody_from_the_console",
+    ),
+    Mutant(
+        "law 5",
+        "the page of metrics has a thread for everybody who holds on",
+        f"{BUS}/metrics_server.py",
+        "        if len(self._open) > MOST_CONNECTIONS:\n",
+        "        if False:\n",
+        "../attacks/test_connections.py::test_half_open_connections_keep_nobody_from_the_metrics",
+    ),
+    Mutant(
+        "law 5",
+        "a replica that hears no signal outlives its supervisor",
+        f"{SCHEDULERS}/survivor.py",
+        "            replicas.send(signal.SIGKILL)\n",
+        "            pass\n",
+        "../attacks/test_connections.py::test_a_replica_that_hangs_does_not_outlive_its_supervisor",
     ),
 )

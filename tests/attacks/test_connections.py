@@ -1,12 +1,17 @@
 """Who holds on to what it should let go: half-open connections, and replicas that hang."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from toolgate_bus import metrics_server
+from toolgate_schedulers.console import connection
+from toolgate_schedulers.console.server import listening, serve
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -39,6 +44,90 @@ def alive(pid):
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+HALF_OPEN = (
+    b"",
+    b"GET / HTTP/1.1\r\nHost: x\r\nX: ",
+    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx",
+)
+
+
+@contextlib.asynccontextmanager
+async def half_open(port, count):
+    """Connections that began to say something, or nothing, and go on with nothing."""
+    writers = []
+    try:
+        for number in range(count):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HALF_OPEN[number % len(HALF_OPEN)])
+            writers.append(writer)
+        await asyncio.sleep(0.05)
+        yield
+    finally:
+        for writer in writers:
+            await closed(writer)
+
+
+async def closed(writer):
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+async def ended(reader):
+    """Whether the other end lets go within five seconds."""
+    try:
+        return await asyncio.wait_for(reader.read(), 5) == b""
+    except ConnectionError:
+        return True
+
+
+async def asked(port, path="/"):
+    """The first line of an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+    try:
+        return (await asyncio.wait_for(reader.readline(), 5)).decode().strip()
+    finally:
+        await closed(writer)
+
+
+async def test_half_open_connections_keep_nobody_from_the_console(monkeypatch, wait_until):
+    monkeypatch.setattr(connection, "REQUEST_S", 0.5)
+
+    async def app(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    bound = listening("127.0.0.1", 0)
+    port, up = bound.getsockname()[1], asyncio.Event()
+    serving = asyncio.create_task(serve(app, bound, None, up.set, lambda: None))
+    try:
+        await up.wait()
+        async with half_open(port, 300):
+            assert await asked(port) == "HTTP/1.1 204 No Content"
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await ended(reader)  # who asks nothing is not waited for
+            await closed(writer)
+    finally:
+        serving.cancel()
+        await serving
+
+
+async def test_half_open_connections_keep_nobody_from_the_metrics(monkeypatch, wait_until):
+    monkeypatch.setattr(metrics_server, "LONGEST_S", 0.5)
+    serving = metrics_server.serve_page(0, "127.0.0.1", lambda accept: ("text/plain", b"page"))
+    threads = threading.active_count()
+    try:
+        async with half_open(serving.port, 300):
+            assert await asked(serving.port, "/metrics") == "HTTP/1.0 200 OK"
+            assert threading.active_count() - threads <= metrics_server.MOST_CONNECTIONS + 5
+            await wait_until(lambda: threading.active_count() <= threads, timeout=10)
+    finally:
+        serving.close()
 
 
 @pytest.fixture

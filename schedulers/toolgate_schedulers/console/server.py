@@ -12,6 +12,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from toolgate_bus.errors import ConfigError
 
+from toolgate_schedulers.console.connection import Connection
+
 __all__ = ["Tls", "checked_tls", "listening", "serve"]
 
 GRACE_S: Final = 3
@@ -92,7 +94,7 @@ async def _first_of(*tasks: "asyncio.Task[object]") -> None:
 def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
