@@ -24,7 +24,7 @@ from toolgate_orchestrator.gate.announced import Announced, believed, newest
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.presence import Presence
 from toolgate_orchestrator.gate.question import Question
-from toolgate_orchestrator.gate.spoken import Spoken, versions
+from toolgate_orchestrator.gate.spoken import Spoken, readers, versions
 from toolgate_orchestrator.gate.table import Table
 
 __all__ = ["Client", "acquire", "release"]
@@ -154,7 +154,7 @@ class Client:
             one.tools,
             one.shadow,
             version,
-            tuple(phase for phase in one.phases if all(phase in each.phases for each in members)),
+            tuple(phase for phase in one.phases if all(phase in each.phases for each in readers(members))),
             one.wire,
             one.gone,
             one.signed and one.started >= self._starts[name],

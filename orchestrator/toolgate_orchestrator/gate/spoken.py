@@ -6,13 +6,13 @@ argument, everything else the roster; nothing here is done for a single decision
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from toolgate_bus import codec
 from toolgate_bus.ports import Member
 
-__all__ = ["LEAVING_S", "Spoken", "versions"]
+__all__ = ["LEAVING_S", "Spoken", "readers", "versions"]
 
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
@@ -27,11 +27,11 @@ class Spoken:
         self._old: dict[_Replica, tuple[frozenset[int], float]] = {}
         """Replicas that do not know our newest version, and until when each counts once it has left."""
 
-    def with_each(self, members: Iterable[Member], now: float) -> dict[str, int]:
+    def with_each(self, members: Sequence[Member], now: float) -> dict[str, int]:
         """The version for each living scheduler; 0 where there is none in common."""
         common: defaultdict[str, set[int]] = defaultdict(lambda: set(OURS))
         alive: set[_Replica] = set()
-        for member in members:
+        for member in readers(members):
             common[member.name].intersection_update(member.wire)
             alive.add((member.name, member.replica))
             if OURS[-1] not in member.wire:
@@ -46,10 +46,16 @@ class Spoken:
                 common[name] = narrowed
         return {name: max(both, default=0) for name, both in common.items()}
 
-    def look_again(self, members: Iterable[Member]) -> float | None:
+    def look_again(self, members: Sequence[Member]) -> float | None:
         """When somebody who has left stops to count; None where nobody does."""
-        alive = {(member.name, member.replica) for member in members}
+        alive = {(member.name, member.replica) for member in readers(members)}
         return min((until for replica, (_, until) in self._old.items() if replica not in alive), default=None)
+
+
+def readers(members: Sequence[Member]) -> list[Member]:
+    """Whose word counts on how to ask: the living, and who vanished where nobody of that name is alive."""
+    living = {member.name for member in members if not member.gone}
+    return [member for member in members if not member.gone or member.name not in living]
 
 
 def versions(known: Sequence[int]) -> str:
