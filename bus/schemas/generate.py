@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 from toolgate_bus import codec
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting
 from toolgate_bus.ports import Member
+from toolgate_bus.revision import MAX_REVISION
 
 HERE = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -62,6 +63,22 @@ def verdict() -> dict[str, Any]:
     return {"oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in VERDICTS], **defined}
 
 
+def newer(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same in version 2: fields that nobody knows are passed over."""
+    made = {key: newer(value) if isinstance(value, dict) else value for key, value in schema.items()}
+    if made.get("additionalProperties") is False:
+        del made["additionalProperties"]
+    return made
+
+
+def newer_verdict() -> dict[str, Any]:
+    """The body of a verdict of version 2."""
+    made = newer(verdict())
+    for schema in made["$defs"].values():
+        schema["properties"]["revision"] = {"type": "string", "maxLength": MAX_REVISION}
+    return made
+
+
 def withdrawn() -> dict[str, Any]:
     """The body of `tool:withdrawn`."""
     phase = question()["properties"]["phase"]
@@ -73,12 +90,20 @@ def withdrawn() -> dict[str, Any]:
     }
 
 
-def heartbeat() -> dict[str, Any]:
+def heartbeat(without: set[str] = SINCE_2) -> dict[str, Any]:
     """What a scheduler's replica keeps on the roster; readers pass over fields that they do not know."""
     schema = TypeAdapter(Member).json_schema()
-    fields = {name: value for name, value in schema["properties"].items() if name not in NOT_SENT | SINCE_2}
+    fields = {name: value for name, value in schema["properties"].items() if name not in NOT_SENT | without}
     fields["tools"].pop("default")
+    if "revision" in fields:  # a tuple here, a map there
+        text = {"type": "string"}
+        fields["revision"] = {"type": "object", "properties": {"label": text, "digest": text}}
     return {"type": "object", "properties": fields, "required": ["tools"]}
+
+
+def newer_heartbeat() -> dict[str, Any]:
+    """What it says there in `v2`."""
+    return heartbeat(without=set())
 
 
 ABOUT = {
@@ -87,19 +112,27 @@ ABOUT = {
     "verdict": ("The body of a verdict", verdict),
     "heartbeat": ("The heartbeat of a scheduler's replica on the roster", heartbeat),
 }
+NEWER = {
+    "question": lambda: newer(question()),
+    "withdrawn": lambda: newer(withdrawn()),
+    "verdict": newer_verdict,
+    "heartbeat": newer_heartbeat,
+}
 
 
 def texts() -> dict[str, str]:
     """The text of each schema, by its file's name."""
     written = {}
     for name, (about, make) in ABOUT.items():
-        head = {"$schema": DIALECT, "title": f"{about}. Toolgate's wire, version {codec.VERSION}"}
-        made = make()
-        made.pop("description", None)
-        written[f"{name}.json"] = json.dumps({**head, **bounded(made)}, indent=1, ensure_ascii=False) + "\n"
+        for version, folder, made in ((codec.VERSION, "", make()), (codec.NEWEST, "v2/", NEWER[name]())):
+            head = {"$schema": DIALECT, "title": f"{about}. Toolgate's wire, version {version}"}
+            made.pop("description", None)
+            text = json.dumps({**head, **bounded(made)}, indent=1, ensure_ascii=False)
+            written[f"{folder}{name}.json"] = f"{text}\n"
     return written
 
 
 if __name__ == "__main__":
     for name, text in texts().items():
+        (HERE / name).parent.mkdir(exist_ok=True)
         (HERE / name).write_text(text, encoding="utf-8")

@@ -109,7 +109,10 @@ async def test_a_golden_hold_is_kept_and_found_so(vector):
 
 def test_the_schemas_are_those_of_the_models():
     made = runpy.run_path(str(SCHEMAS / "generate.py"))["texts"]()
-    there = {path.name: path.read_text(encoding="utf-8") for path in SCHEMAS.glob("*.json")}
+    there = {
+        path.relative_to(SCHEMAS).as_posix(): path.read_text(encoding="utf-8")
+        for path in SCHEMAS.rglob("*.json")
+    }
     assert there == made, "run: python bus/schemas/generate.py"
 
 

@@ -1,7 +1,10 @@
 """What version 2 of the wire adds: ignorable fields, revisions, kinds that are signed, signed heartbeats."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import msgpack
 import pytest
 from bus_strategies import json_maps, texts, verdicts
@@ -10,13 +13,16 @@ from hypothesis import strategies as st
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.events import Continue, Deny
-from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_member, is_signed
+from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, is_signed
 from toolgate_bus.ports import Member
 from toolgate_bus.revision import Revision, revision_of
-from toolgate_bus.signing import Keyring
+from toolgate_bus.roster import decode_reading, decode_wire, encode_reading
+from toolgate_bus.signing import Keyring, digest
 
 pytestmark = pytest.mark.pure
 
+WIRE = json.loads((Path(__file__).parents[1] / "vectors" / "wire-2.json").read_text(encoding="utf-8"))
+SCHEMAS = Path(__file__).parents[2] / "bus" / "schemas" / "v2"
 ID = bytes(range(16))
 RING = Keyring({"cost": b"c" * 32, "router": b"r" * 32})
 MEMBER = Member(
@@ -44,6 +50,114 @@ def deep(levels):
     for _ in range(levels):
         value = [value]
     return value
+
+
+def named(vectors):
+    return [pytest.param(one, id=one["name"]) for one in vectors]
+
+
+def raw(vector, field="body"):
+    return None if vector[field] is None else bytes.fromhex(vector[field])
+
+
+# ------------------------------------------------------------------ golden vectors
+
+
+@pytest.mark.parametrize("vector", named(WIRE["verdicts"] + WIRE["read"]["verdicts"]))
+def test_a_golden_verdict_is_read_with_its_revision(vector):
+    verdict, revision = codec.said(raw(vector))
+    assert verdict.model_dump(mode="json", exclude_none=True) == vector["fields"]
+    assert revision == vector.get("revision", "")
+    assert (verdict.model_extra or {}) == vector.get("unknown", {})
+    if "unknown" not in vector:
+        assert codec.verdict_body(verdict, revision) == raw(vector)
+
+
+@pytest.mark.parametrize("vector", named(WIRE["read"]["questions"]))
+def test_a_golden_question_is_read_whatever_else_it_says(vector):
+    question = codec.question(codec.Item(ID, vector["phase"], raw(vector), None, 2))
+    known = question.model_dump(mode="json", exclude_unset=True, include=set(vector["fields"]))
+    assert (known, question.model_extra) == (vector["fields"], vector["unknown"])
+
+
+@pytest.mark.parametrize("vector", named(WIRE["frames"]))
+def test_a_golden_frame_is_read_and_written_byte_for_byte(vector):
+    items = [
+        codec.Item(raw(one, "id"), one["phase"], raw(one), raw(one, "mac"), one["version"])
+        for one in vector["items"]
+    ]
+    assert codec.items(raw(vector, "frame")) == items
+    assert codec.frame([codec.item(*one) for one in items]) == raw(vector, "frame")
+
+
+@pytest.mark.parametrize("vector", named(WIRE["signatures"]))
+def test_the_golden_signatures_are_made_and_accepted(vector):
+    ring, who = (
+        Keyring({vector["scheduler"]: raw(vector, "key")}),
+        (vector["orchestrator"], vector["scheduler"]),
+    )
+    covered = codec.signed(raw(vector, "id"), vector["phase"], raw(vector, "question_body"))
+    gone = codec.signed(raw(vector, "id"), vector["phase"], raw(vector, "withdrawn_body"))
+    assert ring.sign_question(*who, covered, 2) == raw(vector, "question_mac")
+    assert ring.sign_withdrawn(*who, gone, 2) == raw(vector, "withdrawn_mac")
+    asked, body = digest(covered), raw(vector, "verdict_body")
+    assert ring.sign_verdict(*who, asked, body, 2) == raw(vector, "verdict_mac")
+
+
+@pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))
+def test_the_golden_withdrawals_are_taken(vector):
+    codec.withdrawn(codec.Item(ID, vector["phase"], raw(vector), None, 2))
+
+
+def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
+    replica, leaves, orchestrator = WIRE["heartbeats"]
+    fields = replica["fields"]
+    ring = Keyring({replica["scheduler"]: raw(replica, "key")})
+    lists = {name: tuple(fields[name]) for name in ("tools", "wire", "phases", "kinds")}
+    revision = Revision(**fields["revision"])
+    member = Member(replica["scheduler"], replica["replica"], **{**fields, **lists, "revision": revision})
+    assert encode_member(member, ring) == raw(replica, "value")
+    read = decode_member(member.name, member.replica, raw(replica, "value"), ring)
+    assert (read, read.signed, read.beat) == (member, True, 12)
+    assert encode_leave(replace(member, beat=13), ring) == raw(leaves, "value")
+    assert decode_member(member.name, member.replica, raw(leaves, "value"), ring).left
+    told = orchestrator["fields"]
+    assert encode_reading(told["reading"], told["wire"]) == raw(orchestrator, "value")
+    assert decode_reading(raw(orchestrator, "value")) == set(told["reading"])
+    assert decode_wire(raw(orchestrator, "value")) == (1, 2)
+
+
+@pytest.mark.parametrize("vector", named(WIRE["refused"]["items"]))
+def test_a_bad_item_stands_as_its_error(vector):
+    assert codec.items(codec.frame([raw(vector, "item")]))[0].reason == vector["reason"]
+
+
+@pytest.mark.parametrize("kind", ["verdicts", "questions", "withdrawn"])
+def test_what_is_refused_is_refused_for_its_reason(kind):
+    for vector in WIRE["refused"][kind]:
+        item = codec.Item(ID, vector.get("phase", 0), raw(vector), None, vector.get("version", 2))
+        read = {"verdicts": codec.said, "questions": codec.question, "withdrawn": codec.withdrawn}[kind]
+        assert refusal(read, item.body if kind == "verdicts" else item) == vector["reason"], vector["name"]
+
+
+# ------------------------------------------------------------------ schemas
+
+
+@pytest.mark.parametrize("kind", ["verdict", "question", "withdrawn", "heartbeat"])
+def test_the_schemas_of_version_two_take_what_is_written_in_it(kind):
+    schema = json.loads((SCHEMAS / f"{kind}.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    checked = jsonschema.Draft202012Validator(schema)
+    bodies = {
+        "verdict": [raw(one) for one in WIRE["verdicts"] + WIRE["read"]["verdicts"]],
+        "question": [raw(one) for one in WIRE["read"]["questions"]],
+        "withdrawn": [raw(one) for one in WIRE["withdrawn"]],
+        "heartbeat": [msgpack.packb(WIRE["heartbeats"][0]["fields"])],
+    }[kind]
+    for body in bodies:
+        checked.validate(msgpack.unpackb(body))
+    assert not checked.is_valid({})
+    assert not checked.is_valid([])
 
 
 # ------------------------------------------------------------------ items and bodies

@@ -1,4 +1,4 @@
-// Reads and writes the golden vectors of the wire: node check-vectors.mjs [wire.json]
+// Reads and writes the golden vectors of the wire: node check-vectors.mjs [wire.json [wire-2.json]]
 // Ends with 1, naming each vector that is read or written otherwise.
 
 import assert from "node:assert/strict";
@@ -6,7 +6,9 @@ import { readFileSync } from "node:fs";
 import * as wire from "./wire.mjs";
 
 const path = process.argv[2] ?? new URL("../../../tests/vectors/wire.json", import.meta.url);
+const path2 = process.argv[3] ?? new URL("../../../tests/vectors/wire-2.json", import.meta.url);
 const vectors = exact(readFileSync(path, "utf8"));
+const newer = exact(readFileSync(path2, "utf8"));
 const hex = (text) => (text === null ? null : Buffer.from(text, "hex"));
 let checked = 0;
 const wrong = [];
@@ -56,22 +58,25 @@ for (const vector of vectors.read.verdicts) {
 }
 for (const vector of [...vectors.questions, ...vectors.read.questions]) {
   check("question", vector, ({ id, phase, fields, body, digest }) => {
-    const item = { id: hex(id ?? "00".repeat(16)), phase, body: hex(body) };
+    const item = { version: 1, id: hex(id ?? "00".repeat(16)), phase, body: hex(body) };
     const call = wire.question(item);
     assert.deepEqual(Object.fromEntries(Object.keys(fields).map((name) => [name, call[name]])), fields);
     if (digest) same(wire.digest(item), digest);
   });
 }
-for (const vector of vectors.frames) {
+for (const vector of [...vectors.frames, ...newer.frames]) {
   check("frame", vector, ({ items, frame }) => {
-    const told = items.map(({ id, phase, body, mac }) => ({ id: hex(id), phase, body: hex(body), mac: hex(mac) }));
+    const told = items.map(readable);
     assert.deepEqual(wire.items(hex(frame)), told);
-    same(wire.frame(told.map(({ id, phase, body, mac }) => wire.item(id, phase, body, mac))), frame);
+    same(wire.frame(told.map(({ version, id, phase, body, mac }) => wire.item(version, id, phase, body, mac))), frame);
   });
 }
-for (const vector of vectors.signatures) {
+for (const [version, vector] of [
+  ...vectors.signatures.map((one) => [1, one]),
+  ...newer.signatures.map((one) => [2, one]),
+]) {
   check("signature", vector, (one) => {
-    const item = { id: hex(one.id), phase: one.phase, body: hex(one.question_body), mac: hex(one.question_mac) };
+    const item = { version, id: hex(one.id), phase: one.phase, body: hex(one.question_body), mac: hex(one.question_mac) };
     const who = [hex(one.key), one.orchestrator, one.scheduler];
     same(wire.signQuestion(...who, item), one.question_mac);
     assert.ok(wire.isGenuine(...who, item));
@@ -100,7 +105,7 @@ for (const vector of vectors.refused.frames) {
 // JavaScript does not tell 1.0 from 1, either.
 for (const vector of vectors.refused.items.filter(({ name }) => name !== "phase as a float")) {
   check("refused item", vector, ({ item, reason }) => {
-    const good = wire.item(Buffer.alloc(16), 0, wire.pack({ action: "continue" }));
+    const good = wire.item(1, Buffer.alloc(16), 0, wire.pack({ action: "continue" }));
     const [before, bad, after] = wire.items(wire.frame([good, hex(item), good]));
     assert.equal(bad.reason, reason);
     assert.ok(before.body && after.body);
@@ -108,7 +113,65 @@ for (const vector of vectors.refused.items.filter(({ name }) => name !== "phase 
 }
 for (const vector of vectors.refused.questions) {
   check("refused question", vector, ({ phase, body, reason }) =>
-    refuses(() => wire.question({ id: Buffer.alloc(16), phase, body: hex(body) }), reason),
+    refuses(() => wire.question({ version: 1, id: Buffer.alloc(16), phase, body: hex(body) }), reason),
+  );
+}
+
+// ---------------------------------------------------------------- what version 2 has of its own
+
+function readable({ version = 1, id, phase, body, mac }) {
+  return { version, id: hex(id), phase, body: hex(body), mac: hex(mac) };
+}
+
+for (const vector of newer.verdicts) {
+  check("verdict of version 2", vector, ({ fields, revision, body }) => {
+    assert.deepEqual(wire.verdict(hex(body)), { ...fields, ...(revision ? { revision } : {}) });
+    if (!body.includes("cb")) same(wire.verdictBody(fields, revision), body);
+  });
+}
+for (const vector of newer.read.questions) {
+  check("question of version 2", vector, ({ phase, fields, body }) => {
+    const call = wire.question({ version: 2, id: Buffer.alloc(16), phase, body: hex(body) });
+    assert.deepEqual(Object.fromEntries(Object.keys(fields).map((name) => [name, call[name]])), fields);
+    refuses(() => wire.question({ version: 1, id: Buffer.alloc(16), phase, body: hex(body) }), "malformed");
+  });
+}
+for (const vector of newer.signatures) {
+  check("signature of a withdrawal", vector, (one) => {
+    const item = { version: 2, id: hex(one.id), phase: one.phase, body: hex(one.withdrawn_body), mac: hex(one.withdrawn_mac) };
+    const who = [hex(one.key), one.orchestrator, one.scheduler];
+    assert.ok(wire.isGenuine(...who, item, "withdrawn"));
+    assert.ok(!wire.isGenuine(...who, item, "question"));
+  });
+}
+for (const vector of newer.withdrawn) {
+  check("withdrawal of version 2", vector, ({ phase, body }) =>
+    assert.ok(wire.isWithdrawal({ version: 2, phase, body: hex(body) })),
+  );
+}
+for (const vector of newer.refused.withdrawn) {
+  check("refused withdrawal", vector, ({ version, phase, body }) =>
+    assert.ok(!wire.isWithdrawal({ version, phase, body: hex(body) })),
+  );
+}
+for (const vector of newer.heartbeats.filter((one) => one.scheduler)) {
+  check("signed heartbeat", vector, ({ key, scheduler, replica, fields, value }) => {
+    const { v2, mac } = wire.unpack(hex(value), 16 * 1024);
+    assert.deepEqual(wire.unpack(Buffer.from(v2), 16 * 1024), fields);
+    same(wire.signHeartbeat(hex(key), scheduler, replica, wire.pack(fields)), Buffer.from(mac).toString("hex"));
+  });
+}
+for (const vector of newer.refused.items) {
+  check("refused item of version 2", vector, ({ item, reason }) => {
+    const good = wire.item(2, Buffer.alloc(16), 0, wire.pack({ action: "continue" }));
+    const [before, bad, after] = wire.items(wire.frame([good, hex(item), good]));
+    assert.equal(bad.reason, reason);
+    assert.ok(before.body && after.body);
+  });
+}
+for (const vector of newer.refused.questions) {
+  check("refused question of version 2", vector, ({ phase, body, reason }) =>
+    refuses(() => wire.question({ version: 2, id: Buffer.alloc(16), phase, body: hex(body) }), reason),
   );
 }
 

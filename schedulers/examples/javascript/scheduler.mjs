@@ -1,4 +1,4 @@
-// node scheduler.mjs [--redis URL] [--namespace NAME] [--keys FILE] [--shadow] [--json]
+// node scheduler.mjs [--redis URL] [--namespace NAME] [--keys FILE] [--shadow] [--revision LABEL] [--json]
 // Runs my-rules.mjs until SIGTERM or SIGINT; then it finishes what is in hand and ends with 0.
 
 import { readFileSync } from "node:fs";
@@ -14,6 +14,7 @@ const { values } = parseArgs({
     name: { type: "string", default: rules.name },
     priority: { type: "string", default: `${rules.priority}` },
     shadow: { type: "boolean", default: false },
+    revision: { type: "string", default: "" },
     json: { type: "boolean", default: false },
   },
 });
@@ -29,12 +30,16 @@ function keyOf(name, file) {
 }
 
 if (!/^[A-Za-z0-9_.-]{1,64}$/.test(values.name)) throw new Error("--name: 1 to 64 letters, digits, '.', '_' or '-'");
+if (!/^[A-Za-z0-9_.+-]{0,48}$/.test(values.revision)) {
+  throw new Error("--revision: at most 48 letters, digits, '.', '_', '+' or '-'");
+}
 const scheduler = { ...rules, name: values.name, priority: Number.parseInt(values.priority, 10) };
 const worker = new Worker(scheduler, {
   url: values.redis,
   namespace: values.namespace,
   key: keyOf(values.name, values.keys),
   shadow: values.shadow,
+  revision: values.revision,
 });
 
 let ending = false;

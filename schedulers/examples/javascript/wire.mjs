@@ -1,9 +1,9 @@
-// The wire, version 1 (bus/README.md): bytes to values and back. Bounded, and nothing here touches the world.
+// The wire, versions 1 and 2 (bus/README.md): bytes to values and back. Bounded, and nothing here touches the world.
 
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { decode, encode } from "@msgpack/msgpack";
 
-export const VERSION = 1;
+export const VERSIONS = [1, 2];
 export const PHASES = ["select", "verify"];
 export const MAX_QUESTION = 256 * 1024;
 export const MAX_VERDICT = 64 * 1024;
@@ -85,8 +85,11 @@ function readItem(one) {
   if (!Array.isArray(one) || !Number.isInteger(one[0])) {
     return new Refused("malformed", "an item is an array that begins with its version");
   }
-  if (one[0] !== VERSION) return new Refused("version", `version ${one[0]}; this side speaks ${VERSION}`);
-  const [, id, phase, body, mac] = one;
+  if (!VERSIONS.includes(one[0])) return new Refused("version", `version ${one[0]}; this side speaks ${VERSIONS}`);
+  const [version, id, phase, body, mac] = one;
+  if (version > 1 && one.length === 5 && Number.isInteger(phase) && phase > 1 && phase < 128) {
+    return new Refused("phase", `phase ${phase} is not known here`);
+  }
   const right =
     one.length === 5 &&
     id instanceof Uint8Array &&
@@ -95,12 +98,12 @@ function readItem(one) {
     body instanceof Uint8Array &&
     (mac === null || mac instanceof Uint8Array);
   if (!right) return new Refused("malformed", "an item is [version, id, phase, body, signature or nil]");
-  return { id: Buffer.from(id), phase, body: Buffer.from(body), mac: mac && Buffer.from(mac) };
+  return { version, id: Buffer.from(id), phase, body: Buffer.from(body), mac: mac && Buffer.from(mac) };
 }
 
 /** One item's bytes. */
-export function item(id, phase, body, mac = null) {
-  return pack([VERSION, id, phase, body, mac]);
+export function item(version, id, phase, body, mac = null) {
+  return pack([version, id, phase, body, mac]);
 }
 
 /** A frame of at most 64 packed items. */
@@ -141,13 +144,15 @@ const QUESTION = {
   truncated: [(value) => typeof value === "boolean", () => false],
 };
 
-/** The question in an item, with its `id`; throws Refused. */
-export function question({ id, phase, body }) {
+/** The question in an item, with its `id`; throws Refused. Fields that nobody knows mean nothing in version 2. */
+export function question({ version, id, phase, body }) {
   const fields = unpack(body, MAX_QUESTION);
   if (!isMap(fields)) throw new Refused("malformed", "a question is a map");
   for (const [name, value] of Object.entries(fields)) {
-    if (!Object.hasOwn(QUESTION, name)) throw new Refused("malformed", `${name}: unknown field`);
-    if (!QUESTION[name][0](value)) throw new Refused("malformed", `${name}: not what it must be`);
+    if (!Object.hasOwn(QUESTION, name)) {
+      if (version === 1) throw new Refused("malformed", `${name}: unknown field`);
+      if (!isBounded([value])) throw new Refused("malformed", `${name}: beyond the bounds`);
+    } else if (!QUESTION[name][0](value)) throw new Refused("malformed", `${name}: not what it must be`);
   }
   if (fields.phase !== PHASES[phase]) throw new Refused("malformed", "phase differs between item and body");
   const call = { id: id.toString("hex") };
@@ -156,6 +161,13 @@ export function question({ id, phase, body }) {
     call[name] = Object.hasOwn(fields, name) ? fields[name] : absent();
   }
   return call;
+}
+
+/** Whether an item is a withdrawal. In version 1 only its body tells it from a question. */
+export function isWithdrawal({ version, phase, body }) {
+  const fields = unpack(body, MAX_QUESTION);
+  if (!isMap(fields) || fields.phase !== PHASES[phase]) return false;
+  return version === 1 ? Object.keys(fields).length === 1 : isBounded(fields);
 }
 
 /** Whether a value is no deeper, wider or larger than allowed, and holds only what JSON knows. */
@@ -172,10 +184,10 @@ function isBounded(value) {
   return true;
 }
 
-/** A verdict's body; one that cannot travel becomes `failed`, so that nobody waits for it. */
-export function verdictBody(verdict) {
+/** A verdict's body; in version 2 it may name the revision of the rules. */
+export function verdictBody(verdict, revision) {
   const reason = verdict.reason?.length > MAX_REASON ? `${verdict.reason.slice(0, MAX_REASON - 1)}…` : verdict.reason;
-  const body = pack({ ...verdict, ...(reason === undefined ? {} : { reason }) });
+  const body = pack({ ...verdict, ...(reason === undefined ? {} : { reason }), ...(revision ? { revision } : {}) });
   if (body.length <= MAX_VERDICT) return body;
   return pack({ action: "failed", reason: `its verdict has ${body.length} bytes, ${MAX_VERDICT} are allowed` });
 }
@@ -197,23 +209,28 @@ export function digest(item) {
   return createHash("sha256").update(signed(item)).digest();
 }
 
-/** The signature of a question. */
-export function signQuestion(key, orchestrator, scheduler, item) {
-  return mac(key, "question", orchestrator, scheduler, signed(item));
+/** The signature of a question, or of its withdrawal: version 1 did not tell them apart. */
+export function signQuestion(key, orchestrator, scheduler, item, kind = "question") {
+  return mac(key, item.version, item.version === 1 ? "question" : kind, orchestrator, scheduler, signed(item));
 }
 
 /** The signature of a verdict on that question. */
 export function signVerdict(key, orchestrator, scheduler, item, body) {
-  return mac(key, "verdict", orchestrator, scheduler, Buffer.concat([digest(item), body]));
+  return mac(key, item.version, "verdict", orchestrator, scheduler, Buffer.concat([digest(item), body]));
 }
 
-/** Whether an item bears the signature of a question from this orchestrator to this scheduler. */
-export function isGenuine(key, orchestrator, scheduler, item) {
-  const right = signQuestion(key, orchestrator, scheduler, item);
+/** The signature of what a replica says of itself on the roster. */
+export function signHeartbeat(key, scheduler, replica, told) {
+  return mac(key, 2, "heartbeat", "", scheduler, Buffer.concat([Buffer.from(`${replica}\0`), told]));
+}
+
+/** Whether an item bears the signature of a question (or a withdrawal) from this orchestrator to this scheduler. */
+export function isGenuine(key, orchestrator, scheduler, item, kind = "question") {
+  const right = signQuestion(key, orchestrator, scheduler, item, kind);
   return item.mac !== null && item.mac.length === right.length && timingSafeEqual(item.mac, right);
 }
 
-function mac(key, kind, orchestrator, scheduler, rest) {
-  const head = ["toolgate-1", kind, orchestrator, scheduler, ""].join("\0");
+function mac(key, version, kind, orchestrator, scheduler, rest) {
+  const head = [`toolgate-${version}`, kind, orchestrator, scheduler, ""].join("\0");
   return createHmac("sha256", key).update(head).update(rest).digest();
 }

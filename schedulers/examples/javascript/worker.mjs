@@ -10,6 +10,7 @@ import * as wire from "./wire.mjs";
 
 const BEAT_MS = 500;
 const EXPIRY_MS = 1500;
+const GONE_MS = 60_000;
 const RENEW_MS = 200;
 const CLAIM_IDLE_MS = 800;
 const CLAIM_MOST = 64;
@@ -27,11 +28,12 @@ const BYTES = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } };
 
 export class Worker {
   /** `scheduler` has name, tools, priority, decide; `key` signs, if given. */
-  constructor(scheduler, { url, namespace = "default", key = null, shadow = false, concurrency = 64 }) {
+  constructor(scheduler, { url, namespace = "default", key = null, shadow = false, concurrency = 64, revision = "" }) {
     this.scheduler = scheduler;
     this.replica = `${hostname().replace(/[^A-Za-z0-9.-]/g, "-").slice(0, 32)}-${process.pid}-${randomBytes(3).toString("hex")}`;
     this.counted = { answered: 0, late: 0, expired: 0, failed: 0, claimed: 0, poisoned: 0, refused: {} };
-    this.options = { key, shadow, concurrency };
+    this.options = { key, shadow, concurrency, revision };
+    this.beats = 0;
     const shard = `tg:{${namespace}:0}`;
     this.keys = {
       inbox: `${shard}:in:${scheduler.name}`,
@@ -125,7 +127,7 @@ export class Worker {
 
   async answerAll(entry, orchestrator, frame) {
     const written = performance.now() - Math.max(0, this.now() - Number(entry.split("-")[0]));
-    const asked = this.genuine(orchestrator, frame);
+    const asked = this.genuine(orchestrator, frame, "question");
     await Promise.all(
       asked.map(async (item) => {
         const verdict = await this.decide(orchestrator, item, written);
@@ -135,7 +137,7 @@ export class Worker {
   }
 
   /** The items of a frame that are right and, with a key, rightly signed. */
-  genuine(orchestrator, frame) {
+  genuine(orchestrator, frame, kind) {
     let found;
     try {
       found = wire.items(frame);
@@ -146,7 +148,7 @@ export class Worker {
     const { key } = this.options;
     return found.filter((item) => {
       if (item instanceof wire.Refused) this.refuse(item.reason);
-      else if (key === null || wire.isGenuine(key, orchestrator, this.scheduler.name, item)) return true;
+      else if (key === null || wire.isGenuine(key, orchestrator, this.scheduler.name, item, kind)) return true;
       else this.refuse("forged");
       return false;
     });
@@ -184,10 +186,10 @@ export class Worker {
 
   async answer(orchestrator, item, verdict) {
     const { name } = this.scheduler;
-    const { key } = this.options;
-    const body = wire.verdictBody(verdict);
+    const { key, revision } = this.options;
+    const body = wire.verdictBody(verdict, item.version > 1 ? revision : "");
     const mac = key && wire.signVerdict(key, orchestrator, name, item, body);
-    const frame = wire.frame([wire.item(item.id, item.phase, body, mac)]);
+    const frame = wire.frame([wire.item(item.version, item.id, item.phase, body, mac)]); // as it was asked
     this.talked.add(orchestrator);
     // Said twice it does no harm: after a lost connection it is said again.
     await this.surely("XADD", this.keys.verdicts(orchestrator), "*", "event", "verdict", "frame", frame);
@@ -216,7 +218,16 @@ export class Worker {
 
   /** Nobody waits any longer: what was held is forgotten. */
   async withdraw(orchestrator, frame) {
-    await Promise.all(this.genuine(orchestrator, frame).map((item) => this.run("DEL", this.keys.hold(item))));
+    const meant = this.genuine(orchestrator, frame, "withdrawn").filter((item) => {
+      try {
+        if (wire.isWithdrawal(item)) return true;
+      } catch {
+        // as what is none
+      }
+      this.refuse("malformed");
+      return false;
+    });
+    await Promise.all(meant.map((item) => this.run("DEL", this.keys.hold(item))));
   }
 
   refuse(reason) {
@@ -228,7 +239,7 @@ export class Worker {
   async beat() {
     const sent = performance.now();
     const { answered, late } = this.counted;
-    const heartbeat = wire.pack({
+    const plain = {
       priority: this.scheduler.priority,
       tools: this.scheduler.tools,
       shadow: this.options.shadow,
@@ -237,6 +248,14 @@ export class Worker {
       host: hostname(),
       answered,
       late,
+    };
+    const heartbeat = this.signed(plain, {
+      ...plain,
+      wire: wire.VERSIONS,
+      phases: wire.PHASES,
+      kinds: ["question", "withdrawn"],
+      build: "my-rules-js",
+      revision: { label: this.options.revision, digest: "" },
     });
     const alive = this.left
       ? []
@@ -247,6 +266,15 @@ export class Worker {
     const [time] = await Promise.all([this.run("TIME"), ...alive.map((command) => this.run(...command))]);
     this.clock = { server: Number(time[0]) * 1000 + Number(time[1]) / 1000, at: (sent + performance.now()) / 2 };
     await this.trim();
+  }
+
+  /** What readers of version 1 know, and beside it what the others read, with its signature where there is a key. */
+  signed(plain, fields) {
+    this.beats += 1;
+    const { key } = this.options;
+    const v2 = wire.pack({ ...fields, beat: this.beats });
+    const mac = key && wire.signHeartbeat(key, this.scheduler.name, this.replica, v2);
+    return wire.pack({ ...plain, v2, ...(mac ? { mac } : {}) });
   }
 
   /** By age, never by count; in the inbox nothing that waits to be read or acknowledged. */
@@ -290,7 +318,12 @@ export class Worker {
   }
 
   async leaveRoster() {
-    await Promise.all([this.run("SREM", this.keys.roster, this.me), this.run("DEL", this.keys.member(this.me))]);
+    // A word that it leaves: who only stops to beat has vanished, and is remembered for a minute.
+    const word = this.signed({}, { tools: [], started: this.started, wire: wire.VERSIONS, left: true });
+    await Promise.all([
+      this.run("SREM", this.keys.roster, this.me),
+      this.run("SET", this.keys.member(this.me), word, "PX", `${GONE_MS}`),
+    ]);
     await this.wakeOrchestrators();
   }
 
