@@ -76,7 +76,7 @@ class StoredHolds:
             if asked is None or left is None:
                 continue
             try:
-                question = codec.question(asked.item)
+                question = codec.question(asked.item._replace(version=codec.NEWEST))  # the more tolerant
             except CodecError:
                 continue
             left = max(0.0, left - SLACK_SECONDS)
@@ -98,15 +98,24 @@ class StoredHolds:
 
     async def finish(self, asked: Asked, verdict: Verdict | Failed, until: float) -> bool:
         """`answer` by the replica that holds; tries until that time (`time.monotonic`)."""
-        return await self._give([self._key(asked.item.id, asked.item.phase)], verdict, until)
+        return await self._give(
+            [self._key(asked.item.id, asked.item.phase)], verdict, until, asked.item.version
+        )
 
-    async def _give(self, keys: Sequence[str], verdict: Verdict | Failed, until: float) -> bool:
-        """Answer the first of these holds that is there."""
+    async def _give(
+        self, keys: Sequence[str], verdict: Verdict | Failed, until: float, version: int = codec.VERSION
+    ) -> bool:
+        """Answer the first of these holds that is there.
+
+        A stored hold does not say in which version it was asked: others answer in the first, which all read.
+        """
         mine = secrets.token_bytes(8)
 
         async def once() -> str | None:
             for key in keys:
-                if await self._store.get(key) is not None and await self._give_once(key, verdict, mine):
+                if await self._store.get(key) is not None and await self._give_once(
+                    key, verdict, mine, version
+                ):
                     return key
             return None
 
@@ -115,14 +124,14 @@ class StoredHolds:
             await self._forget(given)
         return given is not None
 
-    async def _give_once(self, key: str, verdict: Verdict | Failed, mine: bytes) -> bool:
+    async def _give_once(self, key: str, verdict: Verdict | Failed, mine: bytes, version: int) -> bool:
         leased = await self._leased(key, mine)
         asked = _asked(await self._store.get(key))
         if asked is None:
             return False
         if not leased:
             raise TransportError("another replica is answering this hold: answer again in two seconds")
-        await self._send(asked, verdict)
+        await self._send(asked._replace(item=asked.item._replace(version=version)), verdict)
         return True
 
     async def _leased(self, key: str, mine: bytes) -> bool:

@@ -158,3 +158,17 @@ async def test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold(
                 fields = {"event": "tool:withdrawn", "orch": orchestrator, "frame": frame}
                 await writer.client.xadd(inbox, fields)
         assert (await deciding).reason == "thought about"
+
+
+async def test_a_hold_is_answered_by_the_one_who_holds_in_the_name_of_its_configuration(
+    schedulers, gate, tmp_path
+):
+    await schedulers.start("obedient:gamma", "--revision", "first")
+    async with gate() as opened:
+        then = {"action": "deny", "reason": "no", "after": 0.05}
+        held = {"gamma": {"action": "hold", "seconds": 5, "then": then}}
+        decision = await opened.decide("bash", {"rules": held}, TOOLS)
+    assert [one.verdict.action for one in decision.verdicts] == ["hold", "deny"]
+    first, second = [one.revision for one in decision.verdicts]
+    assert first == second
+    assert first.startswith("first@")
