@@ -197,6 +197,10 @@ class Rogue:
         for command in self._roster.beat(f"s:{self.name}:{replica}", encode_member(member)):
             await self.client.execute_command(*command)
 
+    async def wake(self) -> None:
+        """Have the orchestrators look at the roster, as one who joins does."""
+        await self._roster.wake_orchestrators()
+
     async def keep_announcing(self, stop: asyncio.Event, **fields: Any) -> None:
         """Heartbeats until told to stop: a plain client's command had better not be cancelled."""
         while not stop.is_set():
