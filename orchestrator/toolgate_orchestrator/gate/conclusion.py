@@ -27,8 +27,8 @@ from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fie
 
 __all__ = ["Conclusion"]
 
-PLAIN_FIELDS: Final = 6
-"""So many fields at most has a verdict without any words of its own."""
+WORDS: Final = frozenset({"arguments", "prompt", "reason"})
+"""Fields of a verdict that may repeat what is secret."""
 
 
 class Conclusion:
@@ -166,7 +166,7 @@ class Conclusion:
     def _verdict(self, call: Call, heard: Heard) -> dict[str, Any]:
         """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
         fields = record.verdict_fields(heard)
-        if len(fields) > PLAIN_FIELDS and call.outgoing is not None:
+        if call.outgoing is not None and not WORDS.isdisjoint(fields):
             if "arguments" in fields:
                 fields["arguments"] = self._redactor.outgoing(fields["arguments"], call.outgoing).value
             for words in ("reason", "prompt"):
