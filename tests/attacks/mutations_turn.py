@@ -83,4 +83,31 @@ MUTANTS = (
         "            pass\n",
         "../attacks/test_connections.py::test_a_replica_that_hangs_does_not_outlive_its_supervisor",
     ),
+    Mutant(
+        "the tests notice",
+        "a child that requires somebody else drops whom its parent requires",
+        f"{ORCHESTRATOR}/gate/tightening.py",
+        "tuple(dict.fromkeys((*parent.required, *own.required)))",
+        "own.required or parent.required",
+        "../orchestrator/test_tightening.py"
+        "::test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is",
+    ),
+    Mutant(
+        "the tests notice",
+        "expired questions are still decided",
+        f"{SCHEDULERS}/worker.py",
+        "            elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:\n",
+        "            elif False:\n",
+        "../schedulers/test_worker_mishaps.py"
+        "::test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided",
+    ),
+    Mutant(
+        "the tests notice",
+        "questions that kill their replicas are never dropped",
+        f"{SCHEDULERS}/worker.py",
+        "            if delivery.times > POISON_DELIVERIES:\n",
+        "            if False:\n",
+        "../schedulers/test_worker_mishaps.py"
+        "::test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided",
+    ),
 )

@@ -5,10 +5,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from toolgate_bus import metrics
+from toolgate_bus import codec, metrics
 from toolgate_bus.errors import OutcomeUnknown
 from toolgate_bus.events import Continue, Hold
 from toolgate_bus.memory import MemoryHub
+from toolgate_bus.ports import Delivery
 from toolgate_bus.shared import shared_in_memory
 from toolgate_bus.store import MemoryStore
 from toolgate_orchestrator.gate.client import Client
@@ -16,6 +17,7 @@ from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
 from toolgate_schedulers.held import not_kept
+from toolgate_schedulers.worker import POISON_DELIVERIES
 
 pytestmark = pytest.mark.pure
 
@@ -78,3 +80,40 @@ async def test_a_hold_that_cannot_be_kept_is_a_denial_and_does_not_stop_the_work
     assert denied.seconds < 1.5
     assert (await gate.decide("fast", {}, ["slow", "fast"])).why == "agreed"
     assert metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("late", "counter"),
+    [
+        ({"age": 10.0}, "toolgate_expired_questions_total"),
+        ({"times": POISON_DELIVERIES + 1}, "toolgate_poisoned_entries_total"),
+    ],
+    ids=["nobody waits for it any longer", "it outlived several replicas"],
+)
+async def test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided(
+    late, counter, wait_until
+):
+    decided, done = [], []
+
+    async def decide(call):
+        decided.append(call.tool_name)
+        return Continue()
+
+    bus = MemoryHub().scheduler()
+    worker = Worker(Scheduler(name="cost", decide=decide), bus, shared=shared_in_memory())
+    await worker.start()
+    acknowledge, bus.done = bus.done, lambda entry: (done.append(entry), acknowledge(entry))
+    before = metrics.value(counter, scheduler="cost")
+    try:
+        for number, more in enumerate((late, {})):
+            body = codec.pack(
+                {"phase": "select", "tool_name": f"t{number}", "tool_input": {}, "ttl_ms": 2_000}
+            )
+            frame = codec.frame([codec.item(bytes([number] * 16), 0, body)])
+            delivery = Delivery(f"{number}-0", "o1", "tool:selecting", frame)
+            worker.deliver([delivery._replace(**more)])
+        await wait_until(lambda: len(done) == 2)
+    finally:
+        await worker.drain()
+    assert decided == ["t1"]
+    assert metrics.value(counter, scheduler="cost") == before + 1
