@@ -35,7 +35,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/spoken.py",
         "common[member.name].intersection_update(member.wire)",
         "common[member.name].update(member.wire)",
-        f"{TESTS}::test_when_a_replica_of_version_one_joins_open_questions_are_asked_again_in_it",
+        "../orchestrator/test_spoken.py::test_the_highest_version_that_all_replicas_read_is_spoken",
     ),
     Mutant(
         "wire",

@@ -198,7 +198,7 @@ def test_every_verdict_and_its_revision_survive_the_wire(verdict, revision):
 
 def test_one_revision_is_never_taken_for_another():
     bodies = [codec.verdict_body(Continue(), f"v{number}") for number in range(600)]
-    for number in [*range(600), *range(600)]:
+    for number in [at // 2 for at in range(1200)]:  # decoded, and then known by its bytes
         assert codec.said(bodies[number]) == (codec.PLAIN_CONTINUE, f"v{number}")
     assert len(codec.PLAIN_BODIES) <= 256
     assert codec.said(codec.CONTINUE_BODY) == (codec.PLAIN_CONTINUE, "")
