@@ -103,11 +103,13 @@ async def test_one_that_vanished_is_counted_as_gone_or_denies_where_the_plan_say
 async def test_a_gate_with_nobody_there_says_so_once_and_names_the_bus():
     with capture_logs() as logs:
         gate, client = await gate_on(MemoryHub())
-        Gate(gate.config, client)
+        gate.tell_if_nobody()
+        Gate(gate.config, client).tell_if_nobody()
     (line,) = [one for one in logs if "nobody rules" in one["event"]]
     assert line["bus"] == "redis://bus:6379, namespace default"
     with capture_logs() as logs:
-        await gate_on(MemoryHub(), required=["policy"])
+        gate, _ = await gate_on(MemoryHub(), required=["policy"])
+        gate.tell_if_nobody()
     assert logs == []
 
 

@@ -22,7 +22,7 @@ def chat(process: Callable[..., Any], tmp_path: Path, server_url: str, namespace
         (tmp_path / "prompts").write_text(prompts)
         where = ("--plan", tmp_path / "plan.yaml", "--redis", server_url, "--namespace", namespace)
         with (tmp_path / "prompts").open("rb") as stdin:
-            return process("toolgate", "chat", *where, stdin=stdin)
+            return process("toolgate", "chat", "--quiet", *where, stdin=stdin)
 
     return start
 
@@ -58,7 +58,7 @@ def test_the_answer_to_a_line_comes_before_the_next_line_is_there(
     as_ever = {"PYTHONUNBUFFERED": ""}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0, "env": as_ever}
     where = ("--redis", server_url, "--namespace", namespace)
-    run = process("toolgate", "chat", "--plan", path, *where, **pipes)
+    run = process("toolgate", "chat", "--quiet", "--plan", path, *where, **pipes)
     for answer in (b"first\n", b"second\n"):
         run.popen.stdin.write(b"go\n")
         assert run.popen.stdout.readline() == answer

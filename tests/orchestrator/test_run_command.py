@@ -38,7 +38,7 @@ def on_bus(server_url: str, namespace: str) -> list[str]:
 
 def test_the_answer_goes_to_stdout_alone(process: Any, plan: Any, on_bus: list[str]) -> None:
     path = plan(CALCULATE, '{text: "It is ${last_result}."}')
-    run = process("toolgate", "run", "What is 6*7?", "--plan", path, *on_bus)
+    run = process("toolgate", "run", "What is 6*7?", "--plan", path, "--quiet", *on_bus)
     assert run.wait() == 0, run.stderr
     assert run.stdout == "It is 42.\n"
     assert run.stderr == ""
@@ -47,7 +47,7 @@ def test_the_answer_goes_to_stdout_alone(process: Any, plan: Any, on_bus: list[s
 def test_json_tells_the_answer_the_status_and_the_decisions(
     process: Any, plan: Any, on_bus: list[str]
 ) -> None:
-    run = process("toolgate", "run", "hi", "--plan", plan("{text: hello}"), "--json", *on_bus)
+    run = process("toolgate", "run", "hi", "--plan", plan("{text: hello}"), "--json", "--quiet", *on_bus)
     assert run.wait() == 0, run.stderr
     told = json.loads(run.stdout)
     assert (told["answer"], told["status"], told["decisions"]) == ("hello", "success", [])
@@ -63,10 +63,12 @@ def test_without_a_url_the_users_server_is_started_and_leaves_with_the_last(proc
 def test_an_error_of_the_provider_is_told_and_the_exit_code_is_1(
     process: Any, plan: Any, on_bus: list[str]
 ) -> None:
-    run = process("toolgate", "run", "hi", "--plan", plan("{error: overloaded}"), *on_bus)
+    run = process("toolgate", "run", "hi", "--plan", plan("{error: overloaded}"), "--quiet", *on_bus)
     assert run.wait() == 1
     assert "overloaded" in run.stdout + run.stderr
-    run = process("toolgate", "run", "hi", "--plan", plan("{error: overloaded}"), "--json", *on_bus)
+    run = process(
+        "toolgate", "run", "hi", "--plan", plan("{error: overloaded}"), "--json", "--quiet", *on_bus
+    )
     assert run.wait() == 1
     assert json.loads(run.stdout)["status"] == "error"
 
@@ -86,7 +88,14 @@ def test_what_is_wrong_with_a_plan_is_named_and_the_exit_code_is_2(
     process: Any, plan: Any, on_bus: list[str], tools: str, more: str, options: list[str], named: str
 ) -> None:
     run = process(
-        "toolgate", "run", "hi", "--plan", plan("{text: x}", tools=tools, more=more), *on_bus, *options
+        "toolgate",
+        "run",
+        "hi",
+        "--plan",
+        plan("{text: x}", tools=tools, more=more),
+        "--quiet",
+        *on_bus,
+        *options,
     )
     assert run.wait() == 2, run.stdout
     assert named in " ".join(run.stderr.split())
@@ -98,7 +107,7 @@ def test_ctrl_c_ends_a_run_with_130(process: Any, plan: Any, on_bus: list[str], 
     path = plan(
         CALCULATE, more="orchestrator: {config: {toolgate: {required: [nobody], patience_ms: 60000}}}"
     )
-    run = process("toolgate", "run", "hi", "--plan", path, *on_bus, env={"PYTHONUNBUFFERED": "1"})
+    run = process("toolgate", "run", "hi", "--plan", path, "--quiet", *on_bus, env={"PYTHONUNBUFFERED": "1"})
     assert _waits_for_verdicts(run, on_bus)
     run.signal(signal.SIGINT)
     assert run.wait(10) == 130
@@ -142,7 +151,7 @@ def test_a_scheduler_process_denies_and_replaces_and_the_person_reads_it_on_stde
         '{text: "${last_result}"}',
         more="orchestrator: {config: {toolgate: {required: [ruler], patience_ms: 10000}}}",
     )
-    run = process("toolgate", "run", "hi", "--plan", path, "--json", *on_bus)
+    run = process("toolgate", "run", "hi", "--plan", path, "--json", "--quiet", *on_bus)
     assert run.wait() == 0, run.stderr + ruler.stderr
     told = json.loads(run.stdout)
     assert "no zeroes" in told["answer"]
@@ -165,7 +174,7 @@ def test_a_streamed_answer_goes_to_stdout_and_tool_calls_to_stderr(
 ) -> None:
     path = plan(TALK_AND_CALL, '{text: "It is ${last_result}."}')
     path.write_text(path.read_text().replace("loop-events", loop))
-    run = process("toolgate", "run", "What is 6*7?", "--plan", path, "--stream", *on_bus)
+    run = process("toolgate", "run", "What is 6*7?", "--plan", path, "--stream", "--quiet", *on_bus)
     assert run.wait() == 0, run.stderr
     assert run.stdout == "Let me see.\nIt is 42.\n"
     assert re.fullmatch(r'tool     calculate\(expression="6\*7"\)  ok  \d+ ms\n', run.stderr), run.stderr
@@ -179,7 +188,7 @@ def test_a_streamed_run_tells_text_before_the_answer_is_complete(
     path.write_text(path.read_text().replace("config:\n", "config:\n      pace_s: 0.1\n", 1))
     as_ever = {"PYTHONUNBUFFERED": ""}
     pipe = {"stdout": subprocess.PIPE, "bufsize": 0, "env": as_ever}
-    run = process("toolgate", "run", "hi", "--plan", path, "--stream", *on_bus, **pipe)
+    run = process("toolgate", "run", "hi", "--plan", path, "--stream", "--quiet", *on_bus, **pipe)
     told = b""
     while b"w2." not in told:
         piece = run.popen.stdout.read(64)
@@ -195,7 +204,7 @@ def test_streamed_json_is_one_event_a_line_and_the_answer_the_last(
     process: Any, plan: Any, on_bus: list[str]
 ) -> None:
     path = plan(TALK_AND_CALL, r'{text: "It is ${last_result}\e[31m."}')
-    run = process("toolgate", "run", "What is 6*7?", "--plan", path, "--stream", "--json", *on_bus)
+    run = process("toolgate", "run", "What is 6*7?", "--plan", path, "--stream", "--json", "--quiet", *on_bus)
     assert run.wait() == 0, run.stderr
     events = [json.loads(line) for line in run.stdout.splitlines()]
     assert [event["event"] for event in events] == [
@@ -223,7 +232,7 @@ def test_streamed_json_tells_decisions_and_errors(
         "{error: overloaded}",
         more="orchestrator: {config: {toolgate: {required: [nobody], patience_ms: 1}}}",
     )
-    run = process("toolgate", "run", "hi", "--plan", path, "--stream", "--json", *on_bus)
+    run = process("toolgate", "run", "hi", "--plan", path, "--stream", "--json", "--quiet", *on_bus)
     assert run.wait() == 1, run.stderr
     events = [json.loads(line) for line in run.stdout.splitlines()]
     assert [event["event"] for event in events] == ["decision", "answer"]
@@ -239,7 +248,7 @@ def test_a_streamed_error_goes_to_stderr_and_the_exit_code_is_1(
     for loop in ("loop-events", "loop-streaming"):
         path = plan("{error: overloaded}")
         path.write_text(path.read_text().replace("loop-events", loop))
-        run = process("toolgate", "run", "hi", "--plan", path, "--stream", *on_bus)
+        run = process("toolgate", "run", "hi", "--plan", path, "--stream", "--quiet", *on_bus)
         assert run.wait() == 1
         assert run.stdout == ""
         assert run.stderr.startswith("Error: ")
@@ -251,7 +260,7 @@ def test_a_reader_that_goes_away_is_no_crash(process: Any, plan: Any, on_bus: li
     reader, writer = os.pipe()
     os.close(reader)
     path = plan("{text: one two three}")
-    run = process("toolgate", "run", "hi", "--plan", path, "--stream", *on_bus, stdout=writer)
+    run = process("toolgate", "run", "hi", "--plan", path, "--stream", "--quiet", *on_bus, stdout=writer)
     os.close(writer)
     assert run.wait() == 0
     assert run.stderr == ""

@@ -86,8 +86,6 @@ class Gate:
         self._patience = config.patience_ms / 1000
         if client is not None:
             client.bus.watch(config.required)
-            if not config.required:
-                client.tell_if_nobody()
             client.absence.anew()
             if keys is not None:
                 client.trust(keys)
@@ -105,6 +103,7 @@ class Gate:
         """
         base = config.model_dump(exclude_unset=True) if config is not None else {}
         gate = await cls.start(parse({**base, **fields}, "Gate.open"), ask=ask)
+        gate.tell_if_nobody()
         try:
             yield gate
         finally:
@@ -127,6 +126,11 @@ class Gate:
             if client is not None:
                 await release(client)
             raise
+
+    def tell_if_nobody(self) -> None:
+        """Log, once a bus, that nobody rules on it, where nobody must: perhaps another was meant."""
+        if self._client is not None and not self.config.required:
+            self._client.tell_if_nobody()
 
     async def aclose(self) -> None:
         """Give the bus back; the last gate of the process closes it."""

@@ -11,6 +11,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.ports import Member
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
+from toolgate_bus.settings import shown
 
 from toolgate_orchestrator.host.plan import Plan
 
@@ -22,6 +23,10 @@ SILENT: Final[Mapping[str, str]] = {
 }
 """By name of the scheduler: what its silence means where it is not required."""
 OTHERS: Final = "while it is silent, calls run that it would deny"
+NOBODY: Final = (
+    "nobody rules on this bus ({where}): calls run unasked. Where somebody must rule, name who in the plan "
+    "(orchestrator: {{config: {{toolgate: {{required: [NAME]}}}}}}) and start it: toolgate scheduler run NAME"
+)
 NEVER_DENIES: Final = ("router",)
 
 
@@ -30,8 +35,12 @@ async def warnings_for(plan: Plan) -> list[str]:
     toolgate = plan.orchestrator["config"].get("toolgate")
     if not plan.ours or not isinstance(toolgate, Mapping) or not toolgate.get("redis"):
         return []
-    meant = {*(toolgate.get("required") or ()), *(toolgate.get("shadow") or ())}
-    return unrequired(await _alive(toolgate), meant)
+    required = toolgate.get("required") or ()
+    alive = await _alive(toolgate)
+    if alive == () and not required:
+        where = f"{shown(str(toolgate['redis']))}, namespace {toolgate.get('namespace') or 'default'}"
+        return [NOBODY.format(where=where)]
+    return unrequired(alive or (), {*required, *(toolgate.get("shadow") or ())})
 
 
 def unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
@@ -47,11 +56,12 @@ def unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
     ]
 
 
-async def _alive(toolgate: Mapping[str, Any]) -> tuple[Member, ...]:
+async def _alive(toolgate: Mapping[str, Any]) -> tuple[Member, ...] | None:
+    """Who is; None where the server cannot be asked."""
     commands = RedisCommands(str(toolgate["redis"]), "toolgate-run", connections=1)
     try:
         return (await Roster(commands, str(toolgate.get("namespace") or "default")).read()).members
     except ToolgateError:  # the gate will say what is wrong with the server
-        return ()
+        return None
     finally:
         await commands.aclose()

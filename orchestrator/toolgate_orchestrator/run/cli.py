@@ -36,7 +36,8 @@ ProviderOption = Annotated[
     str | None, typer.Option("--provider", metavar="NAME", help="Mounted provider that answers.")
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", help="Do not warn of schedulers that are alive and not required.")
+    bool,
+    typer.Option("--quiet", help="No warnings of who rules, or does not."),
 ]
 
 
