@@ -26,7 +26,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/announced.py",
         "[one for one in each if one.signed] or each",
         "each",
-        "../attacks/test_roster_attacks.py::test_no_heartbeat_but_its_own_excuses_a_policy",
+        "../orchestrator/test_audience.py::test_where_some_replicas_are_signed_the_others_are_not_believed",
     ),
     Mutant(
         "law 3",
