@@ -22,7 +22,7 @@ from toolgate_bus.events import RESERVED_NAMES
 from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, read_versions
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands, Member
-from toolgate_bus.roster_sets import KINDS, MOST, OLD, TIME, Command, Minutes, Names, Place
+from toolgate_bus.roster_sets import MOST, OLD, TIME, Command, Minutes, Names, Place
 from toolgate_bus.signing import Keyring
 
 __all__ = [
@@ -47,6 +47,8 @@ EXPIRY_SECONDS: Final = 1.5
 ReaderRole = Literal["follower", "exporter", "archiver", "console"]
 """What a facts reader reads for."""
 READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
+EVERYONE: Final = ("schedulers", "orchestrators", "readers", OLD)
+"""The kinds that people ask for: hooks only look for each other."""
 PART: Final = 256
 """Heartbeats that are read at a time."""
 _log = structlog.get_logger("toolgate.bus")
@@ -122,9 +124,7 @@ def decode_role(raw: bytes) -> str:
 class Roster:
     """Reads and writes the roster of one namespace; remembers whom it has seen."""
 
-    def __init__(
-        self, commands: Commands, namespace: str, turns: Sequence[str] = (*KINDS.values(), OLD)
-    ) -> None:
+    def __init__(self, commands: Commands, namespace: str, turns: Sequence[str] = EVERYONE) -> None:
         """`turns` are the kinds that are read: one at a time where there is no hurry, in this order."""
         self._commands = commands
         self._keys = Keys(namespace)
