@@ -110,4 +110,12 @@ MUTANTS = (
         "../schedulers/test_worker_mishaps.py"
         "::test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided",
     ),
+    Mutant(
+        "law 5",
+        "arguments that are no map are an error of whoever asks",
+        f"{ORCHESTRATOR}/gate/gate.py",
+        "name, given = _name(tool_name), _given(tool_input)",
+        "name, given = _name(tool_name), dict(tool_input)",
+        "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",
+    ),
 )

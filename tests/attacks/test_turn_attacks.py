@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from hostile_turns import CALLS, OUTPUTS, sound, turned
+from toolgate_orchestrator.gate.gate import Gate
 
 LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 pytestmark = pytest.mark.timeout(60)
@@ -51,3 +52,11 @@ async def test_whatever_an_llm_calls_has_one_result(loop, tmp_path):
     done = went_on(await turned(loop, calls, log=tmp_path))
     assert len(done.called) == len(calls())
     assert done.ran < len(CALLS)  # what cannot be read is not guessed at
+
+
+async def test_whatever_a_program_asks_about_is_ruled_on(server_url, namespace):
+    asked = [call for make in CALLS.values() for call in make() if isinstance(call, dict)]
+    async with Gate.open(redis=server_url, namespace=namespace, required=["nobody"], patience_ms=5) as gate:
+        for call in asked:
+            decision = await gate.decide(call["name"], call["arguments"], ["do", "other"])
+            assert decision.outcome == "deny"

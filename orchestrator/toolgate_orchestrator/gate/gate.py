@@ -54,6 +54,7 @@ _log = structlog.get_logger("toolgate.gate")
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
 MAX_NAME: Final = 256
+_UNREAD: Final = "⟦unreadable⟧"
 MAX_LINEAGE: Final = 64
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
@@ -221,7 +222,7 @@ class Gate:
         trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
         Never raises for what others did; a cancelled caller withdraws the question.
         """
-        name = _name(tool_name)
+        name, given = _name(tool_name), _given(tool_input)
         who: dict[str, Any] = {
             "agent": self.config.agent if agent is None else agent,
             "labels": {**self.config.labels, **labels} if labels else self.config.labels,
@@ -239,7 +240,7 @@ class Gate:
         call = Call(
             id=decision_id(),
             tool_name=name,
-            tool_input=dict(tool_input),
+            tool_input=given,
             tools=available_tools,
             agents=available_agents,
             agent_target=agent_target,
@@ -364,6 +365,16 @@ def _trace(span: tracing.Span, decision: Decision) -> None:
         note_fault("span", error)
 
 
-def _name(tool_name: str) -> str:
+def _given(tool_input: Any) -> dict[str, Any]:
+    """Arguments as a map; what is none travels as a placeholder, which no rule can see into."""
+    try:
+        return dict(tool_input) if isinstance(tool_input, Mapping) else {_UNREAD: tool_input}
+    except Exception:  # noqa: BLE001 - another's mapping may raise anything
+        return {_UNREAD: tool_input}
+
+
+def _name(tool_name: Any) -> str:
     # An LLM wrote it: it must fit the wire, whatever it is.
-    return codec.readable(tool_name)[:MAX_NAME]
+    if not isinstance(tool_name, str):
+        return _UNREAD
+    return codec.readable(str.__str__(tool_name))[:MAX_NAME]

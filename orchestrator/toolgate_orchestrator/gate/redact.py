@@ -36,6 +36,7 @@ _REDACTED: Final = f"{MARK}redacted:"
 _HIDDEN: Final = "⟦redacted⟧"
 _SHORT: Final = 4
 """A secret of fewer characters is looked for as a whole value only: it would be found in anything."""
+_MOST_VALUES: Final = 200_000
 _ROOM: Final = codec.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
 
@@ -114,7 +115,7 @@ class Redactor:
         out = Outgoing({}, max_chars=self.max_chars(tool), look=look)
         if before is not None and before.placeholders:
             out.known, out.wary = before.secrets, before.uncertain
-        trouble = self._container_trouble(tool_input, 0, out)
+        trouble = "truncated" if _endless(tool_input) else self._container_trouble(tool_input, 0, out)
         try:
             if trouble is None:
                 out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
@@ -259,6 +260,24 @@ class Redactor:
                 return
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
         out.value = {WHOLE: _hide(whole, "truncated", out)}
+
+
+def _endless(value: Any) -> bool:
+    """Whether a value is too large to be looked through, or holds itself; looked over level by level."""
+    level, seen = [value], 0
+    for _ in range(_DEPTH):
+        deeper: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                deeper.extend(item.values())
+            elif type(item) is list:
+                deeper.extend(item)
+            if seen + len(deeper) > _MOST_VALUES:
+                return True
+        if not deeper:
+            return False
+        seen, level = seen + len(deeper), deeper
+    return False
 
 
 def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
