@@ -118,13 +118,13 @@ async def test_half_open_connections_keep_nobody_from_the_console(monkeypatch, w
 
 
 async def test_half_open_connections_keep_nobody_from_the_metrics(monkeypatch, wait_until):
-    monkeypatch.setattr(metrics_server, "LONGEST_S", 0.5)
     serving = metrics_server.serve_page(0, "127.0.0.1", lambda accept: ("text/plain", b"page"))
     threads = threading.active_count()
     try:
         async with half_open(serving.port, 300):
             assert await asked(serving.port, "/metrics") == "HTTP/1.0 200 OK"
             assert threading.active_count() - threads <= metrics_server.MOST_CONNECTIONS + 5
+            monkeypatch.setattr(metrics_server, "LONGEST_S", 0.0)
             await wait_until(lambda: threading.active_count() <= threads, timeout=10)
     finally:
         serving.close()
