@@ -75,4 +75,12 @@ MUTANTS = (
         "pass",
         "../attacks/test_people_attacks.py::test_a_call_that_waits_for_a_person_does_not_look_like_a_hang",
     ),
+    Mutant(
+        "law 6",
+        "whose hold is cut short by its round's end is not told",
+        f"{ORCHESTRATOR}/gate/asking.py",
+        "for name in holders(closed.heard):",
+        "for name in ():",
+        "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
+    ),
 )
