@@ -76,7 +76,7 @@ BAD_FRAMES = {
     "no frame at all": (lambda of: msgpack.packb({"hello": 1}), "malformed"),
     "truncated": (lambda of: item(of)[:-3], "malformed"),
     "unknown version": (lambda of: item(of, version=99), "version"),
-    "10 MiB": (lambda of: item(of, b"x" * (10 << 20)), "oversize"),
+    "10 MiB": (lambda of: item(of, b"x" * (10 << 20)), "flood"),
     "a body of garbage": (lambda of: item(of, b"\xc1\xff\x00"), "malformed"),
     "an unknown action": (lambda of: item(of, msgpack.packb({"action": "allow"})), "malformed"),
     "an unknown field": (lambda of: item(of, msgpack.packb({"action": "continue", "x": 1})), "malformed"),

@@ -78,12 +78,7 @@ class Asking:
         loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
         asked: Sequence[str] = audience.names
         awaited = audience.required
-        if (
-            client is None
-            or not client.breaker.calm
-            or audience.absent
-            or not audience.everyone <= client.bus.reading
-        ):
+        if client is None or not client.breaker.calm or audience.absent:
             awaited, asked = self._whom(call, audience, now)
         unasked = audience.unasked.get(phase) if audience.unasked else None
         if unasked:
@@ -142,26 +137,21 @@ class Asking:
     def _whom(self, call: Call, audience: Audience, now: float) -> tuple[Mapping[str, bool], Sequence[str]]:
         """Who is waited for (and whether it is required), and who is asked.
 
-        Asked, but not waited for: shadows, and the probes of those who are passed over. Neither: a
-        scheduler whose verdicts cannot be read yet.
+        Asked, but not waited for: shadows, and the probes of those who are passed over. Whose verdicts
+        cannot be read yet is waited for as everyone is: they soon can be, or its silence is counted.
         """
         client = self._client
         awaited = dict(audience.required)
         asked: list[str] = []
         if client is None:
             return awaited, asked
-        reading = client.bus.reading
         for name in audience.names:
-            required = awaited.get(name)
-            if required is False and client.breaker.passes_over(name, self._patience):
+            if awaited.get(name) is False and client.breaker.passes_over(name, self._patience):
                 del awaited[name]
                 call.passed_over.append(name)
                 call.failed_open.setdefault(name, "gone" if name in audience.absent else "passed_over")
                 if not client.breaker.probe(name, self._patience, now):
                     continue
-            elif not required and name not in reading:
-                awaited.pop(name, None)
-                continue
             asked.append(name)
         return awaited, asked
 

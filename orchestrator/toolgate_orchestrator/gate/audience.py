@@ -41,8 +41,6 @@ class Audience:
     priorities: Mapping[str, int]
     """What a verdict without a priority of its own counts with: the announced one, capped."""
     shadows: frozenset[str]
-    everyone: frozenset[str]
-    """The names as a set."""
     capped: frozenset[str]
     """Whose announced priority is above the cap."""
     version: int = codec.NEWEST
@@ -67,11 +65,10 @@ class Audience:
             group=tuple(one for one in self.group if one[0] != name),
             names=tuple(one for one in self.names if one != name),
             required={one: required for one, required in self.required.items() if one != name},
-            everyone=self.everyone - {name},
         )
 
 
-Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset(), frozenset())
+Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset())
 
 
 class Audiences:
@@ -125,7 +122,6 @@ class Audiences:
             versions=spoken,
             unasked=_unasked([announced[name] for name in sorted(names) if name in announced]),
             shadows=frozenset(shadows),
-            everyone=frozenset(names),
             absent=frozenset(gone | (names - set(announced))),
             capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
         )
