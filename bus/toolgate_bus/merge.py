@@ -39,9 +39,9 @@ NOTHING: Final = Merged("continue")
 """What verdicts come to when all of them say continue."""
 
 
-def rank(heard: Heard) -> tuple[int, str, bytes]:
-    """Sort key: the highest priority first, then the scheduler's name, then the body's digest."""
-    return (-heard.priority, heard.scheduler, heard.digest)
+def rank(heard: Heard) -> tuple[int, str, bytes, str]:
+    """Sort key: the highest priority first, then the scheduler's name, the body's digest, the revision."""
+    return (-heard.priority, heard.scheduler, heard.digest, heard.revision)
 
 
 def counts(heard: Heard) -> bool:
@@ -70,5 +70,5 @@ def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
     return Merged("modify" if winner else "continue", winner, (), asks)
 
 
-def _order(heard: Heard) -> tuple[int, int, str, bytes]:
+def _order(heard: Heard) -> tuple[int, int, str, bytes, str]:
     return (_ORDER[heard.verdict.action], *rank(heard))

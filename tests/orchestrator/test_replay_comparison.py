@@ -209,7 +209,7 @@ def test_what_cannot_be_compared_is_left_out_and_counted():
     facts = [
         decided(1, outcome="cancelled", why="cancelled"),
         {**decided(2), "cut": True},
-        decided(3, question={"labels": {"team": 5}}),
+        {**decided(3), "labels": {"team": 5}},
         decided(4),
     ]
     read = read_record(facts)
@@ -218,8 +218,8 @@ def test_what_cannot_be_compared_is_left_out_and_counted():
 
 
 def test_the_newest_decisions_are_taken():
-    read = read_record([decided(number) for number in range(5)], newest=2)
-    assert [entry.question.id[-1] for entry in read.decisions] == ["3", "4"]
+    read = read_record([decided(number) for number in range(1, 6)], newest=2)
+    assert [entry.question.id[-1] for entry in read.decisions] == ["4", "5"]
 
 
 def test_whoever_took_a_redacted_value_to_another_tool_was_allowed_to():

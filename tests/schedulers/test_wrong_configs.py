@@ -46,7 +46,15 @@ FALLBACK = {"after": 1, "within_s": 1, "share": 0.5, "for_s": 1, "to": "z", "arg
 FULL: dict[str, dict[str, Any]] = {
     "approval": {
         "rules": [
-            {**ABOUT, "tools": ["x"], "action": "ask", "via": "hold", "prompt": "p", "expires_s": 5}
+            {
+                **ABOUT,
+                "tools": ["x"],
+                "action": "ask",
+                "via": "hold",
+                "prompt": "p",
+                "expires_s": 5,
+                "unknown": "deny",
+            }
             | {"always": True},
             {"tools": "y", "via": "ask_user", "options": ["a", "b"]},
         ]
@@ -78,7 +86,7 @@ FULL: dict[str, dict[str, Any]] = {
     "policy": {
         "rules": [
             {**ABOUT, "tools": ["x"], "action": "ask", "mode": "enforce", "reason": "r", "prompt": "p"}
-            | {"options": ["a"], "timeout_s": 5}
+            | {"options": ["a"], "timeout_s": 5, "unknown": "allow"}
         ],
         "default": "allow",
     },

@@ -20,7 +20,7 @@ from toolgate_bus.ports import Packed
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
-from toolgate_orchestrator.gate.own_fields import own_fields
+from toolgate_orchestrator.gate.own_fields import foreign_fields, own_fields
 from toolgate_orchestrator.gate.question import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fields
@@ -124,7 +124,7 @@ class Conclusion:
         if self.recording or data.get("decision_id"):
             own = own_fields(data)
             foreign = {name: value for name, value in data.items() if name not in own}
-            fields = {**self._redactor.outgoing(foreign).value, **own, "event": event}
+            fields = {**foreign_fields(self._redactor.outgoing(foreign).value), **own, "event": event}
             self._keep(lambda seq, at: record.other_fact(fields, seq, at))
 
     def _compare(self, call: Call) -> tuple[str, ...]:

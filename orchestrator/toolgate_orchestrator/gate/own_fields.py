@@ -6,13 +6,14 @@ of it travels in questions in clear as well, or is a number. Only values of the 
 engine's; anything else under such a name came from somebody else, and is redacted.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
 
-__all__ = ["OWN", "own_fields"]
+__all__ = ["OWN", "foreign_fields", "own_fields"]
 
 OWN: Final = frozenset(
     {
@@ -30,6 +31,18 @@ _LONGEST: Final = 4096
 def own_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a fact that are kept as they are."""
     return {name: value for name, value in fact.items() if name in OWN and _is_plain(value)}
+
+
+def foreign_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """The others, redacted by now: under a name of the engine they are words, whatever they were.
+
+    Readers refuse a fact in which such a name has another type, and its money with it.
+    """
+    return {name: _as_text(value) if name in OWN else value for name, value in fact.items()}
+
+
+def _as_text(value: Any) -> str:
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_LONGEST]
 
 
 def _is_plain(value: Any) -> bool:
