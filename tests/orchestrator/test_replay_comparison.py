@@ -169,12 +169,11 @@ QUESTION = {
 }
 
 
-def decided(key, *verdicts, question=None, outcome="continue", why="agreed"):
-    asked = QUESTION | (question or {})
+def decided(key, *verdicts, outcome="continue", why="agreed"):
     base = {"tool_name": "search", "tool_input": {}, "original_tool": "search", "original_input": {}}
     raw = record.decision_fact(
         Decision(f"{key:032x}", outcome, why, **base, verdicts=verdicts),
-        codec.pack(asked),
+        codec.pack(QUESTION),
         [record.verdict_fields(heard) for heard in verdicts],
         None,
         None,
