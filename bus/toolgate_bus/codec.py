@@ -44,6 +44,7 @@ __all__ = [
     "fits",
     "frame",
     "frames",
+    "is_plain",
     "item",
     "items",
     "pack",
@@ -83,7 +84,7 @@ _PHASES: Final = ("select", "verify")
 _PHASE_NUMBERS: Final = frozenset((0, 1))
 _LAST_PHASE: Final = 127
 _SPOKEN: Final = frozenset(VERSIONS)
-SMALL: Final = 512
+SMALL: Final = 4096
 """Bytes that hold too few containers to be worth counting."""
 MOST_IN_FRAME: Final = 256
 """Containers of a frame outside its bodies: itself and its items, and what others may put there."""
@@ -154,7 +155,7 @@ def fits(value: Any, limit: int) -> bool:
 
 def verdict_body(answer: Verdict | Failed, revision: str = "") -> bytes:
     """The body of a verdict: its fields, without those that are None; with a revision, of version 2."""
-    if _is_plain(answer):
+    if is_plain(answer):
         return _plain_body(revision) if revision else CONTINUE_BODY
     fields = answer.model_dump(exclude_none=True)
     if revision:
@@ -162,7 +163,8 @@ def verdict_body(answer: Verdict | Failed, revision: str = "") -> bytes:
     return pack(fields)
 
 
-def _is_plain(answer: Verdict | Failed) -> bool:
+def is_plain(answer: Verdict | Failed) -> bool:
+    """Whether it is a `continue` without words of its own."""
     return type(answer) is Continue and answer.reason is None and answer.priority is None
 
 
@@ -339,7 +341,7 @@ def said(body: bytes, version: int = NEWEST) -> Said:
     # What names nobody's configuration is no reason to pass over a denial.
     revision = told if isinstance(told, str) and len(told) <= MAX_REVISION else ""
     answer = _answer(fields, tolerant=True)
-    if _is_plain(answer) and not answer.model_extra:
+    if is_plain(answer) and not answer.model_extra:
         if len(body) <= PLAIN_SIZE:
             if len(PLAIN_BODIES) >= MOST_PLAIN:  # revisions come and go, and others may make them up
                 PLAIN_BODIES.clear()
@@ -425,7 +427,8 @@ def _body(entry: Item, what: str) -> dict[str, Any]:
 
 def _bounded(read: _Read) -> _Read:
     """The same, if what nobody knows in it is within the bounds as well."""
-    if read.model_extra and not within_bounds(read.model_extra):
+    extra = read.__pydantic_extra__
+    if extra and not within_bounds(extra):
         raise CodecError("malformed", "unknown fields beyond the bounds")
     return read
 

@@ -5,7 +5,6 @@ stands, and in the form NFKC. Who restricts goes by either reading; who allows, 
 """
 
 import unicodedata
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
@@ -14,16 +13,21 @@ __all__ = ["either", "fits", "plain"]
 
 LONGEST: Final = 1024
 """No tool has a longer name; one that has is told apart from no other."""
+SHORT: Final = 64
+"""Longer names are compared anew each time: they come from an LLM, and are kept nowhere."""
 
 
-def fits(globs: Iterable[str], name: str) -> bool | None:
+def fits(globs: tuple[str, ...], name: str) -> bool | None:
     """Whether a name matches one of these; None where its two readings differ, or it is too long."""
+    return _fits(globs, name) if len(name) <= SHORT else _compare(globs, name)
+
+
+def _compare(globs: tuple[str, ...], name: str) -> bool | None:
     if name.isascii() and len(name) <= LONGEST:
         for glob in globs:
             if glob == "*" or fnmatchcase(name, glob if glob.isascii() else plain(glob)):
                 return True
         return False
-    globs = tuple(globs)
     if "*" in globs:
         return True
     if len(name) > LONGEST:
@@ -33,7 +37,11 @@ def fits(globs: Iterable[str], name: str) -> bool | None:
     return raw if raw == same else None
 
 
-def either(globs: Iterable[str], name: str) -> bool:
+_fits: Final = lru_cache(maxsize=4096)(_compare)
+"""The same, remembered: rules are few, and tools are called again."""
+
+
+def either(globs: tuple[str, ...], name: str) -> bool:
     """Whether a name matches one of these in either reading."""
     return fits(globs, name) is not False
 

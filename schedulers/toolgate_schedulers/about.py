@@ -56,7 +56,10 @@ class About(StrictModel):
     def about(self, tools: Globs, call: ToolSelecting) -> Truth:
         """Whether a call is of one of these tools, and all conditions hold for it."""
         named = globs.fits(tools, call.tool_name)
-        return False if named is False else every((named, self.concerns(call)))
+        if named is False:
+            return False
+        concerned = self.concerns(call)
+        return concerned if named else every((None, concerned))
 
     def concerns(self, call: ToolSelecting) -> Truth:
         """Whether all conditions hold for a call."""

@@ -400,6 +400,8 @@ class Worker:
         return codec.item(question.id, question.phase, body, mac, question.version)
 
     def _body(self, verdict: Verdict | Failed, revision: str) -> bytes:
+        if codec.is_plain(verdict):  # nearly every verdict
+            return codec.verdict_body(verdict, revision)
         written = write_verdict(verdict, revision)
         if written.trouble is not None:
             metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")

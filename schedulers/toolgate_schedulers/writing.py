@@ -34,8 +34,6 @@ def write_verdict(verdict: Verdict | Failed, revision: str = "") -> Written:
 
     With a revision it is of version 2.
     """
-    if verdict is codec.PLAIN_CONTINUE:
-        return Written(verdict, codec.verdict_body(verdict, revision))
     trouble: str | None = None
     for form in (_short, _mended, _ours):
         try:

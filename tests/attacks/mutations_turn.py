@@ -114,8 +114,8 @@ MUTANTS = (
         "law 5",
         "arguments that are no map are an error of whoever asks",
         f"{ORCHESTRATOR}/gate/gate.py",
-        "name, given = _name(tool_name), _given(tool_input)",
-        "name, given = _name(tool_name), dict(tool_input)",
+        "given = dict(tool_input) if type(tool_input) is dict else _given(tool_input)",
+        "given = dict(tool_input)",
         "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",
     ),
 )

@@ -66,9 +66,9 @@ async def test_any_verdict_of_it_counts_as_a_sign_of_life_late_ones_too(wait_unt
     await worker.start()
     await bus.leave()  # no longer on the roster, and still reading
     assert (await ruled(gate))[0] == "silent"
-    assert client.absence.any
+    assert client.absence.given_up
     go.set()
-    await wait_until(lambda: not client.absence.any)
+    await wait_until(lambda: not client.absence.given_up)
     why, reason, _ = await ruled(gate)
     assert (why, reason) == ("denied", "no")
     await bus.aclose()

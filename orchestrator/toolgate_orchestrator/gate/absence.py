@@ -21,34 +21,26 @@ _log = structlog.get_logger("toolgate.gate")
 class Absence:
     """The required schedulers that one client has given up."""
 
-    __slots__ = ("_given_up", "_where")
+    __slots__ = ("_where", "given_up")
 
     def __init__(self, where: str) -> None:
         """`where` is the bus, in words, without a password."""
         self._where = where
-        self._given_up: set[str] = set()
-
-    @property
-    def any(self) -> bool:
-        """Whether anybody was given up."""
-        return bool(self._given_up)
-
-    def has(self, name: str) -> bool:
-        """Whether this one was given up."""
-        return name in self._given_up
+        self.given_up: set[str] = set()
+        """Who was waited for in vain."""
 
     def give_up(self, name: str) -> None:
         """It was waited for the whole patience, and is not on the roster."""
-        self._given_up.add(name)
+        self.given_up.add(name)
 
     def seen(self, names: Iterable[str]) -> None:
         """They gave a sign of life."""
-        if self._given_up:
-            self._given_up.difference_update(names)
+        if self.given_up:
+            self.given_up.difference_update(names)
 
     def anew(self) -> None:
         """The bus is back, or somebody begins: everyone is waited for once more."""
-        self._given_up.clear()
+        self.given_up.clear()
 
     def words(self, name: str, *, gone: bool) -> str:
         """What to tell of one that is not alive."""
@@ -60,25 +52,21 @@ class Absence:
 class Failures:
     """Optional schedulers without which one call after the other had to be decided; each is told of once."""
 
-    __slots__ = ("_rows", "_told")
+    __slots__ = ("_told", "rows")
 
     def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
+        self.rows: dict[str, int] = {}
+        """How often each failed in a row, of those who failed lately."""
         self._told: set[str] = set()
-
-    @property
-    def any(self) -> bool:
-        """Whether anybody failed lately."""
-        return bool(self._rows)
 
     def failed(self, name: str, reason: str) -> None:
         """A call was decided without it."""
-        if name in self._told or (name not in self._rows and len(self._rows) >= MOST):
+        if name in self._told or (name not in self.rows and len(self.rows) >= MOST):
             return
-        self._rows[name] = self._rows.get(name, 0) + 1
-        if self._rows[name] >= FAILURES:
+        self.rows[name] = self.rows.get(name, 0) + 1
+        if self.rows[name] >= FAILURES:
             self._told.add(name)
-            del self._rows[name]
+            del self.rows[name]
             _log.warning(
                 "an optional scheduler fails on each call, and calls run without it; "
                 "name it under `required` if they must not",
@@ -89,4 +77,4 @@ class Failures:
     def answered(self, names: Iterable[str]) -> None:
         """They answered in time: what they failed before was not each call."""
         for name in names:
-            self._rows.pop(name, None)
+            self.rows.pop(name, None)

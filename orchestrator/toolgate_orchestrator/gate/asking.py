@@ -159,9 +159,9 @@ class Asking:
         self, client: Client | None, call: Call, audience: Audience, awaited: Mapping[str, bool]
     ) -> list[str]:
         """Who must answer, is not alive, and was waited for before: it is asked, and not waited for."""
-        if client is None or not client.absence.any:
+        if client is None or not client.absence.given_up:
             return []
-        given_up = [name for name in audience.absent if awaited.get(name) and client.absence.has(name)]
+        given_up = [name for name in audience.absent if awaited.get(name) and name in client.absence.given_up]
         for name in given_up:
             call.unasked.setdefault(name, self._absent(client, name))
         return given_up
@@ -245,7 +245,7 @@ class Asking:
                 closed.silent or closed.unfinished or question.shadowed or question.call.passed_over
             ),
         )
-        if client.failures.any:
+        if client.failures.rows:
             client.failures.answered(one.scheduler for one in closed.heard if one.verdict.action != "failed")
         if closed.silent:
             outage = question.outages != client.outages or not client.up

@@ -254,7 +254,7 @@ class Client:
         if question is not None and scheduler in question.asked:
             if not self.breaker.calm:
                 self.breaker.answered(scheduler)
-            if self.absence.any:
+            if self.absence.given_up:
                 self.absence.seen((scheduler,))
             question.take(scheduler, item, now)
             return question

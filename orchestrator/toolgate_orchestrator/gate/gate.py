@@ -222,7 +222,10 @@ class Gate:
         trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
         Never raises for what others did; a cancelled caller withdraws the question.
         """
-        name, given = _name(tool_name), _given(tool_input)
+        name = tool_name if type(tool_name) is str and tool_name.isascii() else _name(tool_name)
+        if len(name) > MAX_NAME:
+            name = name[:MAX_NAME]
+        given = dict(tool_input) if type(tool_input) is dict else _given(tool_input)
         who: dict[str, Any] = {
             "agent": self.config.agent if agent is None else agent,
             "labels": {**self.config.labels, **labels} if labels else self.config.labels,
@@ -279,7 +282,8 @@ class Gate:
             note_fault("rule", error)
             ruling = GATE_FAILED if local is not None or self.ruled else UNASKED
         decision = self._conclusion.conclude(call, ruling)
-        _trace(span, decision)
+        if span is not tracing.NO_SPAN:
+            _trace(span, decision)
         return decision
 
     async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
@@ -377,4 +381,4 @@ def _name(tool_name: Any) -> str:
     # An LLM wrote it: it must fit the wire, whatever it is.
     if not isinstance(tool_name, str):
         return _UNREAD
-    return codec.readable(str.__str__(tool_name))[:MAX_NAME]
+    return codec.readable(str.__str__(tool_name))

@@ -30,6 +30,7 @@ _MARK_BYTES: Final = MARK.encode()
 _KEY: Final = secrets.token_bytes(32)
 """Of the placeholders of this process."""
 _DEPTH: Final = codec.MAX_DEPTH - 4
+_FEW_BYTES: Final = codec.MAX_NODES // 2
 _WHOLE_BYTES: Final = WHOLE.encode()
 _LARGEST: Final = 2**63
 _REDACTED: Final = f"{MARK}redacted:"
@@ -99,6 +100,8 @@ class Redactor:
         self._scanner = Scanner(config.patterns)
         by_tool = config.max_chars
         self._max_chars: int | None = by_tool if isinstance(by_tool, int) else None
+        self._harmless = None if self._max_chars is None else min(self._max_chars, _FEW_BYTES)
+        """No string in so many bytes can be too long, and no node one too many; None: see the tool."""
         self._by_tool = {} if isinstance(by_tool, int) else by_tool
         self._of_tools: dict[str, int] = {}
         self.configured = bool(self._fields or self._scanner)
@@ -149,8 +152,9 @@ class Redactor:
         fields["tool_input"] = tool_input
         tool = fields["tool_name"]
         if not self.configured:
-            # No string in so many bytes can be too long, and no node one too many.
-            harmless = min(self.max_chars(tool), codec.MAX_NODES // 2)
+            harmless = self._harmless
+            if harmless is None:
+                harmless = min(self.max_chars(tool), _FEW_BYTES)
             try:
                 body = codec.pack(fields)
                 if (
