@@ -271,13 +271,13 @@ class RedisOrchestratorBus:
 
     async def _look_and_tell(self, idle: Sequence[str], *, everything: bool) -> None:
         await self._roster.learn_minute()
-        asks = self._roster.asks(everything=everything)
+        look = self._roster.asks(everything=everything)
         told = self._roster.beat(
             f"o:{self.orchestrator}", encode_reading(self.reading, codec.VERSIONS), timed=True
         )
         own = (self._keys.wake, self._keys.control)[self._beats % 2](self.orchestrator)
         commands: list[Sequence[Arg]] = [
-            *asks,
+            *look.commands,
             *told,
             TIME,
             ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
@@ -286,7 +286,7 @@ class RedisOrchestratorBus:
             *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle),
         ]
         replies = await self._commands.pipeline(commands)
-        at = len(asks) + len(told)
+        at = len(look.commands) + len(told)
         wrong = None
         for command, reply in zip(commands[:at], replies, strict=False):
             if isinstance(reply, Exception):
@@ -299,7 +299,7 @@ class RedisOrchestratorBus:
         if replies[at + 1] == 1:
             self._known_writer = True
             await self._keep_facts(int(replies[at][0]) * 1000)
-        self._adopt(await self._roster.resolve(self._roster.named(replies[: len(asks)])))
+        self._adopt(await self._roster.resolve(self._roster.named(look, replies[: len(look.commands)])))
         if wrong is not None:
             raise wrong  # what could be read was
         if self.connected and self._reader.settled:

@@ -22,7 +22,7 @@ from toolgate_bus.events import RESERVED_NAMES
 from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, read_versions
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Commands, Member
-from toolgate_bus.roster_sets import MOST, OLD, TIME, Command, Minutes, Names, Place
+from toolgate_bus.roster_sets import MOST, OLD, TIME, Command, Look, Minutes, Names, Place
 from toolgate_bus.signing import Keyring
 
 __all__ = [
@@ -195,13 +195,13 @@ class Roster:
         """
         return await self.resolve(await self._named(everything=everything), ages=ages)
 
-    def asks(self, *, everything: bool) -> list[Command]:
-        """The commands of one look at who is named, for a pipeline."""
+    def asks(self, *, everything: bool) -> Look:
+        """One look at who is named: its commands are for a pipeline."""
         return self._names.asks(self._minutes, time.monotonic(), everything=everything)
 
-    def named(self, replies: Sequence[Any]) -> set[str]:
-        """Who is named, by the replies to `asks`; strangers beyond the bound are counted."""
-        surplus = self._names.take(replies)
+    def named(self, look: Look, replies: Sequence[Any]) -> set[str]:
+        """Who is named, by the replies to a look of `asks`; strangers beyond the bound are counted."""
+        surplus = self._names.take(look, replies)
         for kind, many in surplus.items():
             metrics.ROSTER_STRANGERS.add((kind,), many)
         if surplus and not self._flooded:
@@ -211,7 +211,8 @@ class Roster:
 
     async def _named(self, *, everything: bool) -> set[str]:
         await self.learn_minute()
-        return self.named(await self._commands.pipeline(self.asks(everything=everything)))
+        look = self.asks(everything=everything)  # tasks may look side by side
+        return self.named(look, await self._commands.pipeline(look.commands))
 
     async def resolve(self, named: Iterable[str], *, ages: bool = False) -> RosterView:
         """Read the heartbeats of these roster members, and of those that were seen before."""

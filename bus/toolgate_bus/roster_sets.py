@@ -7,11 +7,12 @@ only there is a name taken off by others, when it had no heartbeat for a minute.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate_bus.keys import Keys
 
-__all__ = ["KINDS", "MOST", "OLD", "TIME", "Command", "Minutes", "Names", "Place"]
+__all__ = ["KINDS", "MOST", "OLD", "TIME", "Command", "Look", "Minutes", "Names", "Place"]
 
 Command = tuple[str | bytes | int, ...]
 TIME: Final[Command] = ("TIME",)
@@ -86,10 +87,19 @@ class Place:
         return [TIME] if turn == 3 else []
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the sets; several may be under way at a time, and each takes its own replies."""
+
+    kinds: tuple[str, ...]
+    """Of each set that is asked for; there are two commands a set."""
+    commands: tuple[Command, ...]
+
+
 class Names:
     """The names that one reader of the roster knows, kind by kind."""
 
-    __slots__ = ("_asked", "_keys", "_kinds", "_missing", "_named", "_sizes", "_turn", "_turns")
+    __slots__ = ("_keys", "_kinds", "_missing", "_named", "_sizes", "_turn", "_turns")
 
     def __init__(self, keys: Keys, turns: Sequence[str]) -> None:
         """`turns` are kinds, or `OLD`: one is read at a time, in this order."""
@@ -98,7 +108,6 @@ class Names:
         self._named: dict[str, frozenset[str]] = {}
         self._sizes: dict[str, int] = {}
         self._turn = 0
-        self._asked: list[tuple[str, str]] = []
         self._missing: dict[str, float] = {}
 
     @property
@@ -106,8 +115,8 @@ class Names:
         """Everyone who was named when it was last looked."""
         return set().union(*self._named.values())
 
-    def asks(self, minutes: Minutes, now: float, *, everything: bool) -> list[Command]:
-        """The commands of one look; `everything` looks at all kinds, and at the minute before as well."""
+    def asks(self, minutes: Minutes, now: float, *, everything: bool) -> Look:
+        """The next look; `everything` looks at all kinds, and at the minute before as well."""
         minute, seconds = minutes.at(now)
         self._turn += 1
         everything = everything or not self._named
@@ -115,7 +124,7 @@ class Names:
             tuple(dict.fromkeys(self._turns)) if everything else (self._turns[self._turn % len(self._turns)],)
         )
         before = [minute - 1] if everything and seconds < EARLY_S else []
-        self._asked = [
+        asked = [
             (kind, key)
             for kind in kinds
             for key in (
@@ -125,17 +134,17 @@ class Names:
             )
         ]
         commands: list[Command] = []
-        for kind, key in self._asked:
+        for kind, key in asked:
             # Not SMEMBERS: a set may have grown since its size was asked.
             few = self._sizes.get(kind, 0) > MOST
             commands += [("SCARD", key), ("SRANDMEMBER", key, FEW if few else MOST)]
-        return commands
+        return Look(tuple(kind for kind, _ in asked), tuple(commands))
 
-    def take(self, replies: Sequence[Any]) -> dict[str, int]:
-        """The replies to `asks`; gives how many names of which kind are beyond the bound."""
+    def take(self, look: Look, replies: Sequence[Any]) -> dict[str, int]:
+        """The replies to the commands of a look; gives how many names of which kind are beyond the bound."""
         named: dict[str, set[str]] = {}
         sizes: dict[str, int] = {}
-        for (kind, _), size, found in zip(self._asked, replies[::2], replies[1::2], strict=True):
+        for kind, size, found in zip(look.kinds, replies[::2], replies[1::2], strict=True):
             own = named.setdefault(kind, set())
             if isinstance(found, list):  # an error: this user may not read it, or it is no set
                 own.update(self._own(kind, found))

@@ -1,5 +1,7 @@
 """Who is alive: what heartbeats say, and that nothing others wrote there can do harm."""
 
+import asyncio
+
 import msgpack
 import pytest
 from bus_strategies import texts
@@ -188,6 +190,14 @@ async def test_nobody_takes_another_off_its_set(commands, namespace):
     assert await commands.execute("SCARD", named) == 3
     assert await commands.execute("SCARD", keys.roster) == 4
     assert 0 < await commands.execute("PTTL", named) <= SET_MS
+
+
+async def test_tasks_may_look_side_by_side(commands, namespace):
+    roster = Roster(commands, namespace)
+    await beat(commands, roster, "s:cost:r1")
+    for _ in range(8):
+        views = await asyncio.gather(*(roster.read(everything=each) for each in (True, False) * 4))
+        assert {one.name for view in views for one in view.members} == {"cost"}
 
 
 async def test_what_others_wrote_there_hides_nobody(commands, namespace):

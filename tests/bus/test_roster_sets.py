@@ -49,57 +49,71 @@ def test_a_new_minute_or_a_heartbeat_that_was_missed_names_it_at_once():
 
 def test_one_kind_is_read_at_a_time_and_the_others_stay_as_they_were_found():
     names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
-    asked = names.asks(clock, 0.0, everything=False)  # the first time it is everything
-    assert [one[:2] for one in asked] == [
+    look = names.asks(clock, 0.0, everything=False)  # the first time it is everything
+    assert [one[:2] for one in look.commands] == [
         ("SCARD", OF_SCHEDULERS),
         ("SRANDMEMBER", OF_SCHEDULERS),
         ("SCARD", KEYS.roster),
         ("SRANDMEMBER", KEYS.roster),
     ]
-    names.take([2, [b"s:a:1", b"s:b:1"], 1, [b"s:old:1"]])
+    names.take(look, [2, [b"s:a:1", b"s:b:1"], 1, [b"s:old:1"]])
     assert names.all == {"s:a:1", "s:b:1", "s:old:1"}
-    assert [one[1] for one in names.asks(clock, 0.5, everything=False)] == [OF_SCHEDULERS] * 2
-    names.take([1, [b"s:b:1"]])
+    look = names.asks(clock, 0.5, everything=False)
+    assert [one[1] for one in look.commands] == [OF_SCHEDULERS] * 2
+    names.take(look, [1, [b"s:b:1"]])
     assert names.all == {"s:b:1", "s:old:1"}
-    assert [one[1] for one in names.asks(clock, 1.0, everything=False)] == [KEYS.roster] * 2
+    assert [one[1] for one in names.asks(clock, 1.0, everything=False).commands] == [KEYS.roster] * 2
+
+
+def test_looks_side_by_side_take_their_own_replies():
+    names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
+    names.take(names.asks(clock, 0.0, everything=True), [0, [], 0, []])
+    one, all_ = names.asks(clock, 0.5, everything=False), names.asks(clock, 0.5, everything=True)
+    names.take(one, [1, [b"s:old:1"]])
+    assert names.all == {"s:old:1"}
+    names.take(all_, [1, [b"s:a:1"], 1, [b"s:old:2"]])
+    assert names.all == {"s:a:1", "s:old:2"}
 
 
 def test_early_in_a_minute_who_knows_nobody_reads_the_one_before_as_well():
     names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 1)
-    asked = names.asks(clock, 0.0, everything=True)
-    assert [one[1] for one in asked[::2]] == [OF_SCHEDULERS, KEYS.roster_of("schedulers", 99)]
-    names.take([1, [b"s:a:1"], 1, [b"s:b:1"]])
+    look = names.asks(clock, 0.0, everything=True)
+    assert [one[1] for one in look.commands[::2]] == [OF_SCHEDULERS, KEYS.roster_of("schedulers", 99)]
+    names.take(look, [1, [b"s:a:1"], 1, [b"s:b:1"]])
     assert names.all == {"s:a:1", "s:b:1"}
 
 
 def test_a_set_holds_the_names_of_its_kind_and_no_others():
     names, clock = Names(KEYS, ("schedulers", "readers", OLD)), minutes(100 * 60.0 + 30)
-    names.asks(clock, 0.0, everything=True)
+    look = names.asks(clock, 0.0, everything=True)
     odd = [b"\xff", b"", b"s", b"x:1", b"o:1", b"s:" + b"x" * 500, None]
-    names.take([1, [b"s:a:1", b"r:forged"], 1, [b"r:one", b"s:forged:1"], 9, [*odd, b"s:old:1", b"r:two"]])
+    found = ([b"s:a:1", b"r:forged"], [b"r:one", b"s:forged:1"], [*odd, b"s:old:1", b"r:two"])
+    names.take(look, [reply for each in found for reply in (9, each)])
     assert names.all == {"s:a:1", "r:one", "s:old:1", "r:two"}
 
 
 def test_beyond_the_bound_strangers_are_counted_and_few_of_them_are_looked_at():
     names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
-    assert names.asks(clock, 0.0, everything=False)[1][2] == MOST
-    assert names.take([300_000, [b"s:a:1"]]) == {"schedulers": 300_000 - MOST}
-    assert names.asks(clock, 0.5, everything=False)[1][2] == FEW
-    assert names.take([MOST, []]) == {}
-    assert names.asks(clock, 1.0, everything=False)[1][2] == MOST
+    look = names.asks(clock, 0.0, everything=False)
+    assert look.commands[1][2] == MOST
+    assert names.take(look, [300_000, [b"s:a:1"]]) == {"schedulers": 300_000 - MOST}
+    look = names.asks(clock, 0.5, everything=False)
+    assert look.commands[1][2] == FEW
+    assert names.take(look, [MOST, []]) == {}
+    assert names.asks(clock, 1.0, everything=False).commands[1][2] == MOST
 
 
 def test_a_set_that_cannot_be_read_names_nobody():
     names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
-    names.asks(clock, 0.0, everything=False)
-    assert names.take([OSError("WRONGTYPE"), OSError("WRONGTYPE")]) == {}
+    look = names.asks(clock, 0.0, everything=False)
+    assert names.take(look, [OSError("WRONGTYPE"), OSError("WRONGTYPE")]) == {}
     assert names.all == set()
 
 
 def test_only_in_the_set_of_version_1_the_dead_are_taken_off_after_a_minute():
     names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
-    names.asks(clock, 0.0, everything=True)
-    names.take([1, [b"s:dead:1"], 2, [b"s:dead:2", b"s:alive:1"]])
+    look = names.asks(clock, 0.0, everything=True)
+    names.take(look, [1, [b"s:dead:1"], 2, [b"s:dead:2", b"s:alive:1"]])
     assert names.dead({"s:alive:1"}, 0.0) == []
     assert names.dead({"s:alive:1"}, 59.9) == []
     assert names.dead({"s:alive:1"}, 60.0) == ["s:dead:2"]
