@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from toolgate_bus import cli
+from toolgate_bus import cli, terminal
 from toolgate_bus.printable import visible
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
@@ -89,6 +89,8 @@ ON: Final[dict[str, tuple[str, ...]]] = {
     "exporter": ("exporter", "--port", "0"),
 }
 """Those that go on: they are told to end once they have said something."""
+TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
+"""What is shown in columns: where there is no room, cells go on below, and never in the first column."""
 OF_THEIR_OWN: Final = {"bench", "bench fleet", "demo"}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
 NOT_ON_A_BUS: Final = {"scheduler new"}
@@ -154,12 +156,14 @@ def fleet(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], str]:
-    """Everything that a command printed, called in this process."""
-    monkeypatch.setenv("COLUMNS", "900")
+def said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Everything that a command printed, called in this process; on so many columns."""
 
-    def call(words: list[str]) -> str:
+    def call(words: list[str], columns: int = 900) -> str:
         capfd.readouterr()
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for one in (terminal.console, terminal.err_console):  # which may have been made before
+            monkeypatch.setattr(one, "_width", columns)
         monkeypatch.setattr(sys, "argv", ["toolgate", *words])
         monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
         with pytest.raises(SystemExit):
@@ -212,8 +216,20 @@ def test_commands_that_go_on_are_not_steered_while_a_call_waits(
         assert_tame(one.stdout + one.stderr, line)
 
 
+@pytest.mark.parametrize("words", TABLES, ids=" ".join)
+def test_where_a_table_has_no_room_no_line_of_it_begins_with_the_words_of_strangers(
+    fleet: Fleet, said: Callable[..., str], words: tuple[str, ...]
+) -> None:
+    wrapped = 0
+    for columns in range(40, 140, 4):
+        _, *rows = said(fleet.line("", words), columns).split("\n")
+        wrapped += any(one.lstrip().startswith("FAKE") for one in rows)
+        assert not [one for one in rows if one.startswith("FAKE")], columns
+    assert wrapped or "approvals" not in words, "cells had room everywhere"
+
+
 def test_what_strangers_write_does_not_steer_the_terminal_of_any_command(
-    fleet: Fleet, said: Callable[[list[str]], str]
+    fleet: Fleet, said: Callable[..., str]
 ) -> None:
     held = json.loads(said(fleet.line("", ("approvals", "list", "--json"))).split("\n")[0])["id"]
     fleet.words["held"] = held

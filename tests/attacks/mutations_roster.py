@@ -47,6 +47,14 @@ MUTANTS = (
     ),
     Mutant(
         "law 3",
+        "the replies to one look at the roster are read as those to another",
+        f"{BUS}/roster.py",
+        "self._names.take(look, replies)",
+        "self._names.take(self.asks(everything=True), replies)",
+        "../bus/test_roster.py::test_tasks_may_look_side_by_side",
+    ),
+    Mutant(
+        "law 3",
         "a set names members of other kinds",
         f"{BUS}/roster_sets.py",
         "and (kind == OLD or KINDS[one[0]] == kind)",
