@@ -29,7 +29,8 @@ async def opened(url, namespace="default"):
 async def test_a_roster_of_another_type_is_named_with_what_to_do(server_url, namespace):
     commands = RedisCommands(server_url, "test")
     try:
-        keys = [str(command[1]) for command in Roster(commands, namespace).asks(everything=True)]
+        look = Roster(commands, namespace).asks(everything=True)
+        keys = [str(command[1]) for command in look.commands]
         for key in keys:
             await commands.execute("SET", key, "rubbish")
         told, seconds, left = await opened(server_url, namespace)
