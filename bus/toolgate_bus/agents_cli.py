@@ -171,6 +171,8 @@ async def _stop(
                     )
                 ):
                     return ran, running
+            except ConfigError:
+                raise
             except TransportError:
                 if time.monotonic() >= until:
                     raise

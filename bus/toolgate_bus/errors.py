@@ -7,6 +7,7 @@
   - TransportError   the bus did not do it: try again later
     - BusDown        there is no connection now: rule by `on_bus_down`
     - OutcomeUnknown the command may or may not have run: only repeat what is idempotent by key
+    - Refusal        (a ConfigError too) the server is there and will not, until somebody mends something
 """
 
 from typing import Literal
@@ -18,6 +19,7 @@ __all__ = [
     "ConfigError",
     "NoServer",
     "OutcomeUnknown",
+    "Refusal",
     "ToolgateError",
     "TransportError",
 ]
@@ -58,3 +60,11 @@ class BusDown(TransportError):  # noqa: N818 - it is a state of the world, not a
 
 class OutcomeUnknown(TransportError):  # noqa: N818 - as above
     """The connection broke after the command was sent: it may have run."""
+
+
+class Refusal(ConfigError, TransportError):  # noqa: N818 - as above
+    """The server will not: no right, another type, other credentials, another node; the message says which.
+
+    A command that begins ends with it as with any ConfigError; what runs on bears it as it bears a bus that
+    is away, and goes on once somebody has mended it.
+    """

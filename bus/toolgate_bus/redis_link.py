@@ -32,7 +32,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, TransportError
+from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, TransportError
 
 __all__ = [
     "BLOCK_MS",
@@ -301,7 +301,7 @@ class RedisCommands:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def execute(self, *command: Arg) -> Any:
-        """Run one command; raises BusDown, OutcomeUnknown or TransportError."""
+        """Run one command; raises BusDown, OutcomeUnknown, Refusal or another TransportError."""
         try:
             return await self._shielded(self._client.execute_command(*command))
         except _RefusedError as error:
@@ -339,18 +339,18 @@ class RedisCommands:
             raise
         except RedisConnectionError as error:
             if _is_refusal(error):
-                raise ConfigError(f"the server refused the credentials: {error}") from None
+                raise Refusal(f"the server refused the credentials: {error}") from None
             raise await self._elsewhere(error) or _gone(error) from None
         except (RedisTimeoutError, TimeoutError) as error:
             raise OutcomeUnknown(str(error) or "timed out") from None
         except ResponseError as error:
             if _is_refusal(error) and not isinstance(error, NoPermissionError):
-                raise ConfigError(f"the server refused the credentials: {error}") from None
+                raise Refusal(f"the server refused the credentials: {error}") from None
             raise await self._elsewhere(error) or _RefusedError(error) from None
         except (RedisError, OSError) as error:
             raise OutcomeUnknown(str(error)) from None
 
-    async def _elsewhere(self, error: RedisError) -> TransportError | ConfigError | None:
+    async def _elsewhere(self, error: RedisError) -> TransportError | None:
         """Our word for it where the server is not the one to talk to; connections are made anew then."""
         said = _said(error)
         code = said.split(" ", 1)[0]
@@ -359,7 +359,7 @@ class RedisCommands:
         with contextlib.suppress(RedisError, OSError):
             await self._client.connection_pool.disconnect(inuse_connections=False)
         if code == "MOVED":
-            return ConfigError(
+            return Refusal(
                 f"the server is one node of a Redis Cluster ({said}): name a server that holds all keys"
             )
         return BusDown(said)
@@ -373,14 +373,12 @@ class _RefusedError(TransportError):
         self.reply = reply
 
 
-def refusal(key: str, error: Exception) -> ConfigError | TransportError:
+def refusal(key: str, error: Exception) -> TransportError:
     """What an error reply to a command on that key means: what a person must do, or try again."""
     if isinstance(error, NoPermissionError):
-        return ConfigError(
-            f"{key}: the server gives this user no right to it ({error}): see deploy/redis/roles"
-        )
+        return Refusal(f"{key}: the server gives this user no right to it ({error}): see deploy/redis/roles")
     if "WRONGTYPE" in str(error):
-        return ConfigError(
+        return Refusal(
             f"{key}: it holds something of another type, which is not Toolgate's: "
             f"look at it (TYPE {key}), and delete it (DEL {key}) or use another namespace"
         )

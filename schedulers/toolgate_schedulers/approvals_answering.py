@@ -205,14 +205,27 @@ def standing(approval: Approval, who: Person, reason: str | None, *, exactly: bo
 async def settled(desk: Desk, one: Waiting, came: Outcome, earlier: Decided) -> Outcome:
     """The same, where nothing is known yet: perhaps it was decided before, or nobody is there any longer.
 
-    `earlier` finds a decision that was told before the answer was given.
+    `earlier` finds a decision that was told at any time.
     """
     if came.decision is not None or came.instead is not None or came.became in ("gone", "changed"):
         return came
     if await desk.gone({one.orchestrator}):
         return came._replace(gone=True)
     decision = await earlier(one.approval.question.id)
-    return came if decision is None else came._replace(decision=decision, late=True)
+    if decision is None:
+        return came
+    return came._replace(decision=decision, late=not _ruled(one.approval, decision))
+
+
+def _ruled(approval: Approval, decision: Fact) -> bool:
+    """Whether the scheduler that asks people gave its verdict: it has one only once a person has answered.
+
+    So where the replica that gave it died before it could say so, the answer was not too late.
+    """
+    return any(
+        verdict.get("scheduler") == approval.scheduler and verdict.get("action") not in ("hold", None)
+        for verdict in decision.get("verdicts", ())
+    )
 
 
 async def outcome(desk: Desk, approval: Approval, decided: Decided, wait_s: float) -> Outcome:

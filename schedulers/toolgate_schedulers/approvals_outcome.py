@@ -39,7 +39,7 @@ def failed(approval: Approval, given: Answer, came: Outcome) -> str | None:
 def told(approval: Approval, given: Answer, came: Outcome) -> str:
     """What came of an answer that was not in vain."""
     done = said(given)
-    if came.became is None:
+    if came.became is None and came.decision is None:
         return (
             f"Kept: {done}. No replica of {approval.scheduler} has taken it up yet; one that is started will."
         )

@@ -260,6 +260,8 @@ async def _living(settings: BusSettings) -> tuple[RosterView, dict[str, ShadowTo
         view = await Roster(commands, settings.namespace).read(ages=True)
         facts, reach_s = await FactsReader(commands, settings.namespace).newest()
         return view, shadow_totals(gathered(facts)), reach_s
+    except ConfigError:
+        raise
     except TransportError as error:
         raise no_bus(settings, error) from None
     finally:

@@ -75,6 +75,8 @@ async def serve(job: Job, settings: BusSettings) -> None:
 async def _started(worker: Worker, job: Job, settings: BusSettings) -> Member:
     try:
         return await worker.start()
+    except ConfigError:
+        raise
     except TransportError as error:
         raise no_bus(settings, error) from None
     except ToolgateError:
@@ -124,7 +126,10 @@ def _tell_reloaded(member: Member, as_json: bool) -> None:
 def _tell_ready(member: Member, url: str, job: Job) -> None:
     if job.as_json:
         fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
-        print_json({"event": "ready", **fields} | ({"metrics": job.metrics} if job.metrics else {}))
+        print_json(
+            {"event": "ready", **fields, "tools": member.tools}
+            | ({"metrics": job.metrics} if job.metrics else {})
+        )
         return
     measured = f"; metrics at {job.metrics}" if job.metrics else ""
     notice(f"{member.name} (replica {member.replica}, pid {member.pid}) {_what(member)} at {url}{measured}")

@@ -12,6 +12,8 @@ from typing import Any
 
 from amplifier_core import AmplifierSession, ChatResponse, HookResult, ProviderInfo, ToolResult
 from amplifier_core.events import ALL_EVENTS
+from toolgate_orchestrator.turn.jsonable import DEEPEST
+from toolgate_orchestrator.turn.raw_call import MAX_DEPTH
 
 __all__ = ["CALLS", "OUTPUTS", "Turned", "sound", "turned"]
 
@@ -249,6 +251,7 @@ async def _coroutine() -> Any:
 
 OUTPUTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "nested 700 deep": lambda _: nested(700),
+    "nested as deep as is told": lambda _: ToolResult(output=nested(DEEPEST)),
     "nested 100,000 deep": lambda _: nested(100_000, "list"),
     "a result nested 100,000 deep": lambda _: ToolResult(output=nested(100_000)),
     "an integer of 5,000 digits": lambda _: 10**5000,
@@ -329,6 +332,8 @@ def sound() -> dict[str, Any]:
 
 
 CALLS: dict[str, Callable[[], list[Any]]] = {
+    "nested as deep as may be": _these(_call("deepest", arguments=nested(MAX_DEPTH - 1))),
+    "nested one level deeper": _these(_call("too-deep", arguments=nested(MAX_DEPTH))),
     "nested 700 deep": _these(_call(arguments=nested(700))),
     "nested 100,000 deep": lambda: [_call(arguments=nested(100_000))],
     "text nested 100,000 deep": _these(_call(arguments='{"a":' * 100_000 + "1" + "}" * 100_000)),

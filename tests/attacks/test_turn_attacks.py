@@ -52,6 +52,8 @@ async def test_whatever_an_llm_calls_has_one_result(loop, tmp_path):
     done = went_on(await turned(loop, calls, log=tmp_path))
     assert len(done.called) == len(calls())
     assert done.ran < len(CALLS)  # what cannot be read is not guessed at
+    assert ("ran" in str(done.result_of("deepest"))) == (loop != "loop-reactive")  # it takes half the depth
+    assert "levels deep" in str(done.result_of("too-deep"))
 
 
 async def test_whatever_a_program_asks_about_is_ruled_on(server_url, namespace):

@@ -4,7 +4,7 @@ import asyncio
 import math
 
 import pytest
-from toolgate_bus.errors import BusDown, TransportError
+from toolgate_bus.errors import BusDown, Refusal, TransportError
 from toolgate_bus.memory import MemoryHub
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.store import MAX_VALUE, MemoryStore, RedisStore
@@ -140,8 +140,11 @@ async def test_a_key_of_another_type_is_an_error_of_the_bus(server_url, namespac
     try:
         store = RedisStore(commands, namespace)
         await commands.execute("RPUSH", f"tg:{{{namespace}:ledger}}:k", "x")
-        with pytest.raises(TransportError):
+        with pytest.raises(
+            Refusal, match="another type"
+        ):  # what runs on bears it; a command says so and ends
             await store.get("k")
+        assert issubclass(Refusal, TransportError)
         await store.put("k", b"v")
         assert await store.get("k") == b"v"
     finally:

@@ -164,8 +164,8 @@ async def test_cost_aware_and_approval_that_are_alive_and_not_required_are_warne
     found = await diagnosed(own_durable_server.url, "--plan", plan(tmp_path, {}))
     told = [one for one in found.findings if one["name"] == "plan-not-required"]
     assert [(one["level"], one["what"].split(" ")[0]) for one in told] == [
-        ("warning", "cost-aware"),
         ("warning", "approval"),
+        ("warning", "cost-aware"),
     ]
     assert all("required: [" in one["change"] for one in told)
     meant = plan(tmp_path, {"required": ["cost-aware"], "shadow": ["approval"]})

@@ -10,7 +10,7 @@ from toolgate_bus.shared import shared_in_memory
 from toolgate_schedulers import approvals_edit as edits
 from toolgate_schedulers.approval_desk import Desk, Waiting
 from toolgate_schedulers.approval_records import Answer, Approval
-from toolgate_schedulers.approvals_answering import Outcome, Person, answer, find, outcome, standing
+from toolgate_schedulers.approvals_answering import Outcome, Person, answer, find, outcome, settled, standing
 from toolgate_schedulers.approvals_outcome import failed, told
 from toolgate_schedulers.approvals_view import as_fields, duration, full, one_line
 
@@ -214,6 +214,22 @@ def test_a_call_that_waits_in_its_place_is_shown():
     words = told(approval(), GIVEN, came(instead=Waiting(new, 5.0)))
     assert 'pay {"to": "mallory"}' in words
     assert "toolgate approvals show bbbbbbbb" in words
+
+
+@pytest.mark.parametrize(("action", "late"), [("continue", False), ("hold", True)])
+async def test_only_an_answer_on_which_nothing_was_ruled_came_too_late(desk, action, late):
+    """A replica may die between giving its verdict and saying so: the answer counted all the same."""
+    decision = {**RAN, "why": "agreed", "verdicts": [{"scheduler": "approval", "action": action}]}
+
+    async def recorded(_decision):
+        return decision
+
+    found = await settled(desk, Waiting(approval(), 5.0), came(None), recorded)
+    assert found.late is late
+    given = GIVEN.model_copy(update={"action": "approve"})
+    assert bool(failed(approval(), given, found)) is late
+    if not late:
+        assert told(approval(), given, found) == 'approved by anna@desk: pay {"to": "bob"}'
 
 
 async def test_waiting_for_what_comes_ends(desk):

@@ -95,6 +95,8 @@ class _Archiver:
                 if time.monotonic() - self._rewound >= REWIND_S:
                     await self._reader.rewind()
                     self._rewound = time.monotonic()
+            except ConfigError:
+                raise
             except TransportError as error:
                 if not away:
                     err_console.print(f"Waiting for the server: {escape(error)}")

@@ -18,7 +18,7 @@ import anyio
 import structlog
 
 from toolgate_bus import catalogue, metrics
-from toolgate_bus.errors import BusDown, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.exporter.fleet import FleetCounts
 from toolgate_bus.exporter.shelf import Kept
 from toolgate_bus.metrics import Collector, Gauges
@@ -132,6 +132,8 @@ class Exporter:
             while True:
                 try:
                     leads = await self.step()
+                except ConfigError:
+                    raise
                 except TransportError as error:
                     self._lost(error)
                     leads = False

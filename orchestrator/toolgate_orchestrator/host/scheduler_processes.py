@@ -56,6 +56,8 @@ class RunningScheduler:
     stderr: IO[bytes]
     """A temporary file, so that a talkative scheduler never waits for a full pipe."""
     pid: int = 0
+    tools: tuple[str, ...] = ()
+    """Which tools it said that it looks at: on its own stdout, so nobody on the bus had a hand in it."""
     drain: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def words(self) -> str:
@@ -132,6 +134,7 @@ async def _ready(one: RunningScheduler) -> None:
         async for line in lines:
             if line.startswith("{") and (fields := json.loads(line)).get("event") == "ready":
                 one.name, one.pid = str(fields["name"]), int(fields["pid"])
+                one.tools = tuple(map(str, fields["tools"]))
                 one.drain = asyncio.create_task(_drain(lines))
                 return
         code = await one.process.wait()

@@ -7,9 +7,10 @@ to the new schedulers, so that what they reserved is settled.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from toolgate_bus.settings import BusSettings
 
@@ -22,6 +23,7 @@ from toolgate_orchestrator.replay.asking_again import AskingAgain
 from toolgate_orchestrator.replay.comparison import Comparison, Prices, Set, compared
 from toolgate_orchestrator.replay.progress import progress
 from toolgate_orchestrator.replay.recorded_decisions import Aftermath, Record
+from toolgate_orchestrator.replay.side import limits_of
 from toolgate_orchestrator.replay.travelled import Travelled
 
 __all__ = ["Trial", "compare_record"]
@@ -46,11 +48,12 @@ async def compare_record(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(removed_afterwards(trial.bus))
         running = await stack.enter_async_context(scheduler_processes(trial.specs, trial.bus))
-        names = tuple(sorted(one.name for one in running))
+        limits = limits_of(running)
+        names = tuple(sorted(limits))
         client = await acquire(str(trial.bus.redis), trial.bus.namespace)
         stack.push_async_callback(release, client)
         redactor = Travelled()
-        gate = Gate(parse(_config(trial, names, record)), client, redactor=redactor)
+        gate = Gate(parse(_config(trial, limits, record)), client, redactor=redactor)
         asking = AskingAgain(gate, redactor, frozenset(names), trial.alone, record.prices(prices))
         with progress(sum(1 for _ in record.decisions), "decisions") as advance:
             for entry in record.entries:
@@ -73,15 +76,18 @@ async def compare_record(
     )
 
 
-def _config(trial: Trial, names: Sequence[str], record: Record) -> dict[str, object]:
+def _config(trial: Trial, limits: Mapping[str, Mapping[str, Any]], record: Record) -> dict[str, object]:
+    trusted = {"can_modify": record.tools}
     config: dict[str, object] = {
         "redis": trial.bus.redis,
         "namespace": trial.bus.namespace,
-        "required": names,
+        "required": list(limits),
         "patience_ms": trial.patience_ms,
         # Nobody is there to answer a hold.
         "max_hold_s": trial.patience_ms / 1000,
-        "schedulers": {name: {"can_modify": record.tools} for name in record.trusted.intersection(names)},
+        "schedulers": {
+            name: {**limit, **(trusted if name in record.trusted else {})} for name, limit in limits.items()
+        },
     }
     return config | ({"keys": str(trial.bus.keys)} if trial.bus.keys else {})
 

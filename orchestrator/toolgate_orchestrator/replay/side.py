@@ -18,7 +18,7 @@ from toolgate_orchestrator.host.scheduler_processes import (
 from toolgate_orchestrator.replay.recording import Recording, Run
 from toolgate_orchestrator.replay.session import ReplayedRun, ReplayOptions, replay_run
 
-__all__ = ["LATE_S", "Playing", "Side", "opened"]
+__all__ = ["LATE_S", "Playing", "Side", "limits_of", "opened"]
 
 LATE_S = 1.0
 """How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""
@@ -71,19 +71,31 @@ async def opened(side: Side, recording: Recording) -> AsyncIterator[Playing]:
         if side.own_namespace:
             await stack.enter_async_context(removed_afterwards(side.bus))
         running = await stack.enter_async_context(scheduler_processes(side.specs, side.bus))
-        toolgate = _toolgate(side, recording.source, [one.name for one in running])
+        toolgate = _toolgate(side, recording.source, limits_of(running))
         # Held open over all runs, so that their sessions share one connection.
         await stack.enter_async_context(Gate.open(**toolgate))
         yield Playing(side, recording, running, ReplayOptions(side.loop, toolgate, side.also, side.tag))
 
 
-def _toolgate(side: Side, source: str, required: list[str]) -> dict[str, Any]:
+def limits_of(running: Sequence[RunningScheduler]) -> dict[str, dict[str, Any]]:
+    """`schedulers:` of a plan that requires these, so that they are asked about their tools alone.
+
+    What is said on the bus alone excuses no required scheduler from a tool; what our own processes said does.
+    """
+    limits: dict[str, dict[str, Any]] = {}
+    for one in running:
+        limits.setdefault(one.name, {"tools": []})["tools"] += one.tools
+    return limits
+
+
+def _toolgate(side: Side, source: str, limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "redis": side.bus.redis,
         "namespace": side.bus.namespace,
         "agent": "replay",
         "labels": {"replay": Path(source).name[:200]},
-        "required": required,
+        "required": list(limits),
+        "schedulers": limits,
         "patience_ms": side.patience_ms,
     }
     config |= {"max_hold_s": side.hold_s} if side.hold_s is not None else {}

@@ -15,11 +15,12 @@ from pydantic import BaseModel
 
 from toolgate_orchestrator.turn.foreign import name_of, theirs
 
-__all__ = ["MOST_CHARS", "MOST_VALUES", "jsonable", "readable", "same_json"]
+__all__ = ["DEEPEST", "MOST_CHARS", "MOST_VALUES", "jsonable", "readable", "same_json"]
 
 MOST_VALUES: Final = 250_000
 MOST_CHARS: Final = 16 * 1024 * 1024
-DEEPEST: Final = 80
+DEEPEST: Final = 108
+"""Beyond the deepest call (`raw_call.MAX_DEPTH`) within its payload; the kernel's reader takes 125."""
 _LEFT_OUT: Final = "… (more was left out)"
 _TOO_DEEP: Final = "… (nested too deeply)"
 _ITSELF: Final = "… (this contains itself)"

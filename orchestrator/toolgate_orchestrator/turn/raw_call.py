@@ -19,8 +19,8 @@ __all__ = ["MAX_DEPTH", "MAX_NODES", "excess", "plain_call", "reader_of", "size_
 MAX_NAME: Final = 256
 MAX_ID: Final = 16 * 1024
 """Some providers keep state of their own in ids."""
-MAX_DEPTH: Final = 72
-"""Hooks are told a call within a payload, and see all of it."""
+MAX_DEPTH: Final = 96
+"""Hooks are told a call within a payload, and see all of it: the kernel's JSON reader takes 125 levels."""
 MAX_NODES: Final = 100_000
 MAX_CHARS: Final = 16 * 1024 * 1024
 MAX_SHOWN: Final = 4_000
