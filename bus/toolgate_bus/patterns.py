@@ -298,7 +298,7 @@ class _Writer:
             return b"(?:%s)" % self.sequence(of, flags)
         if op is _sre.AT:
             return self._anchor(of, flags)
-        if op is _sre.FAILURE:
+        if op is _sre.FAILURE or (op is _sre.ASSERT_NOT and not of[1]):  # (?!): fits nowhere
             return rb"[^\x00-\xff]"
         raise Unknown(
             f"{_NEITHER.get(op, str(op).lower())}: not known to the linear engine; write it without"

@@ -117,6 +117,36 @@ async def test_half_open_connections_keep_nobody_from_the_console(monkeypatch, w
         await serving
 
 
+@pytest.mark.parametrize("words", ["", "Connection: close\r\n"])
+async def test_a_stream_outlives_the_time_for_a_request_however_it_was_asked_for(words, monkeypatch):
+    monkeypatch.setattr(connection, "REQUEST_S", 0.2)
+    go_on = asyncio.Event()
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"last"})
+
+    bound = listening("127.0.0.1", 0)
+    port, up = bound.getsockname()[1], asyncio.Event()
+    serving = asyncio.create_task(serve(app, bound, None, up.set, lambda: None))
+    try:
+        await up.wait()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{words}\r\n".encode())
+        await asyncio.wait_for(reader.readuntil(b"first "), 5)
+        idle, other = await asyncio.open_connection("127.0.0.1", port)
+        assert await ended(idle)  # began later, and its time is over
+        await closed(other)
+        go_on.set()
+        await asyncio.wait_for(reader.readuntil(b"last"), 5)
+        await closed(writer)
+    finally:
+        serving.cancel()
+        await serving
+
+
 async def test_half_open_connections_keep_nobody_from_the_metrics(monkeypatch, wait_until):
     serving = metrics_server.serve_page(0, "127.0.0.1", lambda accept: ("text/plain", b"page"))
     threads = threading.active_count()

@@ -5,7 +5,7 @@ import time
 import warnings
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from toolgate_bus.patterns import MAX_PATTERN, Unknown, compiled, glob
 
@@ -65,6 +65,8 @@ def test_a_pattern_finds_what_python_finds(written, some):
         assert ours.found(text) is (theirs.search(text) is not None), (written, text)
 
 
+@example("[b-a]*", "b")
+@example("[!b-a]*", "b")
 @given(
     st.text(st.sampled_from("ab*?[]!-é(?>\n"), min_size=1, max_size=12),
     st.text(st.sampled_from("ab-é(?>\n"), max_size=8),

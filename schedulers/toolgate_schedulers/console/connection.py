@@ -42,19 +42,24 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take some of a request."""
         super().data_received(data)
-        if self.conn.their_state is h11.DONE:
+        if not self._awaits_request:
             self._wait_no_longer()
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""
         super().on_response_complete()
-        if not self.transport.is_closing() and self.conn.their_state is not h11.DONE:
+        if not self.transport.is_closing() and self._awaits_request:
             self._wait()
 
     def give_up(self) -> None:
         """End it without a word: nothing was asked."""
         self._wait_no_longer()
         self.transport.abort()
+
+    @property
+    def _awaits_request(self) -> bool:
+        """Whether head or body is still to come; a peer that closes after its request sent it all too."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     @property
     def _idle(self) -> dict["Connection", asyncio.TimerHandle]:
