@@ -209,18 +209,25 @@ def test_very_many_secrets_hide_everything_rather_than_take_long():
 MANY = "".join(map(chr, range(256, 16_640)))
 
 
-@pytest.mark.parametrize("text", ["a" * 16_384, "ab" * 8_192, "é日" * 8_192, MANY])
-def test_no_text_holds_the_loop_for_long_whatever_the_patterns(text):
-    many = (f"x{number}[a-z]*q" for number in range(60))
-    slow = [r"^(\w+\s?)*!$", "(a+)+!$", "(?:a|b)*a(?:a|b){20}c", r"[a-z]{900}!", *many]
-    redactor = Redactor(RedactConfig(patterns=tuple(slow), max_chars=65_536))
+SLOW = (r"^(\w+\s?)*!$", "(a+)+!$", "(?:a|b)*a(?:a|b){20}c", r"[a-z]{900}!")
+
+
+@pytest.mark.parametrize("patterns", [SLOW, tuple(f"x{number}[a-z]*q" for number in range(1_000))])
+@pytest.mark.parametrize("text", ["a" * 16_384, "ab" * 8_192, "é日" * 8_192, MANY, "word " * 13_000])
+def test_no_text_holds_the_loop_for_50_ms_whatever_the_patterns(text, patterns):
+    redactor = Redactor(RedactConfig(patterns=patterns, max_chars=65_536))
     arguments = {str(number): text[number:] for number in range(30)} | {"k": [text[:9]] * 1_000}
     redactor.outgoing({"warm": text})
-    began = time.thread_time()
-    outgoing = redactor.outgoing(arguments)
-    took = time.thread_time() - began
-    assert outgoing.placeholders
-    assert took < 0.2  # 50 ms on a quiet machine; hashing and sizing what is hidden included
+    took = []
+    for work in (lambda: redactor.outgoing(arguments), lambda: redactor.hide(text)):
+        times = []
+        for _ in range(4):  # hashing and sizing what is hidden are within
+            began = time.thread_time()
+            work()
+            times.append(time.thread_time() - began)
+        took.append(min(times))  # the least that others on the machine took of it
+    assert redactor.outgoing(arguments).placeholders
+    assert max(took) < 0.05
 
 
 def test_very_many_placeholders_become_one():
