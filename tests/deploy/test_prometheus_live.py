@@ -222,4 +222,9 @@ def test_an_alert_fires_where_facts_were_lost(in_trouble):
     until(fleet.kept_facts, "facts are written while no exporter is there")
     fleet.lose_facts()
     fleet.exporter()
-    until(lambda: quick.has_fired("ToolgateFactsMissing"), "the gap is told")
+    shown = '{__name__=~"toolgate_exporter_(gaps|facts)_total"}'
+    until(
+        lambda: quick.has_fired("ToolgateFactsMissing"),
+        "the gap is told",
+        otherwise=lambda: (quick.query(shown), quick.fired(), fleet.said()[-3000:]),
+    )
