@@ -17,7 +17,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint check soak soak-attacks mutants cost up down clean
+.PHONY: help demo test test-system test-fast lint check soak soak-attacks mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -26,9 +26,12 @@ help: ## list the targets
 demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool calls
 	@$(BIN)/toolgate demo
 
-test: $(DEV) ## run all tests, on an embedded server
+test: $(DEV) ## run the tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m pure -n auto
-	@$(BIN)/python -m pytest -q -m "not pure" -n 3 --dist loadfile
+	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 3 --dist loadfile
+
+test-system: $(DEV) ## run those with Prometheus, a browser, environments of their own
+	@$(BIN)/python -m pytest -q -m system -n 3 --dist loadfile
 
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s
@@ -45,7 +48,7 @@ lint: $(DEV) ## check format, style, types and import directions
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: lint test ## lint, then test: what CI runs
+check: lint test test-system ## lint, then all tests: what CI runs
 
 mutants: $(DEV) ## break the code on purpose and see the tests go red
 	@$(BIN)/python tests/mutants.py

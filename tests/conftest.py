@@ -29,11 +29,16 @@ settings.register_profile("toolgate", deadline=None)
 settings.load_profile("toolgate")
 
 
+DEPLOY = Path(__file__).parent / "deploy"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in whole sessions take their time: `make test-fast` leaves them out."""
+    """Mark what `make test-fast` leaves out (whole sessions), and what a deployment needs."""
     for item in items:
         if "agent" in getattr(item, "fixturenames", ()):
             item.add_marker("session")
+        if item.path.is_relative_to(DEPLOY) and item.get_closest_marker("pure") is None:
+            item.add_marker("system")
 
 
 KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS", "TOOLGATE_ROLLS", "TOOLGATE_VERSION_ONE")

@@ -678,10 +678,10 @@ def survives_not(copy: Path, mutant: Mutant) -> bool:
         result, said = "NOT MADE", f"{mutant.file} does not hold the text to change: {mutant.old!r}"
     else:
         try:
-            file.write_text(original.replace(mutant.old, mutant.new))
+            write(file, original.replace(mutant.old, mutant.new))
             code, said = run_tests(copy, [mutant.tests])
         finally:
-            file.write_text(original)
+            write(file, original)
         # 1 is: tests were run, and some failed. Anything else says nothing about them.
         result = {0: "STILL GREEN", 1: "red"}.get(code, f"BROKEN ({code})")
     seconds = time.monotonic() - began
@@ -689,6 +689,13 @@ def survives_not(copy: Path, mutant: Mutant) -> bool:
     if result not in ("red", "STILL GREEN"):
         print(said)
     return result == "red"
+
+
+def write(file: Path, text: str) -> None:
+    """Replace a file by a version of another time, so that no compiled module of before passes for it."""
+    later = file.stat().st_mtime + 10
+    file.write_text(text)
+    os.utime(file, (later, later))
 
 
 def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
@@ -708,13 +715,10 @@ def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """The copy's packages come before the installed ones, in subprocesses too.
-
-    No compiled modules: two versions of a file may have the same size within the same second.
-    """
+    """The copy's packages come before the installed ones, in subprocesses too; compiled modules stay beside it."""
     path = os.pathsep.join(str(copy / package) for package in PACKAGES)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
-    return ours | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    return ours | {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(copy.parent / "compiled")}
 
 
 if __name__ == "__main__":

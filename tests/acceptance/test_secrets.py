@@ -23,7 +23,7 @@ from secrets_planted import REDACT, Planted
 from secrets_world import SCHEDULERS, World
 from trace_collector import Collected, collector
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(400)]
 
 HOLD_ARGUMENTS = (
     *("MONITOR", "AOF", "RDB", "keys", "archive", "export", "console: decisions"),

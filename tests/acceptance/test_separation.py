@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 
 from own_environments import ROOT, environments, missing, run
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(240)]
 
 POLICY = "rules: [{name: keep, tools: delete_file, action: deny, reason: files are kept}]\n"
 OWN_SCHEDULER = """

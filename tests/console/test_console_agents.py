@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "acceptance"))
 from agent_trees import World, delegate, says, wait_for
 from chromium import PHONE, browser, opened
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 BOUND_S = 30
 TOKEN = "a-token-of-enough-letters"
 

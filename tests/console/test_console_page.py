@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 
 from chromium import PHONE, browser, opened
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 BOUND_S = 30.0
 VIEWS = ["live", "agents", "approvals", "rates", "budgets", "roster"]
 LONG = {"path": "a/very/long/path/" * 20, "content": "word " * 400}
