@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import structlog
-
 from toolgate_bus import codec, metrics
 from toolgate_bus.keys import Keys
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.redis_link import ServerError, pack_command
 
 __all__ = ["AnswersOut", "Verdicts"]
@@ -27,7 +26,7 @@ MOST_KEPT_BYTES: Final = 8 * 1024 * 1024
 """So many frames, and so many bytes of them, are kept at a time."""
 FIRST_AGAIN_S: Final = 0.02
 LAST_AGAIN_S: Final = 0.25
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 Write = Callable[[bytes, Sequence[Any]], bool]
 """Sends packed commands with their tags; False where there is no connection."""

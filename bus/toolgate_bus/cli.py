@@ -7,7 +7,7 @@ called, and leaves the others working. No command is written here.
 
 import sys
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, version
 from typing import Annotated, Any, Literal
 
 import typer
@@ -62,12 +62,22 @@ which starts with the first and ends with the last.
 
 
 @cache
+def _own() -> dict[str, EntryPoint]:
+    """The commands of this distribution by name; that takes no look at all that is installed."""
+    try:
+        return {point.name: point for point in distribution("toolgate").entry_points.select(group=GROUP)}
+    except PackageNotFoundError:  # run out of a folder
+        return {}
+
+
+@cache
 def _entry_points() -> dict[str, EntryPoint]:
     """Every command by name; where another distribution offers a name of ours, ours stays."""
-    found = sorted(
-        entry_points(group=GROUP), key=lambda point: point.dist is not None and point.dist.name == "toolgate"
-    )
-    return {point.name: point for point in found}
+    return {point.name: point for point in entry_points(group=GROUP)} | _own()
+
+
+def _entry_point(name: str) -> EntryPoint | None:
+    return _own().get(name) or _entry_points().get(name)
 
 
 def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | None:
@@ -110,15 +120,17 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """What the help shows of a command: its line, not the command."""
-        if cmd_name not in _entry_points():
+        point = _entry_point(cmd_name)
+        if point is None:
             return None
-        line = SUMMARIES.get(cmd_name) or f"From {_entry_points()[cmd_name].value}."
+        line = SUMMARIES.get(cmd_name) or f"From {point.value}."
         return TyperCommand(cmd_name, help=line)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was called, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _load(_entry_points()[name]) if name and command else command, rest
+        point = _entry_point(name) if name and command else None
+        return name, _load(point) if point else command, rest
 
 
 app = typer.Typer(

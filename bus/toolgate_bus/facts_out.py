@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-import structlog
-
 from toolgate_bus import codec, metrics
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Made, Packed
 
 __all__ = ["LATEST_S", "FactsOut"]
@@ -22,7 +21,7 @@ ALONG_S: Final = 0.005
 would cost more than they do."""
 LATEST_S: Final = 0.015
 """Seconds after which they go by themselves."""
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 
 class FactsOut:

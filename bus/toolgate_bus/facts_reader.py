@@ -18,11 +18,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 import anyio
-import structlog
 
 from toolgate_bus import codec, metrics, record
 from toolgate_bus.errors import CodecError, ConfigError, TransportError
 from toolgate_bus.keys import Keys
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Commands
 from toolgate_bus.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
 from toolgate_bus.roster_sets import OLD
@@ -47,7 +47,7 @@ BLOCK_MS: Final = 200
 FIRST_ID: Final = b"0-0"
 
 Fact = dict[str, Any]
-_log = structlog.get_logger("toolgate.facts")
+_log = get_logger("toolgate.facts")
 
 
 class FactsReader:

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-import structlog
-
+from toolgate_bus import loggers
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.keepers import keep
 from toolgate_bus.redis_link import RedisCommands, refusal
@@ -27,7 +26,9 @@ STUCK_SECONDS: Final = 5.0
 """A loop that has not moved for so long is told of, once."""
 ENDING_SECONDS: Final = 6.0
 """More than a command takes."""
-_log = structlog.get_logger("toolgate.bus")
+SETTLED_BEATS: Final = 6
+"""After so many a replica is taken for one that stays."""
+_log = loggers.get_logger("toolgate.bus")
 
 
 class Heart:
@@ -119,6 +120,8 @@ class Heart:
             self._look_at_owner()
             with contextlib.suppress(ToolgateError):
                 await self._beat()
+            if self._number >= SETTLED_BEATS:
+                loggers.load()  # here, so that its first line does not stop the loop that decides
         self._stop.set()
 
     async def _beat(self) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
-import structlog
+
+from toolgate_bus.loggers import get_logger
 
 __all__ = ["keep"]
 
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 
 async def keep(keeper: Callable[..., Awaitable[None]], *args: Any) -> None:

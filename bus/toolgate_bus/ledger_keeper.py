@@ -16,12 +16,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
-import structlog
-
 from toolgate_bus import metrics
 from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.ledger import ASTRAY, Ledger, Open, Otherwise, Step
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.money import is_amount
 from toolgate_bus.ports import Facts, Store
 
@@ -36,7 +35,7 @@ MAX_ID: Final = 64
 WARN_S: Final = 60.0
 LONGEST_S: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
-_log = structlog.get_logger("toolgate.ledger")
+_log = get_logger("toolgate.ledger")
 
 
 def step_of(

@@ -8,24 +8,30 @@ steer a terminal. Tracebacks show where, never the values of variables; where a 
 (`hide_in_logs`) they do not show the words of exceptions either, as those may repeat an argument.
 Only commands call `configure_logging`; a library leaves logging to the program that uses it. Logs go
 to stderr, since stdout belongs to results.
+
+structlog is slow to load, and most commands never say a line: it is loaded with the first, or by whoever
+else imports it, and configured then.
 """
 
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextvars import ContextVar, Token
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, Protocol
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakSet
-
-import structlog
-from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from toolgate_bus import tracing
 from toolgate_bus.printable import clean, visible
+
+if TYPE_CHECKING:
+    import structlog
 
 __all__ = [
     "DECISION",
@@ -39,6 +45,8 @@ __all__ = [
 ]
 
 LogFormat = Literal["json", "text"]
+Event = MutableMapping[str, Any]
+"""A line as structlog hands it from processor to processor."""
 
 MAX_TEXT: Final = 2_000
 """Characters of one value in a line."""
@@ -53,11 +61,12 @@ _REPEATING: Final = ("amplifier_core", "_engine", "asyncio")
 
 # ---------------------------------------------------------------------- what a line belongs to
 
-DECISION: Final[ContextVar[Any]] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}decision")
+DECISION: Final[ContextVar[Any]] = ContextVar("structlog_decision")
 """The id of the decision that lines are about, for where `about` would take too long; `...` is none."""
-_SESSION: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}session")
-_TRACE_ID: ContextVar[Any] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace_id")
-"""Context of structlog (`merge_contextvars`), also in programs with a configuration of their own."""
+_SESSION: ContextVar[Any] = ContextVar("structlog_session")
+_TRACE_ID: ContextVar[Any] = ContextVar("structlog_trace_id")
+"""Context of structlog (`merge_contextvars` knows it by this beginning), also in programs with a
+configuration of their own."""
 
 
 class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
@@ -96,9 +105,11 @@ class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
             variable.reset(token)
 
 
-def add_context(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def add_context(logger: Any, method: str, event: Event) -> Event:
     """A processor of structlog: adds what `about` says, and `trace_id` and `span_id` of the current span."""
-    event = structlog.contextvars.merge_contextvars(logger, method, event)
+    from structlog.contextvars import merge_contextvars  # whoever calls this has loaded it
+
+    event = merge_contextvars(logger, method, event)
     parent = tracing.headers().get("traceparent")
     if parent is not None:
         _, event["trace_id"], event["span_id"], _ = parent.split("-")
@@ -151,7 +162,7 @@ def _traceback(exc_info: Any) -> str:
     return "".join(_without_words(error, [MAX_PARTS])).rstrip("\n")
 
 
-def _bounded(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _bounded(_logger: Any, _method: str, event: Event) -> Event:
     """No value is too long, and none holds what is to be hidden."""
     event["event"] = _unrepeated(event)
     told = {str(name): _short(value) for name, value in event.items() if name != "exception"}
@@ -202,7 +213,7 @@ def _ends(text: str, limit: int) -> str:
     return f"{text[: limit // 2]} … ({len(text)} characters) … {text[-limit // 2 :]}"
 
 
-def _tame(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _tame(_logger: Any, _method: str, event: Event) -> Event:
     """For people: what others wrote makes no lines and does not steer the terminal."""
     return {
         name: (clean(value) if name == "exception" else visible(value)) if isinstance(value, str) else value
@@ -219,26 +230,12 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
     Raises ValueError for a level that logging does not know.
     """
     as_json = form == "json" if form else not sys.stderr.isatty()
-    shared: list[structlog.typing.Processor] = [
-        add_context,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
+    if "structlog" in sys.modules:
+        _configure_structlog()
+    elif not any(isinstance(finder, _OnceLoaded) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _OnceLoaded())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter(shared, as_json=as_json))
+    handler.setFormatter(_LateFormatter(as_json=as_json))
     root = logging.getLogger()
     root.setLevel(level.upper())
     root.handlers = [handler]
@@ -246,14 +243,85 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
         logging.getLogger(name).setLevel(max(root.level, logging.INFO))
 
 
-def _formatter(shared: list[Any], *, as_json: bool) -> logging.Formatter:
+class _OnceLoaded(MetaPathFinder):
+    """Has structlog configured as soon as anybody has loaded it: an author's loggers are as ours."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """That of structlog, which configures it when it is loaded; None for any other module."""
+        if fullname != "structlog":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        loader: Any = None if spec is None else spec.loader
+        if loader is not None:
+            load = loader.exec_module
+
+            def load_and_configure(module: ModuleType) -> None:
+                load(module)
+                _configure_structlog()
+
+            loader.exec_module = load_and_configure
+        return spec
+
+
+class _LateFormatter(logging.Formatter):
+    """Writes lines as `_formatter` says, which is made with the first of them."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._made: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        if self._made is None:
+            self._made = _formatter(as_json=self._as_json)
+        return self._made.format(record)
+
+
+# Within the functions below, since they are called once structlog is needed, or is there already.
+
+
+def _shared_processors() -> "list[structlog.typing.Processor]":
+    import structlog
+
+    return [
+        add_context,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _configure_structlog() -> None:
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_shared_processors(),
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _formatter(*, as_json: bool) -> logging.Formatter:
+    import structlog
+
     render: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer()]
         if as_json
         else [_tame, structlog.dev.ConsoleRenderer(colors=_colours())]
     )
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
+        foreign_pre_chain=_shared_processors(),
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.ExceptionRenderer(_traceback),

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Final
 
 import anyio
-import structlog
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.backoff import Backoff
@@ -23,6 +22,7 @@ from toolgate_bus.heartbeats import is_signed
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
 from toolgate_bus.live_agents import decode_stop, encode_agents
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.obeyed import Obeyed
 from toolgate_bus.outbox import Outbox
 from toolgate_bus.ports import Made, Member, OrchestratorListener
@@ -48,7 +48,7 @@ COMMAND_S: Final = 1.0
 """Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
 REWIND_EVERY: Final = 10
 """Heartbeats between two looks for verdict streams that were made anew behind our back."""
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 
 class RedisOrchestratorBus:

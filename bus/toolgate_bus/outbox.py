@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import anyio
-import structlog
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.facts_out import LATEST_S, FactsOut
 from toolgate_bus.keys import Keys
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Made
 from toolgate_bus.redis_link import Arg, Link, ServerError, open_link, pack_command
 from toolgate_bus.roster import BEAT_SECONDS
@@ -28,7 +28,7 @@ FACTS_AGAIN_S: Final = 1.0
 """Seconds until facts that the server refused are tried again."""
 ASK_AGAIN_S: Final = 2.0
 """A question that the server did not take, as it was not the one to ask, is of no use after that."""
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 Refused = Callable[[str, Sequence[bytes], str], None]
 

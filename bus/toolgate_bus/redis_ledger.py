@@ -9,8 +9,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-import structlog
-
 from toolgate_bus.errors import ConfigError, OutcomeUnknown, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.ledger import (
@@ -28,6 +26,7 @@ from toolgate_bus.ledger import (
 )
 from toolgate_bus.ledger_book import Book
 from toolgate_bus.ledger_script import GIVING, TAKING
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Commands
 
 __all__ = ["MemoryLedger", "RedisLedger"]
@@ -40,7 +39,7 @@ KEPT_MS: Final = 2 * 3_600_000
 """How long what was settled is remembered: twice as long as facts are kept, which may come again."""
 ATTEMPTS: Final = 3
 PAGE: Final = 500
-_log = structlog.get_logger("toolgate.ledger")
+_log = get_logger("toolgate.ledger")
 
 
 class RedisLedger:

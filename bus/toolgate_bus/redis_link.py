@@ -8,31 +8,51 @@ which they arrive: no stream reader, no task switch (DECISIONS.md tells what tha
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 import anyio
 import hiredis
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    NoPermissionError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, TransportError
+
+
+@contextlib.contextmanager
+def _left_out(module: str) -> Iterator[None]:
+    """Inside, this module cannot be loaded; where it is loaded already, nothing changes."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = cast("Any", None)  # Python's own way to say so
+    try:
+        yield
+    finally:
+        if sys.modules.get(module) is None:
+            sys.modules.pop(module, None)
+
+
+# redis-py loads the metrics of OpenTelemetry's SDK, where that is installed, to name one class in its
+# annotations: 100 ms of every start. Its own metrics, for who turns them on, load them again.
+with _left_out("opentelemetry.sdk.metrics"):
+    import redis.asyncio as redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import (
+        AuthenticationError,
+        BusyLoadingError,
+        ClusterDownError,
+        MasterDownError,
+        MovedError,
+        NoPermissionError,
+        ReadOnlyError,
+        RedisError,
+        ResponseError,
+    )
+    from redis.exceptions import ConnectionError as RedisConnectionError
+    from redis.exceptions import TimeoutError as RedisTimeoutError
 
 __all__ = [
     "BLOCK_MS",

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-import structlog
-
 from toolgate_bus import metrics
 from toolgate_bus.attendance import GONE_SECONDS, Attendance
 from toolgate_bus.codec import VERSION, pack, unpack
@@ -21,6 +19,7 @@ from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.events import RESERVED_NAMES
 from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, read_versions
 from toolgate_bus.keys import Keys
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Commands, Member
 from toolgate_bus.roster_sets import MOST, OLD, TIME, Command, Look, Minutes, Names, Place
 from toolgate_bus.signing import Keyring
@@ -51,7 +50,7 @@ EVERYONE: Final = ("schedulers", "orchestrators", "readers", OLD)
 """The kinds that people ask for: hooks only look for each other."""
 PART: Final = 256
 """Heartbeats that are read at a time."""
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 
 @dataclass(frozen=True, slots=True)

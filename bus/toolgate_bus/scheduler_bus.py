@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import anyio
-import structlog
 
 from toolgate_bus import codec, metrics
 from toolgate_bus.answers_out import AnswersOut
@@ -26,6 +25,7 @@ from toolgate_bus.errors import BusDown, ConfigError, ToolgateError, TransportEr
 from toolgate_bus.heart import Heart
 from toolgate_bus.keepers import keep
 from toolgate_bus.keys import Keys
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Delivery, Member, SchedulerListener
 from toolgate_bus.redis_link import (
     BLOCK_MS,
@@ -54,7 +54,7 @@ READ_AGAIN_S: Final = 1.0
 DRAIN: Final = object()
 """The tag of a question that only asks whether all before it was done."""
 _FIELDS: Final = [b"event", b"orch", b"frame"]
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 
 class RedisSchedulerBus:

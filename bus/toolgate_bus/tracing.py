@@ -20,13 +20,13 @@ from os import environ
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-import structlog
 from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NoOpTracer, NoOpTracerProvider, ProxyTracerProvider, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.loggers import get_logger
 
 __all__ = [
     "NO_SPAN",
@@ -57,7 +57,7 @@ _KINDS: Final = {
     "consumer": trace.SpanKind.CONSUMER,
 }
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-_log = structlog.get_logger("toolgate.tracing")
+_log = get_logger("toolgate.tracing")
 
 _given: trace.TracerProvider | None = None
 """The provider of `use`, which comes before the global one."""

@@ -17,13 +17,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import structlog
-
 from toolgate_bus import metrics
 from toolgate_bus.backoff import Backoff
 from toolgate_bus.codec import MAX_FRAME
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.keys import Keys
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.misbehaving import Misbehaving
 from toolgate_bus.ports import Commands
 from toolgate_bus.redis_link import BLOCK_MS, READ, Link, ServerError, open_link, pack_command
@@ -45,7 +44,7 @@ FIRST_ID: Final = b"0-0"
 OPERATOR: Final = "operator"
 """Whose fault it is when one of our own streams is not right, as far as that can be known."""
 _READABLE: Final = (b"stream", b"none")
-_log = structlog.get_logger("toolgate.bus")
+_log = get_logger("toolgate.bus")
 
 Frames = Sequence[tuple[str, bytes]]
 

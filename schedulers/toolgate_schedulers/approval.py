@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-import structlog
 from pydantic import BaseModel
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.loggers import get_logger
 
 from toolgate_schedulers.api import SchedulerContext
 from toolgate_schedulers.approval_config import ApprovalConfig, Needed, needed, tools_of
@@ -43,7 +43,7 @@ WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
 SHARE: Final = 0.5
 """This part of an agent's patience a call may take until it is at the desk; the rest is for holding it."""
-_log = structlog.get_logger("toolgate.approval")
+_log = get_logger("toolgate.approval")
 
 
 class ApprovalScheduler:

@@ -9,8 +9,8 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import structlog
 from toolgate_bus.errors import TransportError
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Facts
 
 __all__ = ["FactsFromNow"]
@@ -20,7 +20,7 @@ FEW: Final = 100
 START_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 0.02
 AWAY_SECONDS: Final = 1.0
-_log = structlog.get_logger("toolgate.facts")
+_log = get_logger("toolgate.facts")
 
 
 class FactsFromNow:

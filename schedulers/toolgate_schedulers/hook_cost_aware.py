@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import structlog
 from pydantic import Field, model_validator
 from toolgate_bus.errors import TransportError
 from toolgate_bus.events import NAME_PATTERN, Deny, Verdict
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.money import micro
 from toolgate_bus.settings import check_url
 from toolgate_bus.shared import Shared, shared_in_memory
@@ -41,7 +41,7 @@ _AFTER_OTHERS: Final = 100
 """Hooks are chained: what the others make of a call is what it is to be paid for."""
 _LAST: Final = 2**31 - 1
 _DID_NOT_RUN: Final = frozenset({"UnknownTool", "InvalidToolCall"})
-_log = structlog.get_logger("toolgate.cost-aware")
+_log = get_logger("toolgate.cost-aware")
 
 
 class HookConfig(CostAwareConfig):

@@ -11,8 +11,8 @@ import asyncio
 from contextvars import ContextVar
 from typing import Final
 
-import structlog
 from toolgate_bus import globs
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.shared import Shared
 
 from toolgate_schedulers.api import Holds, Scheduler, SchedulerContext
@@ -21,7 +21,7 @@ __all__ = ["Tenure", "ruling"]
 
 ruling: Final["ContextVar[Tenure | None]"] = ContextVar("toolgate_ruling", default=None)
 """The tenure in which something was begun: what is answered is its word, also after a reload."""
-_log = structlog.get_logger("toolgate.worker")
+_log = get_logger("toolgate.worker")
 
 
 class Tenure:

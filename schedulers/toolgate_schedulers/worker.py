@@ -21,10 +21,10 @@ from importlib.metadata import version
 from typing import Any, Final, cast
 
 import anyio
-import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.logs import DECISION
 from toolgate_bus.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.shared import Shared
@@ -51,7 +51,7 @@ BUILD: Final = f"toolgate {version('toolgate')}"
 NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
-_log = structlog.get_logger("toolgate.worker")
+_log = get_logger("toolgate.worker")
 
 
 class Worker:

@@ -11,6 +11,7 @@ from weakref import WeakSet
 import pytest
 import structlog
 from opentelemetry.sdk.trace import TracerProvider
+from structlog.contextvars import get_contextvars
 from toolgate_bus import logs, tracing
 
 pytestmark = pytest.mark.pure
@@ -240,3 +241,8 @@ def test_a_wrong_level_changes_nothing(said):
         logs.configure_logging("loudly")
     said.ours.debug("still json")
     assert said.lines[0]["event"] == "still json"
+
+
+def test_the_context_of_a_line_is_one_that_structlog_knows():
+    with logs.about(session="s", decision=ID, trace=PARENT):
+        assert get_contextvars() == {"session": "s", "decision": ID, "trace_id": TRACE}

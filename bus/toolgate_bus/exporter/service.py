@@ -15,12 +15,12 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import anyio
-import structlog
 
 from toolgate_bus import catalogue, metrics
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.exporter.fleet import FleetCounts
 from toolgate_bus.exporter.shelf import Kept
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.metrics import Collector, Gauges
 
 __all__ = ["Exporter"]
@@ -33,7 +33,7 @@ STALE_S: Final = 10.0
 LEAVING_S: Final = 5.0
 AT_ONCE: Final = 500
 """Facts that are counted before others of this process have their turn."""
-_log = structlog.get_logger("toolgate.exporter")
+_log = get_logger("toolgate.exporter")
 
 
 class Shelf(Protocol):

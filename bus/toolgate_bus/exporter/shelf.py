@@ -9,10 +9,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-import structlog
-
 from toolgate_bus.exporter.fleet import FleetCounts
 from toolgate_bus.keys import Keys
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Commands
 from toolgate_bus.server_script import run_script
 
@@ -20,7 +19,7 @@ __all__ = ["Kept", "RedisShelf"]
 
 LEASE_MS: Final = 3000
 MOST_BYTES: Final = 64 * 1024 * 1024
-_log = structlog.get_logger("toolgate.exporter")
+_log = get_logger("toolgate.exporter")
 
 LEAD: Final = """
 local leader = redis.call('GET', KEYS[1] .. ':leader')

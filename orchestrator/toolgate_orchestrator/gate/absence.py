@@ -8,14 +8,14 @@ the same. Nothing here is done for a decision that went well.
 from collections.abc import Iterable
 from typing import Final
 
-import structlog
+from toolgate_bus.loggers import get_logger
 
 __all__ = ["Absence", "Failures"]
 
 FAILURES: Final = 3
 """Calls in a row without an optional scheduler after which that is told."""
 MOST: Final = 1024
-_log = structlog.get_logger("toolgate.gate")
+_log = get_logger("toolgate.gate")
 
 
 class Absence:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 
-import structlog
 from toolgate_bus import codec, metrics
 from toolgate_bus.agreed import Batch
 from toolgate_bus.breaker import Breaker
 from toolgate_bus.errors import CodecError
 from toolgate_bus.live_agents import LiveAgent, Stop
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Member, OrchestratorBus
 from toolgate_bus.settings import shown
 
@@ -29,7 +29,7 @@ from toolgate_orchestrator.gate.table import Table
 
 __all__ = ["Client", "acquire", "release"]
 
-_log = structlog.get_logger("toolgate.gate")
+_log = get_logger("toolgate.gate")
 
 
 class Client:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Literal
 
-import structlog
 from toolgate_bus import metrics
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.logs import where
 
 __all__ = ["BROKEN", "Part", "call_guarded", "note_fault"]
@@ -15,7 +15,7 @@ BROKEN: Final = (Exception, asyncio.CancelledError)
 """What somebody's plain function may raise: nobody cancels one, so that is a fault as any other."""
 MOST_TOLD: Final = 256
 
-_log = structlog.get_logger("toolgate.gate")
+_log = get_logger("toolgate.gate")
 _told: set[Hashable] = set()
 
 

@@ -16,8 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-import structlog
-from toolgate_bus import codec, metrics, tracing
+from toolgate_bus import codec, loggers, metrics, tracing
 from toolgate_bus.catalogue import OTHER
 from toolgate_bus.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.embedded import running_server
@@ -49,7 +48,7 @@ from toolgate_orchestrator.gate.ruling import (
 )
 from toolgate_orchestrator.gate.spans import span_of_decision, tell
 
-_log = structlog.get_logger("toolgate.gate")
+_log = loggers.get_logger("toolgate.gate")
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
@@ -119,6 +118,7 @@ class Gate:
         """
         url = config.redis or BusSettings().redis
         url = check_url(url) if url else await asyncio.to_thread(running_server)
+        await asyncio.to_thread(loggers.load)  # a first warning must not stop all decisions for that long
         keys = read_keys(config.keys) if config.keys is not None else None
         client = await acquire(url, config.namespace, keys) if url else None
         try:

@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Any
 
 import referencing
-import structlog
 from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 from toolgate_bus import metrics
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.patterns import Pattern, Unknown, compiled
 from toolgate_bus.schema_patterns import keywords
 
@@ -33,7 +33,7 @@ _POINTERS = ("$ref", "$dynamicRef", "$recursiveRef")
 
 _MOST_TOLD = 256
 
-_log = structlog.get_logger("toolgate.gate")
+_log = get_logger("toolgate.gate")
 _pointers_left: ContextVar[list[int]] = ContextVar("pointers_left")
 _told: set[str] = set()
 """Patterns that are not applied, and were told of."""

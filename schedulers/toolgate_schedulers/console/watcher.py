@@ -4,9 +4,9 @@ import asyncio
 import time
 from typing import Final
 
-import structlog
 from toolgate_bus.errors import TransportError
 from toolgate_bus.facts_reader import FactsReader
+from toolgate_bus.loggers import get_logger
 from toolgate_bus.roster import BEAT_SECONDS
 
 from toolgate_schedulers.console.hub import Hub
@@ -20,7 +20,7 @@ FEW: Final = 100
 AT_ONCE: Final = 250
 """Facts that are taken before others on the event loop have their turn."""
 AWAY_S: Final = 0.5
-_log = structlog.get_logger("toolgate.console")
+_log = get_logger("toolgate.console")
 
 
 class Watcher:
