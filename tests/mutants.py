@@ -715,7 +715,7 @@ def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """The copy's packages come before the installed ones, in subprocesses too; compiled modules stay beside it."""
+    """The copy's packages come before the installed ones, in subprocesses too; compiled, beside it."""
     path = os.pathsep.join(str(copy / package) for package in PACKAGES)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
     return ours | {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(copy.parent / "compiled")}

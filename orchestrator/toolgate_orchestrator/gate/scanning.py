@@ -15,7 +15,7 @@ __all__ = ["MOST_SECONDS", "MOST_STEPS", "Look", "Scanner"]
 MOST_STEPS: Final = 2_000_000
 """Of one pattern on one text: some 15 ms where it takes them all, which few do."""
 MOST_SECONDS: Final = 0.015
-"""Of one question, in seconds of this thread; the last search that began within them is brought to its end."""
+"""Of one question, in seconds of this thread; the last search begun within them is brought to its end."""
 _SHORT: Final = 256
 """In texts of so many characters all patterns are looked for at once."""
 _BEAT: Final = 2_048
