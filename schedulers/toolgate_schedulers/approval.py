@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 from pydantic import BaseModel
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.keepers import keep
 from toolgate_bus.loggers import get_logger
 
 from toolgate_schedulers.api import SchedulerContext
@@ -118,7 +119,7 @@ class ApprovalScheduler:
     async def start(self, context: SchedulerContext) -> None:
         """Begin to listen for answers."""
         self.use(context)
-        self._task = asyncio.create_task(self._listen())
+        self._task = asyncio.create_task(keep(self._listen))
 
     async def stop(self) -> None:
         """Stop listening: what is answered from now on, a peer gives, or this one when it is back."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
+from toolgate_bus.keepers import keep
 from toolgate_bus.loggers import get_logger
 from toolgate_bus.ports import Facts
 
@@ -33,7 +34,7 @@ class FactsFromNow:
 
     async def start(self) -> None:
         """Begin; returns once the kept facts are passed, or after two seconds of passing them."""
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(keep(self._run))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._current.wait(), START_SECONDS)
 

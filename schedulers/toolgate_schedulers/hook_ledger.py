@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
 from toolgate_bus.events import Failed, Verdict
+from toolgate_bus.keepers import keep
 from toolgate_bus.ports import Commands
 from toolgate_bus.redis_ledger import RedisLedger
 from toolgate_bus.redis_link import RedisCommands
@@ -85,7 +86,7 @@ class HookLedger:
         except TransportError:
             await self._commands.aclose()
             raise
-        self._beating = asyncio.create_task(self._beat_often(often))
+        self._beating = asyncio.create_task(keep(self._beat_often, often))
 
     async def aclose(self, scheduler: CostAware) -> None:
         """Leave."""

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 from toolgate_schedulers.console.doorway import MOST_BODY
 from toolgate_schedulers.console.hub import MOST_CLIENTS, MOST_ROWS
+from toolgate_schedulers.console.rates import Rates
 
 TOKEN = "a-token-of-enough-letters"
 PATHS = [
@@ -325,6 +326,24 @@ async def test_rates_are_counted_by_scheduler_and_tool(console, told):
         assert [(one["name"], one["vetoes"]) for one in rates["schedulers"]] == [("policy", 3)]
         assert {one["name"]: one["decisions"] for one in rates["tools"]} == {"write_file": 3, "read_file": 1}
     assert (await console.get("/api/rates?window=2h")).status == 400
+
+
+async def test_a_fact_that_the_console_cannot_take_in_costs_it_that_fact_alone(console, told, monkeypatch):
+    await told(1)
+    events = await console.live()
+    await decisions(events)
+    taken = Rates.add
+
+    def take(rates, fact, now):
+        if fact.get("tool_name") == "poison":
+            raise RuntimeError("cannot be taken")
+        taken(rates, fact, now)
+
+    monkeypatch.setattr(Rates, "add", take)
+    await told(1, tool_name="poison")
+    (later,) = await told(1)
+    batch, _ = await decisions(events)
+    assert [row["id"] for row in batch["rows"]] == [later]
 
 
 async def test_what_others_wrote_into_the_record_breaks_nothing(console, teller, told):

@@ -10,6 +10,7 @@ from typing import Any, Final
 from toolgate_bus.decisions.explained import explained
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.fleet import Fleet
+from toolgate_bus.keepers import keep
 from toolgate_bus.redis_link import RedisCommands
 from toolgate_bus.roster import Roster
 from toolgate_bus.settings import BusSettings
@@ -140,8 +141,8 @@ async def _opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
     reader = FactsReader(following, namespace, "console")
     watcher = Watcher(reader, known.ring, known.rates, known.hub)
     tasks = [
-        asyncio.create_task(watcher.run(), name="console-watcher"),
-        asyncio.create_task(known.inbox.run(known.hub.tell), name="console-inbox"),
+        asyncio.create_task(keep(watcher.run), name="console-watcher"),
+        asyncio.create_task(keep(known.inbox.run, known.hub.tell), name="console-inbox"),
     ]
     try:
         yield known

@@ -69,8 +69,12 @@ class Watcher:
     def _take(self, facts: list[dict[str, object]]) -> None:
         now, changed = time.time(), list[Entry]()
         for fact in facts:
-            self._rates.add(fact, now)
-            entry = self._ring.take(fact)
+            try:
+                self._rates.add(fact, now)
+                entry = self._ring.take(fact)
+            except Exception:  # noqa: BLE001 - whatever one fact holds, people see the others
+                _log.exception("a fact could not be taken in")
+                continue
             if entry is not None:
                 changed.append(entry)
         if self._current:
