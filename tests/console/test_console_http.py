@@ -328,7 +328,9 @@ async def test_rates_are_counted_by_scheduler_and_tool(console, told):
     assert (await console.get("/api/rates?window=2h")).status == 400
 
 
-async def test_a_fact_that_the_console_cannot_take_in_costs_it_that_fact_alone(console, told, monkeypatch):
+async def test_a_fact_that_the_console_cannot_take_in_costs_it_that_fact_alone(
+    console, teller, told, monkeypatch
+):
     await told(1)
     events = await console.live()
     await decisions(events)
@@ -340,7 +342,7 @@ async def test_a_fact_that_the_console_cannot_take_in_costs_it_that_fact_alone(c
         taken(rates, fact, now)
 
     monkeypatch.setattr(Rates, "add", take)
-    await told(1, tool_name="poison")
+    await teller.tell(1, tool_name="poison")
     (later,) = await told(1)
     batch, _ = await decisions(events)
     assert [row["id"] for row in batch["rows"]] == [later]
