@@ -17,18 +17,16 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar, Token
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakSet
 
 from toolgate_bus import tracing
 from toolgate_bus.printable import clean, visible
+from toolgate_bus.when_loaded import when_loaded
 
 if TYPE_CHECKING:
     import structlog
@@ -230,10 +228,7 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
     Raises ValueError for a level that logging does not know.
     """
     as_json = form == "json" if form else not sys.stderr.isatty()
-    if "structlog" in sys.modules:
-        _configure_structlog()
-    elif not any(isinstance(finder, _OnceLoaded) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _OnceLoaded())
+    when_loaded("structlog", _configure_structlog)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LateFormatter(as_json=as_json))
     root = logging.getLogger()
@@ -241,29 +236,6 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
     root.handlers = [handler]
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(max(root.level, logging.INFO))
-
-
-class _OnceLoaded(MetaPathFinder):
-    """Has structlog configured as soon as anybody has loaded it: an author's loggers are as ours."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """That of structlog, which configures it when it is loaded; None for any other module."""
-        if fullname != "structlog":
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        loader: Any = None if spec is None else spec.loader
-        if loader is not None:
-            load = loader.exec_module
-
-            def load_and_configure(module: ModuleType) -> None:
-                load(module)
-                _configure_structlog()
-
-            loader.exec_module = load_and_configure
-        return spec
 
 
 class _LateFormatter(logging.Formatter):

@@ -6,7 +6,7 @@
 
 What there is to count stands in `catalogue`. On the decision's path counting is one addition to a
 dictionary; prometheus_client sees it when it is read: its own locks and checks would cost a tenth of
-a decision.
+a decision. It is loaded for that, and not before: its registry knows of us as soon as anybody has loaded it.
 
 Facts that are noted with `Gate.note` are counted there. A loop without a gate calls `told` itself.
 """
@@ -14,18 +14,22 @@ Facts that are noted with `Gate.note` are counted there. A loop without a gate c
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
-
-from prometheus_client import PLATFORM_COLLECTOR, PROCESS_COLLECTOR, REGISTRY, Gauge
-from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import choose_encoder
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolgate_bus import catalogue
 from toolgate_bus.agreed import NOTED, Agreed, Labels, Row, added
 from toolgate_bus.catalogue import Metric
 from toolgate_bus.counted import counted
-from toolgate_bus.metrics_server import Serving, serve_page
+from toolgate_bus.when_loaded import when_loaded
+
+if TYPE_CHECKING:
+    from prometheus_client import REGISTRY
+    from prometheus_client.core import Metric as Family
+
+    from toolgate_bus.metrics_server import Serving
+
+    ABOUT_PROCESS: tuple["Collector", ...]
+    """Memory, processor time, open files; the version of Python."""
 
 __all__ = [
     "ABOUT_PROCESS",
@@ -53,6 +57,7 @@ __all__ = [
     "RECONNECTS",
     "RECREATED",
     "REFUSED_WRITES",
+    "REGISTRY",
     "REPEATED",
     "ROSTER_STRANGERS",
     "SCHEDULER_ERRORS",
@@ -70,6 +75,7 @@ __all__ = [
     "Gauges",
     "agreed_batch",
     "agreed_close",
+    "connected",
     "count",
     "exposition",
     "observe",
@@ -83,7 +89,7 @@ __all__ = [
 class Collector(Protocol):
     """Whatever has metrics to show."""
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> "Iterable[Family]":
         """The metrics as Prometheus reads them."""
 
 
@@ -106,12 +112,16 @@ class Counts:
         """Add to one series."""
         self.series[labels] = self.series.get(labels, 0) + amount
 
-    def describe(self) -> Iterable[Family]:
+    def describe(self) -> "Iterable[Family]":
         """The metric without samples, so that registering it reads nothing."""
+        from prometheus_client.core import CounterMetricFamily
+
         return [CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> "Iterable[Family]":
         """The metric as Prometheus reads it; one without labels is 0 before it was counted."""
+        from prometheus_client.core import CounterMetricFamily
+
         family = CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
         series = dict(self.series)
         for labels, number in self.besides():
@@ -171,12 +181,16 @@ class Durations:
     def __len__(self) -> int:
         return len(self._series)
 
-    def describe(self) -> Iterable[Family]:
+    def describe(self) -> "Iterable[Family]":
         """The metric without samples, so that registering it reads nothing."""
+        from prometheus_client.core import HistogramMetricFamily
+
         return [HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> "Iterable[Family]":
         """The metric as Prometheus reads it; examples show in the OpenMetrics format."""
+        from prometheus_client.core import Exemplar, HistogramMetricFamily
+
         family = HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
         for labels, series in self.rows().items():
             total, buckets = 0.0, []
@@ -198,14 +212,18 @@ class Gauges:
         """`series` by labels: a tuple of texts."""
         self.metric, self.series = metric, series
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> "Iterable[Family]":
         """The metric as Prometheus reads it."""
+        from prometheus_client.core import GaugeMetricFamily
+
         family = GaugeMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
-        for labels, number in self.series.items():
+        for labels, number in dict(self.series).items():
             family.add_metric(_readable(labels), number)
         return [family]
 
 
+_ours: Final[list[Collector]] = []
+"""What is counted of this process."""
 _counters: Final[dict[Metric, Counts]] = {}
 _histograms: Final[dict[Metric, Durations]] = {}
 
@@ -214,14 +232,14 @@ _agreed: Final = Agreed()
 
 
 def _counts(metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> Counts:
-    made: Any = Counts(metric, besides)
-    REGISTRY.register(made)
+    made = Counts(metric, besides)
+    _ours.append(made)
     return _counters.setdefault(metric, made)
 
 
 def _durations(metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dict) -> Durations:
-    made: Any = Durations(metric, besides)
-    REGISTRY.register(made)
+    made = Durations(metric, besides)
+    _ours.append(made)
     return _histograms.setdefault(metric, made)
 
 
@@ -265,9 +283,33 @@ RECONNECTS: Final = _counts(catalogue.RECONNECTS)
 RECREATED: Final = _counts(catalogue.RECREATED)
 ROSTER_STRANGERS: Final = _counts(catalogue.ROSTER_STRANGERS)
 LOOP_LAG: Final = _durations(catalogue.LOOP_LAG)
-ABOUT_PROCESS: Final[tuple[Collector, ...]] = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR)
-"""Memory, processor time, open files; the version of Python."""
-CONNECTED: Final = Gauge(catalogue.CONNECTED.name, catalogue.CONNECTED.help, catalogue.CONNECTED.labels)
+_connected: Final[dict[Labels, float]] = {}
+CONNECTED: Final = Gauges(catalogue.CONNECTED, _connected)
+_ours.append(CONNECTED)
+
+
+def _register() -> None:
+    from prometheus_client import REGISTRY
+
+    for one in _ours:
+        made: Any = one
+        REGISTRY.register(made)
+
+
+when_loaded("prometheus_client", _register)
+
+
+def __getattr__(name: str) -> Any:
+    # Late, as prometheus_client is: who asks for these shows metrics.
+    if name == "REGISTRY":
+        from prometheus_client import REGISTRY
+
+        return REGISTRY
+    if name == "ABOUT_PROCESS":
+        from prometheus_client import PLATFORM_COLLECTOR, PROCESS_COLLECTOR
+
+        return (PROCESS_COLLECTOR, PLATFORM_COLLECTOR)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def count(counts: Counts, *labels: str) -> None:
@@ -280,6 +322,11 @@ agreed_batch = _agreed.batch
 """Count decisions to which everyone asked said continue: a batch for them, with the first one in it."""
 agreed_close = _agreed.close
 """Nothing more comes into a batch: it is counted."""
+
+
+def connected(side: str, up: bool) -> None:
+    """Whether this process's link to the bus is up, as `side` of it."""
+    _connected[side,] = float(up)
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:
@@ -302,6 +349,8 @@ def told(fact: Mapping[str, Any]) -> None:
 
 def value(name: str, **labels: str) -> float:
     """The present value of one sample (`toolgate_decisions_total`, …); 0 if it was never counted."""
+    from prometheus_client import REGISTRY
+
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
@@ -334,6 +383,9 @@ def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tu
 
     The format is the one that the Accept header asks for: OpenMetrics, which has examples, or plain text.
     """
+    from prometheus_client import REGISTRY
+    from prometheus_client.exposition import choose_encoder
+
     encode, kind = choose_encoder(accept)
     return kind, encode(REGISTRY if collectors is None else _Together(collectors))
 
@@ -344,16 +396,18 @@ class _Together:
     def __init__(self, collectors: Iterable[Collector]) -> None:
         self._collectors = collectors
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> "Iterable[Family]":
         for one in self._collectors:
             yield from one.collect()
 
 
-def serve(port: int, address: str = "127.0.0.1") -> Serving:
+def serve(port: int, address: str = "127.0.0.1") -> "Serving":
     """Serve the metrics of this process at http://address:port/metrics, from a thread of its own.
 
     Port 0 is any free one: `serve(0).port`. Raises ConfigError where it cannot listen there.
     """
+    from toolgate_bus.metrics_server import serve_page  # here: few processes serve a page
+
     return serve_page(port, address, exposition)
 
 

@@ -231,7 +231,7 @@ class RedisOrchestratorBus:
         if up != self._was_up:
             self._was_up = up
             self._hurry = True
-            metrics.CONNECTED.labels("orchestrator").set(up)
+            metrics.connected("orchestrator", up)
             self._poll.set()
             self._listener.connection(up)
 

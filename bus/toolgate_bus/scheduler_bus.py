@@ -365,7 +365,7 @@ class RedisSchedulerBus:
             self._hot, self._side, self._paused = hot, side, False
             self._up.set()
             self._out.write_again()
-            metrics.CONNECTED.labels("scheduler").set(1)
+            metrics.connected("scheduler", True)
             self._soon()
             await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)
             self._hot = self._side = None
@@ -373,7 +373,7 @@ class RedisSchedulerBus:
             side.drop()
             for link in (hot, side):
                 self._out.recover(link.owed)
-            metrics.CONNECTED.labels("scheduler").set(0)
+            metrics.connected("scheduler", False)
             metrics.count(metrics.RECONNECTS, "scheduler")
             if (refusal := hot.refusal or side.refusal) is not None:
                 backoff.note(_log, "the server is not the one to talk to", refusal)
