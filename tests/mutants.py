@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant(
         5,
         "any version is read",
-        f"{BUS}/codec.py",
+        f"{BUS}/packing.py",
         "and version in _SPOKEN",
         "and version is not None",
         "test_bad_schedulers.py::test_bad_bytes_are_counted_and_change_nothing",
@@ -370,7 +370,7 @@ MUTANTS = (
         "bus",
         "a small fact may stand for any amount",
         f"{BUS}/agreed_fact.py",
-        "if len(begin) * count + sum(map(len, rest)) > codec.MAX_FRAME:",
+        "if len(begin) * count + sum(map(len, rest)) > packing.MAX_FRAME:",
         "if False:",
         "../bus/test_agreed_fact.py",
     ),

@@ -4,6 +4,8 @@ No logic lives here, and nothing in this package imports `toolgate_orchestrator`
 `toolgate_schedulers`. `ARCHITECTURE.md` shows which module may import which.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from toolgate_bus.errors import (
     BusDown,
     CodecError,
@@ -13,17 +15,19 @@ from toolgate_bus.errors import (
     ToolgateError,
     TransportError,
 )
-from toolgate_bus.events import (
-    AskUser,
-    Continue,
-    Decision,
-    Deny,
-    Heard,
-    Hold,
-    Modify,
-    ToolSelecting,
-    Verdict,
-)
+
+if TYPE_CHECKING:
+    from toolgate_bus.events import (
+        AskUser,
+        Continue,
+        Decision,
+        Deny,
+        Heard,
+        Hold,
+        Modify,
+        ToolSelecting,
+        Verdict,
+    )
 
 __all__ = [
     "AskUser",
@@ -43,3 +47,12 @@ __all__ = [
     "TransportError",
     "Verdict",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Late: they are pydantic's, which half of the commands do without, and every module in here passes by.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from toolgate_bus import events
+
+    return getattr(events, name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final, TypeVar
 
-from toolgate_bus import codec
+from toolgate_bus import packing
 from toolgate_bus.agreed import Batch, Group
 from toolgate_bus.errors import CodecError
 from toolgate_bus.ports import Packed
@@ -19,7 +19,7 @@ MOST_QUESTION: Final = 32 * 1024
 """Bytes of a question."""
 MOST_ASKED: Final = 15
 _T = TypeVar("_T")
-_NO_ID: Final = bytes(codec.ID_BYTES)
+_NO_ID: Final = bytes(packing.ID_BYTES)
 
 
 def agreed_facts(batch: Batch, epoch: float) -> Iterator[Packed]:
@@ -31,9 +31,9 @@ def agreed_facts(batch: Batch, epoch: float) -> Iterator[Packed]:
     columns = batch.columns()
     questions, columns[5] = columns[4], [at + epoch for at in columns[5]]
     start = size = 0
-    if sum(map(len, questions)) > codec.FULL_FRAME:
+    if sum(map(len, questions)) > packing.FULL_FRAME:
         for at, question in enumerate(questions):
-            if size + len(question) > codec.FULL_FRAME:
+            if size + len(question) > packing.FULL_FRAME:
                 part = [column[start:at] for column in columns]
                 yield Packed(_item(batch.seq + start, batch.group, *part), at - start)
                 start, size = at, 0
@@ -69,7 +69,7 @@ def _item(
     }
     if any(map(any, revisions)):
         fields["revisions"] = [_indexed(each) for each in revisions]
-    return codec.item(_NO_ID, 0, codec.pack(fields))
+    return packing.item(_NO_ID, 0, packing.pack(fields))
 
 
 def _begin(questions: Sequence[bytes]) -> bytes:
@@ -91,13 +91,13 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The `decision` facts that such a fact stands for, in their order; raises CodecError."""
     rest = _of(fact, "rest", list)
     count = len(rest)
-    if not 0 < count <= codec.MAX_ITEMS or not all(isinstance(one, bytes) for one in rest):
-        raise CodecError("malformed", f"1 to {codec.MAX_ITEMS} decisions stand side by side")
+    if not 0 < count <= packing.MAX_ITEMS or not all(isinstance(one, bytes) for one in rest):
+        raise CodecError("malformed", f"1 to {packing.MAX_ITEMS} decisions stand side by side")
     begin, seq = _of(fact, "begin", bytes), _of(fact, "seq", int)
-    if len(begin) * count + sum(map(len, rest)) > codec.MAX_FRAME:
+    if len(begin) * count + sum(map(len, rest)) > packing.MAX_FRAME:
         raise CodecError("oversize", "the questions of decisions side by side")
     ids, doubles = _of(fact, "ids", bytes), Struct(f">{count}d")
-    if len(ids) != codec.ID_BYTES * count:
+    if len(ids) != packing.ID_BYTES * count:
         raise CodecError("malformed", "an id for each decision")
     asked = _of(fact, "asked", list)
     if len(asked) > MOST_ASKED:
@@ -116,7 +116,7 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "why": "agreed",
             "seq": seq + number,
             "at": at,
-            "id": ids[codec.ID_BYTES * number :][: codec.ID_BYTES].hex(),
+            "id": ids[packing.ID_BYTES * number :][: packing.ID_BYTES].hex(),
             "question": begin + end,
             "seconds": seconds,
             "verdicts": [each[number] for each in verdicts],

@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.ledger import MAX_AMOUNT
+from toolgate_bus.packing import pack, unpack
 from toolgate_bus.ports import Store
 
 __all__ = ["Described", "Limits", "Overrides", "describe", "described", "limit_of"]

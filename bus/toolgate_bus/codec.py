@@ -1,24 +1,45 @@
-"""Events to bytes and back: versioned, bounded msgpack. The only importer of msgpack.
+"""Events to bytes and back: what the bodies of items say (`packing` makes and reads the items).
 
-A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
-An item is `[version, decision id (16 bytes), phase (0 select, 1 verify), body, signature or nil]`,
-its body a msgpack map. `bus/README.md` documents every field, with golden vectors. Two versions are
-spoken: in bodies of the second, fields that nobody knows are kept (`model_extra`) and mean nothing.
-
-Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here
-while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types; containers
-are counted as they are unpacked, so that no bytes cost more memory or time than their limit allows.
+Two versions are spoken: in bodies of the second, fields that nobody knows are kept (`model_extra`) and
+mean nothing. Whatever is wrong with a body from elsewhere becomes a CodecError.
 """
 
-from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-import msgpack
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.packing import (
+    FULL_FRAME,
+    ID_BYTES,
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    MAX_FRAME,
+    MAX_ITEMS,
+    MAX_NODES,
+    MAX_QUESTION,
+    MAX_STRING,
+    MAX_VERDICT,
+    NEWEST,
+    PHASES,
+    VERSION,
+    VERSIONS,
+    Item,
+    action_of,
+    fits,
+    frame,
+    frames,
+    item,
+    items,
+    pack,
+    readable,
+    signed,
+    size,
+    unpack,
+    within_bounds,
+)
 from toolgate_bus.revision import MAX_REVISION
 
 __all__ = [
@@ -60,69 +81,25 @@ __all__ = [
     "within_bounds",
 ]
 
-VERSION: Final = 1
-"""What everyone speaks; facts are written in it."""
-NEWEST: Final = 2
-VERSIONS: Final = (VERSION, NEWEST)
-MAX_QUESTION: Final = 256 * 1024
-MAX_VERDICT: Final = 64 * 1024
-MAX_STRING: Final = 64 * 1024
-MAX_ENTRIES: Final = 1024
-MAX_DEPTH: Final = 32
-MAX_NODES: Final = 10_000
-MAX_ITEMS: Final = 64
-FULL_FRAME: Final = 64 * 1024
-"""A sender closes a frame at 64 items, or before it grows beyond this many bytes."""
-MAX_FRAME: Final = MAX_QUESTION + FULL_FRAME
-"""No frame may be longer: one item of the largest kind, and what is around it."""
-
-ID_BYTES: Final = 16
-_STRINGS: Final = frozenset((str,))
-_PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
-_CONTAINERS: Final = frozenset((dict, list))
-_PHASES: Final = ("select", "verify")
-_PHASE_NUMBERS: Final = frozenset((0, 1))
-_LAST_PHASE: Final = 127
-_SPOKEN: Final = frozenset(VERSIONS)
-SMALL: Final = 4096
-"""Bytes that hold too few containers to be worth counting."""
-MOST_IN_FRAME: Final = 256
-"""Containers of a frame outside its bodies: itself and its items, and what others may put there."""
-_NO_CONTAINER: Final = bytes(one for one in range(256) if not (0x80 <= one <= 0x9F or 0xDC <= one <= 0xDF))
 PLAIN_SIZE: Final = 128
 MOST_PLAIN: Final = 256
 
+for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failed):
+    _event.model_rebuild()  # here, where they travel: whoever only names them need not wait for that
 _VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = TypeAdapter(
     Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
 )
 _Read = TypeVar("_Read", bound=BaseModel)
 _CONTINUE: Final = {"action": "continue"}
-# One packer for all: it keeps its buffer. (It runs to the end under the interpreter's lock.)
-_pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack
 PLAIN_CONTINUE: Final = Continue()
 """The one object that a `continue` without words is decoded to."""
-CONTINUE_BODY: Final = _pack(_CONTINUE)
+CONTINUE_BODY: Final = pack(_CONTINUE)
 """Its bytes, where no revision is named."""
 PLAIN_BODIES: Final[dict[bytes, str]] = {CONTINUE_BODY: ""}
 """Bodies that are known to be a `continue` without words, and the revision that each names.
 
 Nearly every verdict is one of these, to the byte: who finds it here need not decode it.
 """
-
-
-class Item(NamedTuple):
-    """One message of a frame, its body still undecoded."""
-
-    id: bytes
-    phase: int
-    body: bytes
-    mac: bytes | None
-    version: int = VERSION
-
-    @property
-    def signed(self) -> bytes:
-        """What a question's signature covers, and what its digest is taken of."""
-        return signed(self.id, self.phase, self.body)
 
 
 class Said(NamedTuple):
@@ -133,24 +110,6 @@ class Said(NamedTuple):
 
 
 # ---------------------------------------------------------------------------------- encoding
-
-
-def pack(value: Any) -> bytes:
-    """Any plain value as msgpack; raises CodecError for what msgpack cannot carry."""
-    try:
-        return _pack(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise CodecError("malformed", type(error).__name__) from None
-
-
-def size(value: Any) -> int:
-    """How many bytes a value takes on the wire; raises CodecError for what cannot travel."""
-    return len(pack(value))
-
-
-def fits(value: Any, limit: int) -> bool:
-    """Whether a value is within `limit` bytes and the bounds of depth and nodes."""
-    return size(value) <= limit and within_bounds(value, MAX_DEPTH - 2, MAX_NODES - 100)
 
 
 def verdict_body(answer: Verdict | Failed, revision: str = "") -> bytes:
@@ -173,160 +132,7 @@ def _plain_body(revision: str) -> bytes:
     return pack({**_CONTINUE, "revision": revision})
 
 
-def readable(text: str) -> str:
-    """A text as it can travel: with question marks for what UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def item(
-    id: bytes,  # noqa: A002 - the wire's word
-    phase: int,
-    body: bytes,
-    mac: bytes | None = None,
-    version: int = VERSION,
-) -> bytes:
-    """One message, ready for a frame."""
-    return _pack((version, id, phase, body, mac))
-
-
-def signed(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word
-    """What a question's signature covers: id, phase and body, so that it fits no other decision."""
-    return id + bytes((phase,)) + body
-
-
-def frames(packed: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """The items of each frame, as many as fit: at most 64, and no more than 64 KiB unless it is one."""
-    start = size = 0
-    for at, one in enumerate(packed):
-        if at > start and (at - start == MAX_ITEMS or size + len(one) > FULL_FRAME):
-            yield packed[start:at]
-            start, size = at, 0
-        size += len(one)
-    if start < len(packed):
-        yield packed[start:]
-
-
-def frame(packed: Sequence[bytes]) -> bytes:
-    """A frame of packed items: an array header before their bytes, nothing packed twice."""
-    count = len(packed)
-    header = bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
-    return header + b"".join(packed)
-
-
 # ---------------------------------------------------------------------------------- decoding
-
-
-def _no_extensions(_code: int, _data: bytes) -> Any:
-    raise ValueError("extension types are not part of the wire")
-
-
-class _Count:
-    """Counts containers while they are unpacked, and ends that at the first that is too many."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, most: int) -> None:
-        self.left = most
-
-    def __call__(self, container: Any) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise ValueError("more containers than allowed")
-        return container
-
-
-def unpack(raw: bytes, limit: int = MAX_QUESTION, containers: int = MAX_NODES + MAX_ENTRIES) -> Any:
-    """One bounded msgpack value; raises CodecError (oversize, malformed)."""
-    if len(raw) > limit:
-        raise CodecError("oversize", f"{len(raw)} bytes, {limit} allowed")
-    # A container is at least a byte, and made of one of a few: mostly there cannot be too many.
-    counted = len(raw) > containers and len(raw.translate(None, _NO_CONTAINER)) > containers
-    return _unpack(raw, limit, containers if counted else None)
-
-
-def _unpack(raw: bytes, limit: int, containers: int | None) -> Any:
-    count = None if containers is None else _Count(containers)
-    try:
-        return msgpack.unpackb(
-            raw,
-            raw=False,
-            strict_map_key=True,
-            max_str_len=MAX_STRING,
-            max_bin_len=min(limit, MAX_QUESTION),
-            max_array_len=MAX_ENTRIES,
-            max_map_len=MAX_ENTRIES,
-            max_ext_len=0,
-            ext_hook=_no_extensions,
-            list_hook=count,
-            object_hook=count,
-        )
-    except Exception as error:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: drop it
-        raise CodecError("malformed", type(error).__name__) from None
-
-
-def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
-    """Whether a JSON value is no deeper, wider or larger than allowed; never recurses."""
-    level = [value] if type(value) in _CONTAINERS else []
-    seen = 0
-    while level:
-        if depth < 0:
-            return False
-        depth -= 1
-        deeper: list[Any] = []
-        for node in level:
-            children = node
-            if type(node) is dict:
-                if not _STRINGS.issuperset(map(type, node)):
-                    return False
-                children = node.values()
-            seen += len(node)
-            if len(node) > MAX_ENTRIES or not _PLAIN.issuperset(map(type, children)):
-                return False
-            deeper += [child for child in children if type(child) in _CONTAINERS]
-        if seen > nodes:
-            return False
-        level = deeper
-    return True
-
-
-def items(raw: bytes) -> list[Item | CodecError]:
-    """The items of a frame; a bad one stands as its error, so that the others still count.
-
-    Raises CodecError when the frame as a whole cannot be read.
-    """
-    if len(raw) > MAX_FRAME:
-        raise CodecError("oversize", f"{len(raw)} bytes, {MAX_FRAME} allowed")
-    unpacked = _unpack(raw, MAX_FRAME, MOST_IN_FRAME if len(raw) > SMALL else None)
-    if type(unpacked) is not list or len(unpacked) > MAX_ITEMS:
-        raise CodecError("malformed", f"a frame is an array of at most {MAX_ITEMS} items")
-    found: list[Item | CodecError] = []
-    for one in unpacked:
-        if type(one) is list and len(one) == 5:
-            version, id_, phase, body, mac = one
-            if (
-                type(version) is int
-                and version in _SPOKEN
-                and type(id_) is bytes
-                and len(id_) == ID_BYTES
-                and type(phase) is int
-                and phase in _PHASE_NUMBERS
-                and type(body) is bytes
-                and (mac is None or type(mac) is bytes)
-            ):
-                found.append(Item(id_, phase, body, mac, version))
-                continue
-        found.append(_fault(one))
-    return found
-
-
-def _fault(one: Any) -> CodecError:
-    if not isinstance(one, list) or not one or type(one[0]) is not int:
-        return CodecError("malformed", "an item is an array that begins with its version")
-    if one[0] not in _SPOKEN:
-        return CodecError("version", f"version {one[0]}; this side speaks {VERSION} and {NEWEST}")
-    if one[0] > VERSION and len(one) == 5 and type(one[2]) is int and 1 < one[2] <= _LAST_PHASE:
-        return CodecError("phase", f"phase {one[2]} is not known here")
-    return CodecError("malformed", "an item is [version, id, phase, body, signature or nil]")
 
 
 def said(body: bytes, version: int = NEWEST) -> Said:
@@ -354,25 +160,6 @@ def said(body: bytes, version: int = NEWEST) -> Said:
 def verdict(body: bytes) -> Verdict | Failed:
     """A verdict from its body of version 1; raises CodecError."""
     return PLAIN_CONTINUE if body == CONTINUE_BODY else _answer(_verdict_fields(body), tolerant=False)
-
-
-def action_of(body: bytes) -> str:
-    """What a body says it is, though it may be no verdict that can be read; empty where it says nothing."""
-    try:
-        fields = msgpack.unpackb(
-            body[:MAX_FRAME],
-            max_str_len=MAX_FRAME,
-            max_bin_len=0,
-            max_array_len=MAX_ENTRIES,
-            max_map_len=MAX_ENTRIES,
-            max_ext_len=0,
-            ext_hook=_no_extensions,
-            unicode_errors="replace",
-        )
-    except Exception:  # noqa: BLE001 - msgpack raises a dozen kinds for bad bytes; all mean: it says nothing
-        return ""
-    action = fields.get("action") if type(fields) is dict else None
-    return action if isinstance(action, str) else ""
 
 
 def _verdict_fields(body: bytes) -> dict[str, Any]:
@@ -420,7 +207,7 @@ def _body(entry: Item, what: str) -> dict[str, Any]:
     fields = unpack(entry.body, MAX_QUESTION)
     if type(fields) is not dict:
         raise CodecError("malformed", f"{what} is a map")
-    if fields.get("phase") != _PHASES[entry.phase]:
+    if fields.get("phase") != PHASES[entry.phase]:
         raise CodecError("malformed", "phase differs between item and body")
     return fields
 

@@ -5,9 +5,11 @@ a `Verdict`. `Decision` is what came of all verdicts, and why. DESIGN's vocabula
 how the values look as bytes is `codec`'s affair, how verdicts become a decision is `merge`'s.
 """
 
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from toolgate_bus.names import IN_PROCESS, NAME_PATTERN, RESERVED_NAMES
 
 __all__ = [
     "IN_PROCESS",
@@ -28,20 +30,16 @@ __all__ = [
     "Why",
 ]
 
-NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
-"""What a scheduler, replica, namespace or orchestrator id may look like: safe inside a Redis key."""
-IN_PROCESS: Final = "in-process"
-"""The scheduler made of the hooks of an orchestrator's own process."""
-RESERVED_NAMES: Final = frozenset((IN_PROCESS,))
-"""Names that nobody on a bus may bear, whatever the pattern allows."""
-
 Phase = Literal["select", "verify"]
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Words = Annotated[tuple[str, ...], Field(strict=False, max_length=1024)]
 
 
 class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+    # Validators are made by `codec`, or with the first value: an author's module only names these.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class ToolSelecting(_Event):

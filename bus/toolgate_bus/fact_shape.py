@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate_bus import codec
+from toolgate_bus import packing
 from toolgate_bus.errors import CodecError
 from toolgate_bus.money import dollars, is_amount
 from toolgate_bus.seen_numbers import LARGEST
@@ -23,7 +23,7 @@ Check = type | Callable[[Any], bool]
 """A type, which a value is of exactly; or a question to the value."""
 
 _encode: Final = json.JSONEncoder(allow_nan=False, check_circular=False).encode
-DEEPEST: Final = codec.MAX_DEPTH + 8
+DEEPEST: Final = packing.MAX_DEPTH + 8
 MOST_NODES: Final = 100_000
 MAX_ID: Final = 128
 LONGEST_S: Final = 1e9
@@ -163,7 +163,7 @@ def _plain(fact: dict[str, Any]) -> dict[str, Any]:
         odd = True
     except (TypeError, RecursionError) as error:
         raise CodecError("malformed", type(error).__name__) from None
-    if not codec.within_bounds(fact, DEEPEST, MOST_NODES):
+    if not packing.within_bounds(fact, DEEPEST, MOST_NODES):
         raise CodecError("malformed", "a fact is plain JSON within bounds")
     return _sayable(fact) if odd else fact
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from toolgate_bus import codec
+from toolgate_bus import packing
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.names import NAME_PATTERN, RESERVED_NAMES
 from toolgate_bus.ports import Member
 from toolgate_bus.revision import Revision
 from toolgate_bus.signing import Keyring
@@ -40,9 +40,9 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
         "late": member.late,
     }
     if max(member.wire, default=1) < 2:
-        return codec.pack(plain)
+        return packing.pack(plain)
     label, digest = member.revision
-    told = codec.pack(
+    told = packing.pack(
         {
             **plain,
             "wire": list(member.wire),
@@ -56,19 +56,19 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
     fields: dict[str, Any] = {**plain, "v2": told}
     if keyring is not None and keyring.knows(member.name):
         fields["mac"] = keyring.sign_heartbeat(member.name, member.replica, told)
-    whole = codec.pack(fields)
+    whole = packing.pack(fields)
     # So many names of tools do not fit twice: then it is a peer of the first version.
-    return whole if len(whole) <= MAX_MEMBER else codec.pack(plain)
+    return whole if len(whole) <= MAX_MEMBER else packing.pack(plain)
 
 
 def encode_leave(member: Member, keyring: Keyring | None = None) -> bytes:
     """The last heartbeat of a replica that leaves in good order; no member to readers of version 1."""
-    told = codec.pack(
+    told = packing.pack(
         {"tools": [], "started": member.started, "beat": member.beat, "wire": list(member.wire), "left": True}
     )
     if keyring is None or not keyring.knows(member.name):
-        return codec.pack({"v2": told})
-    return codec.pack({"v2": told, "mac": keyring.sign_heartbeat(member.name, member.replica, told)})
+        return packing.pack({"v2": told})
+    return packing.pack({"v2": told, "mac": keyring.sign_heartbeat(member.name, member.replica, told)})
 
 
 def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None = None) -> Member | None:
@@ -128,7 +128,7 @@ def _member(name: str, replica: str, fields: dict[str, Any]) -> Member | None:
 
 def _map(raw: bytes) -> dict[str, Any] | None:
     try:
-        fields = codec.unpack(raw, MAX_MEMBER)
+        fields = packing.unpack(raw, MAX_MEMBER)
     except CodecError:
         return None
     return fields if isinstance(fields, dict) else None

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from toolgate_bus import metrics
-from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.ledger import ASTRAY, Ledger, Open, Otherwise, Step
 from toolgate_bus.loggers import get_logger
 from toolgate_bus.money import is_amount
+from toolgate_bus.packing import pack, unpack
 from toolgate_bus.ports import Facts, Store
 
 __all__ = ["LedgerKeeper", "step_of"]

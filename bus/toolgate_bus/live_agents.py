@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from toolgate_bus.codec import MAX_STRING, pack, unpack
 from toolgate_bus.errors import CodecError, ConfigError
+from toolgate_bus.packing import MAX_STRING, pack, unpack
 
 __all__ = [
     "MOST_AGENTS",

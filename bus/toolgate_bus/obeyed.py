@@ -8,8 +8,8 @@ What stands there was written by others: it is decoded with the wire's bounds. T
 from collections.abc import Iterable
 from typing import Final
 
-from toolgate_bus.codec import MAX_STRING, pack, unpack
 from toolgate_bus.errors import CodecError
+from toolgate_bus.packing import MAX_STRING, pack, unpack
 
 __all__ = ["Obeyed", "decode_obeyed"]
 

@@ -7,10 +7,12 @@ them. Times called `age` or `seconds` are durations; no two machines' clocks are
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from toolgate_bus.live_agents import LiveAgent, Stop
 from toolgate_bus.revision import NO_REVISION, Revision
+
+if TYPE_CHECKING:
+    from toolgate_bus.live_agents import LiveAgent, Stop
 
 __all__ = [
     "Commands",
@@ -109,10 +111,10 @@ class OrchestratorListener(Protocol):
     def connection(self, up: bool) -> None:
         """The bus came or went."""
 
-    def agents(self) -> Sequence[LiveAgent]:
+    def agents(self) -> "Sequence[LiveAgent]":
         """The sessions that are alive here; asked at every heartbeat."""
 
-    def ordered(self, order: Stop) -> Sequence[str]:
+    def ordered(self, order: "Stop") -> Sequence[str]:
         """An operator wants turns to end; gives the sessions that had one."""
 
 

@@ -14,12 +14,12 @@ from typing import Any, Final, Literal, get_args
 
 from toolgate_bus import metrics
 from toolgate_bus.attendance import GONE_SECONDS, Attendance
-from toolgate_bus.codec import VERSION, pack, unpack
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.events import RESERVED_NAMES
 from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, read_versions
 from toolgate_bus.keys import Keys
 from toolgate_bus.loggers import get_logger
+from toolgate_bus.names import RESERVED_NAMES
+from toolgate_bus.packing import VERSION, pack, unpack
 from toolgate_bus.ports import Commands, Member
 from toolgate_bus.roster_sets import MOST, OLD, TIME, Command, Look, Minutes, Names, Place
 from toolgate_bus.signing import Keyring

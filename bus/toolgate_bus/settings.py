@@ -16,7 +16,7 @@ from pydantic import AfterValidator, AliasChoices, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import NAME_PATTERN
+from toolgate_bus.names import NAME_PATTERN
 
 __all__ = ["BusSettings", "bus_settings", "check_url", "has_password", "read_keys", "shown"]
 

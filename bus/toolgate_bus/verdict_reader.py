@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from toolgate_bus import metrics
 from toolgate_bus.backoff import Backoff
-from toolgate_bus.codec import MAX_FRAME
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.keys import Keys
 from toolgate_bus.loggers import get_logger
 from toolgate_bus.misbehaving import Misbehaving
+from toolgate_bus.packing import MAX_FRAME
 from toolgate_bus.ports import Commands
 from toolgate_bus.redis_link import BLOCK_MS, READ, Link, ServerError, open_link, pack_command
 from toolgate_bus.server_clock import entry_order

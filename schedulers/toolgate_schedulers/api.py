@@ -12,14 +12,15 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
-import anyio.to_thread
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.events import NAME_PATTERN, RESERVED_NAMES, Phase, ToolSelecting, Verdict
-from toolgate_bus.ports import Store
 from toolgate_bus.revision import NO_REVISION, Revision
-from toolgate_bus.shared import Shared
+
+if TYPE_CHECKING:
+    from toolgate_bus.ports import Store
+    from toolgate_bus.shared import Shared
 
 __all__ = [
     "Decide",
@@ -76,7 +77,7 @@ class Holds(Protocol):
 class SchedulerContext:
     """What a scheduler is given when its replica starts."""
 
-    shared: Shared
+    shared: "Shared"
     """State and knowledge beyond this replica: store, ledger, facts."""
     holds: Holds
     namespace: str
@@ -87,7 +88,7 @@ class SchedulerContext:
     """Its verdicts are recorded and compared, never merged."""
 
     @property
-    def store(self) -> Store:
+    def store(self) -> "Store":
         """State shared by the replicas, and with other schedulers of the namespace."""
         return self.shared.store
 
@@ -290,9 +291,10 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
 
     A thread cannot be cancelled: when the question is given up, it is left to end by itself.
     """
+    from anyio.to_thread import run_sync  # here: only plain functions need it
 
     async def run(*arguments: Any) -> Any:
-        answer = await anyio.to_thread.run_sync(lambda: function(*arguments), abandon_on_cancel=True)
+        answer = await run_sync(lambda: function(*arguments), abandon_on_cancel=True)
         # A wrapper that is not `async def` itself may still give an awaitable.
         return await answer if inspect.isawaitable(answer) else answer
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.codec import pack, unpack
 from toolgate_bus.errors import CodecError
 from toolgate_bus.ledger import MAX_AMOUNT
 from toolgate_bus.money import is_amount
+from toolgate_bus.packing import pack, unpack
 from toolgate_bus.store import MAX_VALUE
 
 from toolgate_schedulers.cost_aware_config import CostAwareConfig, Price

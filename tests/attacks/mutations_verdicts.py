@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "anybody may bear the name of our own hooks",
-        f"{BUS}/events.py",
+        f"{BUS}/names.py",
         "frozenset((IN_PROCESS,))",
         "frozenset(())",
         f"{_TESTS}::test_a_scheduler_by_the_name_of_our_hooks_is_not_heard_in_their_place",

@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "containers are not counted",
-        f"{BUS}/codec.py",
+        f"{BUS}/packing.py",
         "if self.left < 0:",
         "if False:",
         "../bus/test_wire_two.py::test_containers_are_counted_before_there_are_too_many",

@@ -10,7 +10,7 @@ import pytest
 from bus_strategies import json_maps, texts, verdicts
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import codec
+from toolgate_bus import codec, packing
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.events import Continue, Deny
 from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, is_signed
@@ -241,12 +241,12 @@ def test_containers_are_counted_before_there_are_too_many(leaf):
     rows = (b"\xdc\x04\x00" + leaf * 1024) * 62
     made = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec._Count, "__call__", counting(codec._Count.__call__, made))
+        patch.setattr(packing._Count, "__call__", counting(packing._Count.__call__, made))
         assert refusal(codec.said, b"\x82\xa6action\xa8continue\xa1x\xdc\x00\x3e" + rows) == "malformed"
         assert len(made) <= codec.MAX_NODES + codec.MAX_ENTRIES + 1
         made.clear()
         assert refusal(codec.items, b"\xdc\x00\x3e" + rows) == "malformed"
-        assert len(made) <= codec.MOST_IN_FRAME + 1
+        assert len(made) <= packing.MOST_IN_FRAME + 1
 
 
 def counting(count, made):
