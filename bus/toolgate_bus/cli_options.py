@@ -9,6 +9,7 @@ import contextlib
 import gc
 import signal
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
@@ -126,7 +127,7 @@ def started_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterato
         yield settings
         return
     with shared_server() as server:
-        yield settings.model_copy(update={"redis": server.url})
+        yield replace(settings, redis=server.url)
 
 
 @contextlib.contextmanager
@@ -137,7 +138,7 @@ def joined_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator
         yield settings
         return
     with join_server() as server:
-        yield settings.model_copy(update={"redis": server.url})
+        yield replace(settings, redis=server.url)
 
 
 _measured: list[str] = []

@@ -7,13 +7,10 @@ How options are spelled on a command line is `cli_options`' affair.
 import os
 import re
 import stat
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
-
-import yaml
-from pydantic import AfterValidator, AliasChoices, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.names import NAME_PATTERN
@@ -110,30 +107,42 @@ def _check_options(parts: SplitResult) -> None:
             raise ConfigError(f"redis: {name}: there is no file {value}")
 
 
-def _url(url: str) -> str:
-    try:
-        return check_url(url)
-    except ConfigError as error:
-        raise ValueError(str(error).removeprefix("redis: ")) from None
+def _env(name: str) -> str | None:
+    """A variable of the environment; one that is empty counts as not set."""
+    return os.environ.get(name) or None
 
 
-class BusSettings(BaseSettings):
-    """Which bus, which namespace on it, and with which keys; what is not given comes from TOOLGATE_*."""
+def _keys_env() -> Path | None:
+    path = _env("TOOLGATE_KEYS")
+    return None if path is None else Path(path)
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_ignore_empty=True, populate_by_name=True, hide_input_in_errors=True
-    )
 
-    redis: Annotated[str, AfterValidator(_url)] | None = Field(
-        None, validation_alias=AliasChoices("redis", "TOOLGATE_REDIS_URL")
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusSettings:
+    """Which bus, which namespace on it, and with which keys; what is not given comes from TOOLGATE_*.
+
+    Raises ConfigError by name.
+    """
+
+    redis: str | None = field(default_factory=lambda: _env("TOOLGATE_REDIS_URL"))
     """URL of the server; None means the embedded one."""
-    namespace: str = Field(
-        "default", pattern=NAME_PATTERN, validation_alias=AliasChoices("namespace", "TOOLGATE_NAMESPACE")
-    )
+    namespace: str = field(default_factory=lambda: _env("TOOLGATE_NAMESPACE") or "default")
     """Separates fleets on one server; part of every key."""
-    keys: Path | None = Field(None, validation_alias=AliasChoices("keys", "TOOLGATE_KEYS"))
+    keys: Path | None = field(default_factory=_keys_env)
     """YAML file, scheduler name to hexadecimal key; None means that nothing is signed."""
+
+    def __post_init__(self) -> None:
+        """Find what is wrong, and give the URL its password."""
+        faults = []
+        if self.redis is not None:
+            try:
+                object.__setattr__(self, "redis", check_url(self.redis))
+            except ConfigError as error:
+                faults.append(str(error))
+        if not re.fullmatch(NAME_PATTERN, self.namespace):
+            faults.append(f"namespace: it must match {NAME_PATTERN}")
+        if faults:
+            raise ConfigError("; ".join(faults))
 
 
 def bus_settings(
@@ -141,13 +150,7 @@ def bus_settings(
 ) -> BusSettings:
     """The settings, each from here if given, else from the environment; raises ConfigError by name."""
     given: dict[str, Any] = {"redis": redis or None, "namespace": namespace, "keys": keys}
-    try:
-        return BusSettings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        faults = (
-            f"{fault['loc'][0]}: {fault['msg'].removeprefix('Value error, ')}" for fault in error.errors()
-        )
-        raise ConfigError("; ".join(faults)) from None
+    return BusSettings(**{name: value for name, value in given.items() if value is not None})
 
 
 def read_keys(path: Path) -> dict[str, bytes]:
@@ -155,21 +158,19 @@ def read_keys(path: Path) -> dict[str, bytes]:
 
     Keys are written in hexadecimal, at least 16 bytes (32 digits) each. No error shows a key.
     """
-    mapping = _mapping(path)
     keys: dict[str, bytes] = {}
-    for name_node, key_node in mapping.value:
-        name = name_node.value if isinstance(name_node, yaml.ScalarNode) else ""
+    for line, name, key in _entries(path):
         if not re.fullmatch(NAME_PATTERN, name):
-            raise ConfigError(f"{path}: line {name_node.start_mark.line + 1}: this is not a scheduler's name")
+            raise ConfigError(f"{path}: line {line}: this is not a scheduler's name")
         if name in keys:
             raise ConfigError(f"{path}: {name}: has two keys; leave one")
-        keys[name] = _key(path, name, key_node)
+        keys[name] = _key(path, name, key)
     return keys
 
 
-def _key(path: Path, name: str, node: yaml.Node) -> bytes:
+def _key(path: Path, name: str, text: str) -> bytes:
     try:
-        key = bytes.fromhex(node.value if isinstance(node, yaml.ScalarNode) else "?")
+        key = bytes.fromhex(text)
     except ValueError:
         raise ConfigError(f"{path}: {name}: the key must be written in hexadecimal digits") from None
     if len(key) < _MIN_KEY_BYTES:
@@ -179,8 +180,13 @@ def _key(path: Path, name: str, node: yaml.Node) -> bytes:
     return key
 
 
-def _mapping(path: Path) -> yaml.MappingNode:
-    """The file as YAML nodes, not values: a key of digits alone must not be read as a number."""
+def _entries(path: Path) -> list[tuple[int, str, str]]:
+    """Line, name and key, as they are written: a key of digits alone must not be read as a number.
+
+    Where something else stands, the name is empty, the key no hexadecimal number.
+    """
+    import yaml  # here: most processes read no keys
+
     text = _secret(path, "keys")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader) if len(text) <= _MAX_KEYS_FILE else None
@@ -190,4 +196,11 @@ def _mapping(path: Path) -> yaml.MappingNode:
         raise ConfigError(
             f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line"
         )
-    return node
+    return [
+        (
+            name.start_mark.line + 1,
+            name.value if isinstance(name, yaml.ScalarNode) else "",
+            key.value if isinstance(key, yaml.ScalarNode) else "?",
+        )
+        for name, key in node.value
+    ]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def _side(asked: Asked, bus: BusSettings, tag: str, hold_s: float | None) -> Sid
 
 
 def _elsewhere(bus: BusSettings) -> BusSettings:
-    return bus.model_copy(update={"namespace": new_namespace()})
+    return replace(bus, namespace=new_namespace())
 
 
 def _also(asked: Asked) -> tuple[str, ...]:
