@@ -5,10 +5,12 @@ group of commands, a function a single one. A command whose extra is not install
 called, and leaves the others working. No command is written here.
 """
 
+import gc
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -45,6 +47,8 @@ EXTRAS = {
     "opentelemetry": "otel",
 }
 """Which extra brings a module that a command may miss."""
+LOADED: Final = 100_000
+"""Allocations before the collector looks, while a command is loaded: what is loaded stays (`run_async`)."""
 OVERVIEW = """
 The bus on which independent schedulers rule on every tool call an agent makes, before it runs.
 
@@ -111,8 +115,46 @@ def _load(point: EntryPoint) -> Any:
     return command
 
 
+def _spare_text(command: Any, ctx: Any) -> Any:
+    """Have the texts among a command's options taken as they are, and what is not given as None.
+
+    Of itself typer loads pydantic to find that a text is one, and makes a validator for each option.
+    """
+    for param in command.get_params(ctx):
+        kind = getattr(param, "type_descriptor", None)
+        if (
+            hasattr(param, "get_runtime_param")
+            and kind is not None
+            and param.nargs == 1
+            and not param.multiple
+        ):
+            plain = kind.annotation is str and kind.parameter_info.parser is None and not kind.is_path
+            param.get_runtime_param = partial(_Spared, param.get_runtime_param, plain)
+    for one in getattr(command, "commands", {}).values():
+        _spare_text(one, ctx)
+    return command
+
+
+class _Spared:
+    """What typer makes of the value of an option, without its validator where there is nothing to check."""
+
+    def __init__(self, make: Callable[[], Any], plain: bool) -> None:
+        self._make, self._plain = make, plain
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the command is given it; raises what typer raises."""
+        if value is None or (self._plain and type(value) is str):
+            return value
+        return self._make().coerce(value, param=param, ctx=ctx)
+
+
 class _Commands(TyperGroup):
     """The commands of all installed packages, each loaded when it is called."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The options of the frame."""
+        _spare_text(self, ctx)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         found = _entry_points()
@@ -130,7 +172,7 @@ class _Commands(TyperGroup):
         """The command that was called, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         point = _entry_point(name) if name and command else None
-        return name, _load(point) if point else command, rest
+        return name, _spare_text(_load(point), ctx) if point else command, rest
 
 
 app = typer.Typer(
@@ -179,6 +221,7 @@ def _frame(
 
 def main() -> None:
     """The `toolgate` command: 0 done, 1 failed, 2 wrong call or nothing to join, 130 and 143 by signal."""
+    gc.set_threshold(LOADED)
     try:
         app(prog_name="toolgate")
     except ToolgateError as error:

@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakSet
 
-from toolgate_bus import tracing
 from toolgate_bus.printable import clean, visible
+from toolgate_bus.trace_context import trace_id_of
 from toolgate_bus.when_loaded import when_loaded
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
             tokens.append((DECISION, DECISION.set(...)))
         if decision is not None:
             tokens.append((DECISION, DECISION.set(decision)))
-        if trace and (found := tracing.trace_id_of(trace)):
+        if trace and (found := trace_id_of(trace)):
             tokens.append((_TRACE_ID, _TRACE_ID.set(found)))
         self._tokens = tokens
 
@@ -105,7 +105,10 @@ class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
 
 def add_context(logger: Any, method: str, event: Event) -> Event:
     """A processor of structlog: adds what `about` says, and `trace_id` and `span_id` of the current span."""
-    from structlog.contextvars import merge_contextvars  # whoever calls this has loaded it
+    # Here: whoever calls this has loaded structlog, and no line is said where nothing happens.
+    from structlog.contextvars import merge_contextvars
+
+    from toolgate_bus import tracing
 
     event = merge_contextvars(logger, method, event)
     parent = tracing.headers().get("traceparent")

@@ -27,6 +27,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.loggers import get_logger
+from toolgate_bus.trace_context import carried, trace_id_of
 
 __all__ = [
     "NO_SPAN",
@@ -48,8 +49,6 @@ MAX_TEXT: Final = 256
 """Characters of a name or an attribute; what an LLM names may be longer."""
 FLUSH_SECONDS: Final = 3.0
 """How long the end of a command waits for its last spans to be taken."""
-_TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 _KINDS: Final = {
     "internal": trace.SpanKind.INTERNAL,
@@ -118,24 +117,6 @@ def headers() -> dict[str, str]:
     written: dict[str, str] = {}
     _PROPAGATOR.inject(written)
     return carried(written)
-
-
-def carried(given: Mapping[str, Any]) -> dict[str, str]:
-    """What may travel of a context that somebody gave: a `traceparent` in its form, and its `tracestate`."""
-    parent, state = given.get("traceparent"), given.get("tracestate")
-    if not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):
-        return {}
-    kept = {"traceparent": parent}
-    if isinstance(state, str) and _TRACESTATE.fullmatch(state):
-        kept["tracestate"] = state
-    return kept
-
-
-def trace_id_of(given: Mapping[str, Any]) -> str | None:
-    """The trace that a context belongs to, as 32 hexadecimal digits; None for a malformed one."""
-    parent = given.get("traceparent")
-    found = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
-    return found[1] if found else None
 
 
 def current_trace_id() -> str | None:

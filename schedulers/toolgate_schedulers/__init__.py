@@ -3,13 +3,13 @@
 `schedulers/README.md` leads through it; `api` says which forms there are.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
-
-from toolgate_schedulers.api import HeldQuestion, Holds, Scheduler, SchedulerContext, scheduler
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
+
+    from toolgate_schedulers.api import HeldQuestion, Holds, Scheduler, SchedulerContext, scheduler
     from toolgate_schedulers.hooks import HookResult
     from toolgate_schedulers.worker import Worker
 
@@ -30,15 +30,19 @@ __all__ = [
     "scheduler",
 ]
 
+_HERE: Final = {
+    "HeldQuestion": "toolgate_schedulers.api",
+    "Holds": "toolgate_schedulers.api",
+    "HookResult": "toolgate_schedulers.hooks",
+    "Scheduler": "toolgate_schedulers.api",
+    "SchedulerContext": "toolgate_schedulers.api",
+    "Worker": "toolgate_schedulers.worker",
+    "scheduler": "toolgate_schedulers.api",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Late: the one imports amplifier-core where that is installed, the other what a process needs.
-    if name == "HookResult":
-        from toolgate_schedulers import hooks
-
-        return hooks.HookResult
-    if name == "Worker":
-        from toolgate_schedulers import worker
-
-        return worker.Worker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Late: every module in here passes by, and each name brings what it needs, up to amplifier-core.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HERE.get(name, "toolgate_bus.events")), name)

@@ -5,56 +5,29 @@ SIGINT finish what is in hand and end with 0; a second one ends at once. SIGHUP 
 configuration again (`serving`).
 """
 
-import os
 import shlex
-import sys
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
-from toolgate_bus import tracing
 from toolgate_bus.cli_options import (
-    METRICS_PORT,
     JsonOption,
     KeysOption,
     MetricsAddressOption,
     MetricsPortOption,
     NamespaceOption,
     RedisOption,
-    bus_settings,
     console,
     err_console,
     joined_bus,
-    metrics_served,
     run_async,
-    started_bus,
 )
-from toolgate_bus.disagreements import ShadowTotals, shadow_totals
-from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.gathered import gathered
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster, RosterView
-from toolgate_bus.settings import BusSettings, read_keys
-from toolgate_bus.signing import Keyring
 from toolgate_bus.terminal import escape, print_json, print_text
 
-from toolgate_schedulers.api import Scheduler
-from toolgate_schedulers.hangup import hangups
-from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of
-from toolgate_schedulers.loading import load
-from toolgate_schedulers.scaffold import contents, names_of, write
-from toolgate_schedulers.serving import Job, bus_url, no_bus, notice, serve, tell_refused
-from toolgate_schedulers.supervise import Reloads, die_with_parent, supervise
-from toolgate_schedulers.worker import CONCURRENCY
+from toolgate_schedulers.lanes import CONCURRENCY
 
 __all__ = ["app"]
 
-THREAD_SECONDS = 1.0
-MOST_PORT = 65535
 NEW_IS_FOR = "Denies the calls of forbidden tools."
 
 OVERVIEW = """
@@ -121,31 +94,10 @@ def run(
     Exit codes: 0 ended in good order, 1 the bus cannot be reached or it broke,
     2 an option or the configuration is wrong (nothing was joined).
     """
-    die_with_parent()
+    from toolgate_schedulers.launch import Asked, launch  # here: `list` and the help do without all of it
 
-    def loaded() -> Scheduler:
-        options: dict[str, Any] = {"name": name, "priority": priority, "tools": tools}
-        return load(spec, **options, shadow=shadow or None, config=config, revision=revision)
-
-    def again() -> Scheduler:
-        if config is None:
-            raise ConfigError("It was started without --config: there is nothing to read again")
-        return loaded()
-
-    scheduler = loaded()
-    keyring = _keyring(bus_settings(redis, namespace, keys), scheduler)
-    job = Job(scheduler, again, keyring, concurrency, json_)
-    with tracing.configure("toolgate-scheduler"), started_bus(redis, namespace, keys) as settings:
-        if replicas > 1:
-            given = {"name": name, "priority": priority, "tools": tools, "config": config, "shadow": shadow}
-            given |= {"revision": revision, "concurrency": concurrency, "json": json_}
-            command = _replica_command(spec, given)
-            env = _replica_env(settings, ctx.find_root().params)
-            own = _own_ports(metrics_port, metrics_address, replicas)
-            raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))
-        with metrics_served(metrics_port, metrics_address, "scheduler") as url:
-            run_async(lambda: serve(replace(job, metrics=url), settings))
-    _abandon_threads()
+    asked = Asked(spec, name, priority, tools, config, shadow, revision, concurrency, json_)
+    launch(asked, redis, namespace, keys, replicas, metrics_port, metrics_address, ctx.find_root().params)
 
 
 @app.command()
@@ -163,6 +115,8 @@ def new(
       toolgate scheduler run my_guard:MyGuard --config config.yaml
       toolgate run "Tidy up" --plan agent.yaml           in another terminal
     """
+    from toolgate_schedulers.scaffold import contents, names_of, write  # here: as above
+
     names = names_of(name)
     folder = Path(name) if directory is None else directory
     texts = contents(names, description)
@@ -191,8 +145,11 @@ def list_(
       toolgate scheduler list
       toolgate scheduler list --json --namespace staging
     """
+    from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of  # here: as above
+    from toolgate_schedulers.roll import living
+
     with joined_bus(redis, namespace, keys) as settings:
-        view, totals, reach_s = run_async(lambda: _living(settings))
+        view, totals, reach_s = run_async(lambda: living(settings))
     lines = lines_of(view.members, totals, view.wires)
     if json_:
         for line in lines:
@@ -209,85 +166,3 @@ def list_(
         )
     if not json_ and (readers := readers_line(view.readers_by_role())):
         err_console.print(readers)
-
-
-def _abandon_threads() -> None:
-    """End now, with 0, if a plain function of the author's still hangs: Python would wait for its thread."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(THREAD_SECONDS)
-            if thread.is_alive():
-                notice(f"left {thread.name} behind: it did not return")
-                sys.stdout.flush()
-                os._exit(0)
-
-
-def _keyring(settings: BusSettings, scheduler: Scheduler) -> Keyring | None:
-    if settings.keys is None:
-        return None
-    keyring = Keyring(read_keys(settings.keys))
-    if not keyring.knows(scheduler.name):
-        raise ConfigError(
-            f"keys: {settings.keys} has no key for {scheduler.name}: add `{scheduler.name}: <hex>`"
-        )
-    return keyring
-
-
-def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str, str]]:
-    """Where each replica serves its metrics, as an environment: on PORT, PORT+1, … or any free one."""
-    if first is None:
-        return [{} for _ in range(replicas)]
-    if first and first + replicas - 1 > MOST_PORT:
-        raise ConfigError(f"metrics port: {replicas} replicas from {first} on go beyond {MOST_PORT}")
-    ports = range(first, first + replicas) if first else [0] * replicas
-    return [{METRICS_PORT: str(port), "TOOLGATE_METRICS_ADDRESS": address} for port in ports]
-
-
-async def _supervise(command: Sequence[str], envs: Sequence[dict[str, str]], job: Job) -> int:
-    """Keep the replicas; a SIGHUP is passed on to each once the configuration was found right."""
-
-    def refused(error: ConfigError) -> None:
-        tell_refused(str(error), job)
-
-    with hangups() as asked:
-        return await supervise(command, envs, notice, Reloads(asked.each(), job.load, refused))
-
-
-async def _living(settings: BusSettings) -> tuple[RosterView, dict[str, ShadowTotals], float]:
-    """Who is alive, what shadows disagreed on lately, and how many seconds back that is known."""
-    commands = RedisCommands(bus_url(settings), "toolgate-list", connections=1)
-    try:
-        view = await Roster(commands, settings.namespace).read(ages=True)
-        facts, reach_s = await FactsReader(commands, settings.namespace).newest()
-        return view, shadow_totals(gathered(facts)), reach_s
-    except ConfigError:
-        raise
-    except TransportError as error:
-        raise no_bus(settings, error) from None
-    finally:
-        await commands.aclose()
-
-
-def _replica_command(spec: str, given: Mapping[str, Any]) -> list[str]:
-    """The command of one replica: the options that were given, no others: a reload may change the rest."""
-    options: list[str] = []
-    for option, value in given.items():
-        if value is True:
-            options.append(f"--{option}")
-        elif value is not None and value is not False:
-            options += [f"--{option}={one}" for one in (value if isinstance(value, list) else [value])]
-    return [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", *options, "--", spec]
-
-
-FRAME_OPTIONS: Final = ("log_level", "log_format")
-
-
-def _replica_env(settings: BusSettings, frame: Mapping[str, Any]) -> dict[str, str]:
-    """Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands.
-
-    The frame's own options go the same way.
-    """
-    where = {"TOOLGATE_REDIS_URL": bus_url(settings), "TOOLGATE_NAMESPACE": settings.namespace}
-    keys = {} if settings.keys is None else {"TOOLGATE_KEYS": str(settings.keys)}
-    logs = {f"TOOLGATE_{name.upper()}": str(frame[name]) for name in FRAME_OPTIONS if frame.get(name)}
-    return {**os.environ, **where, **keys, **logs}

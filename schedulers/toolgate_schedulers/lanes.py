@@ -8,8 +8,12 @@ while more is queued wakes the next first, so that work which waits is done side
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Context
+from typing import Final
 
-__all__ = ["Lanes", "being_cancelled"]
+__all__ = ["CONCURRENCY", "Lanes", "being_cancelled"]
+
+CONCURRENCY: Final = 64
+"""Questions that one process decides at a time, unless it is told otherwise."""
 
 
 def being_cancelled() -> bool:

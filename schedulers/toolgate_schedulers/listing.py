@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 from toolgate_bus.differing import UNNAMED, revisions_alive, who_cannot_ask
-from toolgate_bus.disagreements import ShadowTotals
 from toolgate_bus.ports import Member
 from toolgate_bus.terminal import escape
+
+if TYPE_CHECKING:
+    from toolgate_bus.disagreements import ShadowTotals
 
 __all__ = ["Line", "as_json", "lines_of", "readers_line", "table_of"]
 
@@ -31,7 +33,7 @@ class Line:
     members: tuple[Member, ...]
     incompatible: str | None = None
     """What to say of agents that cannot ask it; None where all can."""
-    shadow_totals: ShadowTotals | None = None
+    shadow_totals: "ShadowTotals | None" = None
     """What it would have changed; None where it was not heard as a shadow."""
 
     @property
@@ -62,7 +64,7 @@ class Line:
 
 def lines_of(
     members: Iterable[Member],
-    totals: Mapping[str, ShadowTotals] | None = None,
+    totals: "Mapping[str, ShadowTotals] | None" = None,
     wires: Mapping[str, Collection[int]] | None = None,
 ) -> list[Line]:
     """One line for each name, highest priority first; `totals` are those of the shadows.

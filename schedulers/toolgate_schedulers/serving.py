@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -22,11 +21,12 @@ from toolgate_bus.signing import Keyring
 from toolgate_bus.terminal import escape_lines, print_json
 
 from toolgate_schedulers.api import Scheduler
+from toolgate_schedulers.bus_address import bus_url, no_bus, shown
 from toolgate_schedulers.hangup import Hangups, hangups
 from toolgate_schedulers.loading import authors_words
 from toolgate_schedulers.worker import Worker
 
-__all__ = ["Job", "bus_url", "no_bus", "notice", "serve", "tell_refused"]
+__all__ = ["Job", "notice", "serve", "tell_refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ async def serve(job: Job, settings: BusSettings) -> None:
             member = await _started(worker, job, settings)
             undo.pop_all()
         try:
-            _tell_ready(member, _shown(bus_url(settings)), job)
+            _tell_ready(member, shown(bus_url(settings)), job)
             await _reload_when_asked(asked, worker, job, member, shared)
         except anyio.get_cancelled_exc_class():
             pass  # being cancelled is how it is told to finish
@@ -137,26 +137,6 @@ def _tell_ready(member: Member, url: str, job: Job) -> None:
 
 def _what(member: Member) -> str:
     return f"{'watches (shadow)' if member.shadow else 'rules on'} {' '.join(member.tools)}"
-
-
-def no_bus(settings: BusSettings, error: TransportError) -> TransportError:
-    """The same error, with the address that was tried."""
-    return type(error)(f"the bus at {_shown(bus_url(settings))} cannot be reached: {error}")
-
-
-def bus_url(settings: BusSettings) -> str:
-    """Where the bus is; raises ConfigError if nowhere."""
-    if settings.redis is None:
-        raise ConfigError("redis: no server is named")
-    return settings.redis
-
-
-def _shown(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
 def notice(words: str) -> None:

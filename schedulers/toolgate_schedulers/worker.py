@@ -32,7 +32,7 @@ from toolgate_bus.signing import Keyring, digest
 
 from toolgate_schedulers.api import Scheduler, asking
 from toolgate_schedulers.held import Asked, StoredHolds, not_kept
-from toolgate_schedulers.lanes import Lanes, being_cancelled
+from toolgate_schedulers.lanes import CONCURRENCY, Lanes, being_cancelled
 from toolgate_schedulers.questions import Entry, Job
 from toolgate_schedulers.spans import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.tenure import Tenure, ruling
@@ -40,7 +40,6 @@ from toolgate_schedulers.writing import write_verdict
 
 __all__ = ["CONCURRENCY", "Worker"]
 
-CONCURRENCY: Final = 64
 POISON_DELIVERIES: Final = 3
 DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_schedulers.cli import _replica_command
+from toolgate_schedulers.launch import replica_command
 from toolgate_schedulers.supervise import FIRST_PAUSE, LONGEST_PAUSE, STEADY, next_pause
 
 pytestmark = pytest.mark.pure
@@ -26,7 +26,7 @@ def test_the_pause_stays_within_its_bounds(lived, last):
 
 def test_a_replica_is_given_the_options_that_were_given_and_no_others():
     given = {"name": None, "priority": 0, "tools": ["web_*", "ls"], "shadow": False, "json": True}
-    words = _replica_command("my_rules:rule", given)
+    words = replica_command("my_rules:rule", given)
     assert words[words.index("run") + 1 :] == [
         "--priority=0",
         "--tools=web_*",

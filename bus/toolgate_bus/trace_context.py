@@ -1,0 +1,31 @@
+"""The context of a trace as messages carry it, in the form of the W3C: what of it may travel. Pure.
+
+Spans, and the context of the current one, are `tracing`'s affair.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["carried", "trace_id_of"]
+
+_TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
+
+
+def carried(given: Mapping[str, Any]) -> dict[str, str]:
+    """What may travel of a context that somebody gave: a `traceparent` in its form, and its `tracestate`."""
+    parent, state = given.get("traceparent"), given.get("tracestate")
+    if not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):
+        return {}
+    kept = {"traceparent": parent}
+    if isinstance(state, str) and _TRACESTATE.fullmatch(state):
+        kept["tracestate"] = state
+    return kept
+
+
+def trace_id_of(given: Mapping[str, Any]) -> str | None:
+    """The trace that a context belongs to, as 32 hexadecimal digits; None for a malformed one."""
+    parent = given.get("traceparent")
+    found = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
+    return found[1] if found else None
