@@ -1,0 +1,76 @@
+"""What a start costs: an author's module and a short command load what they need, and no more."""
+
+import json
+import resource
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+pytestmark = pytest.mark.acceptance
+
+KIT = "from toolgate_schedulers import Continue, scheduler"
+WATCHED = ("amplifier_core", "jsonschema", "opentelemetry", "prometheus_client", "redis", "structlog", "yaml")
+"""What takes long to load, and is for those who need it."""
+LOADED = """
+import atexit, json, sys
+
+def tell():
+    there = [name for name in sys.modules if "." not in name or name == "opentelemetry.sdk"]
+    sys.stderr.write("\\nloaded " + json.dumps(there) + "\\n")
+
+atexit.register(tell)
+"""
+COMMAND = LOADED + "from toolgate_bus.cli import main\nmain()\n"
+
+
+@pytest.fixture
+def loads(process):
+    """`loads(code, *words)`: the top modules that a program has loaded when it ends well."""
+
+    def run(code: str, *words: str, **env: str) -> set[str]:
+        ended = process("python", "-c", code, *words, env=env)
+        assert ended.wait() == 0, ended.stderr
+        return set(json.loads(ended.stderr.rpartition("\nloaded ")[2]))
+
+    return run
+
+
+def cpu_s(code: str) -> float:
+    """Seconds of processor time of a program: the best of several, as others use the processor too."""
+    took = []
+    for _ in range(4):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(took)
+
+
+def test_all_that_is_watched_is_installed():
+    assert all(find_spec(name) for name in WATCHED)
+
+
+def test_an_authors_module_loads_pydantic_and_none_of_the_bus(loads):
+    there = loads(LOADED + KIT)
+    assert "pydantic" in there
+    assert there.isdisjoint({*WATCHED, "anyio", "asyncio", "rich", "typer"})
+
+
+def test_an_authors_module_costs_at_most_twice_what_pydantic_does():
+    assert cpu_s(KIT) < 2 * cpu_s("from pydantic import BaseModel")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["scheduler", "--help"], ["scheduler", "list", "--help"]])
+def test_help_loads_what_writes_it_and_nothing_of_the_bus(loads, words):
+    there = loads(COMMAND, *words)
+    assert "rich" in there
+    assert there.isdisjoint({*WATCHED, "pydantic", "hiredis", "msgpack"})
+
+
+def test_who_is_alive_is_told_without_models_metrics_or_a_log(loads, server_url, namespace):
+    where = ("--redis", server_url, "--namespace", namespace)
+    there = loads(COMMAND, "scheduler", "list", *where)
+    assert "redis" in there
+    assert there.isdisjoint({*WATCHED, "opentelemetry.sdk", "pydantic"} - {"redis", "opentelemetry"})
