@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from nursery import NURSERY, Process
 from toolgate_bus.embedded import Server, ServerProcess, private_server, server_process
 
 # A shared machine is sometimes slow: a slow example is no failure (each test has its own timeout).
@@ -141,7 +142,7 @@ def wait_until() -> Callable[..., Awaitable[Any]]:
 class Running:
     """A process under test; what it says goes to files, so that it never blocks on a full pipe."""
 
-    popen: subprocess.Popen[bytes]
+    popen: subprocess.Popen[bytes] | Process
     out: Path
     err: Path
 
@@ -204,7 +205,13 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
     def start(*command: object, env: dict[str, str] | None = None, **popen: Any) -> Running:
         first, *rest = map(str, command)
         out, err = (base / f"{len(started)}.{name}" for name in ("stdout", "stderr"))
-        with out.open("wb") as stdout, err.open("wb") as stderr:
+        with out.open("wb") as stdout, err.open("wb") as stderr, Path(os.devnull).open("rb") as stdin:
+            child: subprocess.Popen[bytes] | Process
+            if first == "toolgate" and popen.keys() <= {"cwd"}:
+                files = [each.fileno() for each in (stdin, stdout, stderr)]
+                child = NURSERY.start(rest, os.environ | (env or {}), popen.get("cwd"), files)
+                started.append(Running(child, out, err))
+                return started[-1]
             child = subprocess.Popen(
                 [*words.get(first, [first]), *rest],
                 env=os.environ | (env or {}),

@@ -1,16 +1,15 @@
 """What the tests of trees of agents use: `toolgate run` processes, what is shown, what was recorded."""
 
-import asyncio
 import contextlib
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from nursery import NURSERY
 from toolgate_bus.facts_reader import FactsReader
 from toolgate_bus.fleet import Fleet
 from toolgate_bus.live_agents import LiveAgent
@@ -46,16 +45,7 @@ class Commands:
         self.where = ("--redis", url, "--namespace", namespace)
 
     async def __call__(self, *words: object) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "toolgate_bus.cli", *map(str, words), *self.where),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
-        )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-        return process.returncode or 0, out.decode(), err.decode()
+        return await NURSERY.run(*words, *self.where, env={"COLUMNS": "200", "NO_COLOR": "1"})
 
     async def json(self, *words: object) -> list[dict[str, Any]]:
         """The lines of a command that succeeded."""

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from amplifier_core import AmplifierSession, ToolResult
+from nursery import NURSERY
 
 BOUND_S = 20.0
 
@@ -48,9 +49,9 @@ class People:
         )
 
     async def __call__(self, *words: object) -> Said:
-        process = await self.start(*words)
-        out, err = await asyncio.wait_for(process.communicate(), BOUND_S)
-        return Said(process.returncode or 0, out.decode(), err.decode())
+        where = ("--redis", self.url, "--namespace", self.namespace)
+        env = {"COLUMNS": "300"}
+        return Said(*await NURSERY.run("approvals", *words, *where, env=env, timeout=BOUND_S))
 
     async def waiting(self, count: int = 1) -> list[dict[str, Any]]:
         """The calls that wait, once there are so many."""

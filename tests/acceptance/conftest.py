@@ -9,8 +9,6 @@ import contextlib
 import json
 import os
 import secrets
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -21,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import redis.asyncio as redis
+from nursery import NURSERY, Process
 from toolgate_bus import codec, metrics
 from toolgate_bus.keys import Keys
 from toolgate_bus.ports import Member
@@ -49,36 +48,35 @@ class Schedulers:
     url: str
     namespace: str
     directory: Path
-    started: list[subprocess.Popen[bytes]]
+    started: list[Process]
 
-    def run(self, spec: str, *options: object) -> subprocess.Popen[bytes]:
+    def run(self, spec: str, *options: object) -> Process:
         """Start one; `ready` waits for it."""
         where = ("--redis", self.url, "--namespace", self.namespace, "--json")
-        command = [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", spec]
+        words = ["scheduler", "run", spec, *map(str, options), *where]
         number = len(self.started)
-        with self._file(number, "out").open("wb") as out, self._file(number, "err").open("wb") as err:
-            child = subprocess.Popen(
-                [*command, *map(str, options), *where],
-                cwd=SCHEDULERS,
-                env=os.environ | {"TOOLGATE_TEST_LOG": str(self.log), "PYTHONDONTWRITEBYTECODE": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-            )
+        with (
+            self._file(number, "out").open("wb") as out,
+            self._file(number, "err").open("wb") as err,
+            Path(os.devnull).open("rb") as nothing,
+        ):
+            env = os.environ | {"TOOLGATE_TEST_LOG": str(self.log), "PYTHONDONTWRITEBYTECODE": "1"}
+            files = (nothing.fileno(), out.fileno(), err.fileno())
+            child = NURSERY.start(words, env, SCHEDULERS, files)
         self.started.append(child)
         return child
 
-    def pids(self, child: subprocess.Popen[bytes]) -> list[int]:
+    def pids(self, child: Process) -> list[int]:
         """The process ids of its replicas that have said that they are ready."""
         said = self._file(self.started.index(child), "out").read_text().splitlines()
         lines = [json.loads(line) for line in said]
         return [line["pid"] for line in lines if line["event"] == "ready"]
 
-    def said(self, child: subprocess.Popen[bytes]) -> str:
+    def said(self, child: Process) -> str:
         """What it wrote to stderr."""
         return self._file(self.started.index(child), "err").read_text()
 
-    async def ready(self, child: subprocess.Popen[bytes], replicas: int = 1) -> list[int]:
+    async def ready(self, child: Process, replicas: int = 1) -> list[int]:
         """Wait for its ready lines; gives the replicas' pids."""
         deadline = time.monotonic() + READY_SECONDS
         while len(pids := self.pids(child)) < replicas:

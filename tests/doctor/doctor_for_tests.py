@@ -1,14 +1,12 @@
 """What the tests of the doctor use: the command as a process, and what it found."""
 
-import asyncio
 import json
-import os
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from nursery import NURSERY
 
 BOUND_S = 50.0
 READY_S = 30.0
@@ -34,20 +32,7 @@ class Diagnosis(NamedTuple):
 
 async def run_doctor(*words: object, env: dict[str, str] | None = None) -> tuple[int, str, str]:
     """`toolgate doctor …` to its end: exit code, stdout, stderr."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "toolgate_bus.cli", "doctor", *map(str, words)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | (env or {}),
-    )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), BOUND_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode or 0, out.decode(), err.decode()
+    return await NURSERY.run("doctor", *words, env=env, timeout=BOUND_S)
 
 
 async def diagnosed(url: str | None, *words: object, env: dict[str, str] | None = None) -> Diagnosis:
