@@ -26,6 +26,7 @@ from typing import Any, Final
 __all__ = ["NURSERY", "Nursery", "Process"]
 
 MAX_MESSAGE: Final = 1 << 20
+NOTHING: Final = Path(os.devnull)
 PRELOAD: Final = (
     *("toolgate_bus.cli", "toolgate_bus.cli_options", "toolgate_bus.budget_cli", "toolgate_bus.agents_cli"),
     *("toolgate_bus.decisions.cli", "toolgate_bus.doctor.cli", "toolgate_bus.exporter.cli"),
@@ -149,8 +150,8 @@ class Nursery:
         cwd: str | os.PathLike[str] | None = None,
         timeout: float = 60.0,
     ) -> tuple[int, str, str]:
-        """`toolgate WORDS` to its end: exit code, stdout, stderr; raises TimeoutError, and then it is killed."""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
+        """`toolgate WORDS` to its end: exit code, stdout, stderr; raises TimeoutError, and kills it."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, NOTHING.open() as nothing:
             files = (nothing.fileno(), out.fileno(), err.fileno())
             child = self.start(list(map(str, words)), os.environ | dict(env or {}), cwd, files)
             try:

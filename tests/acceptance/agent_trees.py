@@ -95,7 +95,7 @@ class World:
         file.write_text(yaml.safe_dump(dict(plan)))
         words = ["go"] if command == "run" else []
         path = os.pathsep.join([MODULES, *filter(None, [os.environ.get("PYTHONPATH")])])
-        env = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **popen.pop("env", {})}
+        env = {"PYTHONPATH": path, **popen.pop("env", {})}
         where = self.toolgate.where
         return self._process("toolgate", command, *words, "--plan", file, *where, env=env, **popen)
 

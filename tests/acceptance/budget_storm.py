@@ -95,7 +95,7 @@ class Storm:
             (self.directory / f"{name}.out").open("wb") as out,
             (self.directory / f"{name}.err").open("wb") as err,
         ):
-            env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+            env = os.environ
             return subprocess.Popen(
                 command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )

@@ -60,7 +60,7 @@ class Schedulers:
             self._file(number, "err").open("wb") as err,
             Path(os.devnull).open("rb") as nothing,
         ):
-            env = os.environ | {"TOOLGATE_TEST_LOG": str(self.log), "PYTHONDONTWRITEBYTECODE": "1"}
+            env = os.environ | {"TOOLGATE_TEST_LOG": str(self.log)}
             files = (nothing.fileno(), out.fileno(), err.fileno())
             child = NURSERY.start(words, env, SCHEDULERS, files)
         self.started.append(child)

@@ -59,10 +59,8 @@ async def test_kill_9_while_an_answer_is_given_loses_it_never_and_runs_nothing_e
             assert not task.done()
         assert len(await people.waiting()) == 1  # the hold is there for whoever goes on
 
-        # The right of the dead to give this answer runs out after five seconds.
-        assert (
-            await commands.execute("DEL", Keys(people.namespace).stored(f"approval:claim:{one['id']}")) == 1
-        )
+        # The right of the dead to give this answer runs out after five seconds, or has done so by now.
+        await commands.execute("DEL", Keys(people.namespace).stored(f"approval:claim:{one['id']}"))
         await schedulers.start("approval", "--config", rules)
         decision = await ended(task)
         assert (decision.outcome, decision.tool_input) == ("continue", EVE)

@@ -127,4 +127,5 @@ async def test_replacing_agents_and_schedulers_one_by_one_denies_and_allows_noth
     assert decided > 50
     for told in roll.told:
         assert (told["ran_against_a_denial"], told["heard_nothing"]) == (0, 0), told
-        assert min(told["denied"], told["ran"]) > 0, told
+    # On a busy machine an agent may be replaced before its second call.
+    assert min(sum(told[what] for told in roll.told) for what in ("denied", "ran")) > 0, roll.told

@@ -161,7 +161,7 @@ class Fleet:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, *map(str, words)],
                 cwd=SCHEDULERS,
-                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+                env=os.environ,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
