@@ -11,6 +11,7 @@ import array
 import asyncio
 import atexit
 import contextlib
+import io
 import json
 import os
 import signal
@@ -261,9 +262,15 @@ def become(told: dict[str, Any], files: list[int], keep: tuple[int, ...]) -> Non
         sys.argv = [str(sys.modules["toolgate_bus.cli"].__file__), *told["words"]]
         for name, file, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
             errors = "backslashreplace" if name == "stderr" else "strict"
-            stream = open(file, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
-            if name == "stderr":
-                stream.reconfigure(line_buffering=True)
+            unbuffered = mode == "w" and bool(os.environ.get("PYTHONUNBUFFERED"))
+            raw = open(file, f"{mode}b", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+            stream = io.TextIOWrapper(
+                raw,
+                encoding="utf-8",
+                errors=errors,
+                write_through=unbuffered,
+                line_buffering=name == "stderr",
+            )
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
         time.tzset()
