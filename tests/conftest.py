@@ -42,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("system")
 
 
+TERMINALS = {"FORCE_COLOR", "TERM"}
+"""What a console looks at as it is made: who sets these has the command started by its interpreter."""
 KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS", "TOOLGATE_ROLLS", "TOOLGATE_VERSION_ONE")
 """What tests themselves are told."""
 
@@ -207,7 +209,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         out, err = (base / f"{len(started)}.{name}" for name in ("stdout", "stderr"))
         with out.open("wb") as stdout, err.open("wb") as stderr, Path(os.devnull).open("rb") as stdin:
             child: subprocess.Popen[bytes] | Process
-            if first == "toolgate" and popen.keys() <= {"cwd"}:
+            if first == "toolgate" and popen.keys() <= {"cwd"} and not TERMINALS & (env or {}).keys():
                 files = [each.fileno() for each in (stdin, stdout, stderr)]
                 child = NURSERY.start(rest, os.environ | (env or {}), popen.get("cwd"), files)
                 started.append(Running(child, out, err))
