@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from nursery import NURSERY, Process
-from toolgate_bus.embedded import Server, ServerProcess, private_server, server_process
+from toolgate_bus.server.embedded import Server, ServerProcess, private_server, server_process
 
 # A shared machine is sometimes slow: a slow example is no failure (each test has its own timeout).
 settings.register_profile("toolgate", deadline=None)
@@ -202,7 +202,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
     """
     started: list[Running] = []
     base = tmp_path_factory.mktemp("processes")
-    words = {"python": [sys.executable], "toolgate": [sys.executable, "-m", "toolgate_bus.cli"]}
+    words = {"python": [sys.executable], "toolgate": [sys.executable, "-m", "toolgate_bus"]}
 
     def start(*command: object, env: dict[str, str] | None = None, **popen: Any) -> Running:
         first, *rest = map(str, command)

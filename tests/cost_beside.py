@@ -133,7 +133,7 @@ async def open_side(name: str, tree: Path, url: str, count: int, rules: Path) ->
         return process
 
     try:
-        run = ("-m", "toolgate_bus.cli", "scheduler", "run", "policy", "--config", rules, "--json")
+        run = ("-m", "toolgate_bus", "scheduler", "run", "policy", "--config", rules, "--json")
         schedulers = [await start(*run, "--name", f"policy-{number}") for number in range(count)]
         gate = await start(__file__, "--gate", url, namespace)
         yield Side(name, gate, [one.pid for one in schedulers])
@@ -147,7 +147,7 @@ async def open_side(name: str, tree: Path, url: str, count: int, rules: Path) ->
 
 async def compare(other: Path, blocks: int, decisions: int) -> None:
     """Measure every load on both versions and print a line each."""
-    from toolgate_bus.embedded import private_server
+    from toolgate_bus.server.embedded import private_server
 
     with private_server() as server, tempfile.TemporaryDirectory() as directory:
         rules = Path(directory) / "rules.yaml"

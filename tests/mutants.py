@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         4,
         "the first modify wins",
-        f"{BUS}/merge.py",
+        f"{BUS}/ruling/merge.py",
         "ranked = sorted(standing.values(), key=rank)",
         "ranked = list(standing.values())",
         "test_ruling.py::test_of_two_modifies_the_higher_priority_wins_and_runs_with_its_arguments",
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         4,
         "a deny wins only by its priority",
-        f"{BUS}/merge.py",
+        f"{BUS}/ruling/merge.py",
         "    if denies:",
         "    if denies and denies[0] is ranked[0]:",
         "test_ruling.py::test_any_deny_wins_over_any_modify_of_higher_priority",
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         4,
         "from one scheduler the first answer counts",
-        f"{BUS}/merge.py",
+        f"{BUS}/ruling/merge.py",
         "if other is None or _order(one) < _order(other):",
         "if other is None:",
         "../bus/test_merge.py",
@@ -130,7 +130,7 @@ MUTANTS = (
     Mutant(
         4,
         "answers after patience count",
-        f"{BUS}/round.py",
+        f"{BUS}/ruling/round.py",
         "if self._closed or (given_up and action not in RESTRICTIVE):",
         "if self._closed:",
         "../bus/test_round.py",
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         4,
         "one that hangs is waited for every time",
-        f"{BUS}/breaker.py",
+        f"{BUS}/ruling/breaker.py",
         "return one is not None and one.count >= SILENCES",
         "return False",
         "test_ruling.py::test_after_three_silences_it_is_not_waited_for_until_it_answers_again",
@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         5,
         "signatures are not checked",
-        f"{BUS}/signing.py",
+        f"{BUS}/protocol/signing.py",
         "return hmac.compare_digest(mac, self.sign(",
         "return True or hmac.compare_digest(mac, self.sign(",
         "test_signed.py::test_a_forged_verdict_is_refused_and_counted",
@@ -155,7 +155,7 @@ MUTANTS = (
     Mutant(
         5,
         "a verdict's signature is not bound to its question",
-        f"{BUS}/signing.py",
+        f"{BUS}/protocol/signing.py",
         "scheduler, question + body,",
         "scheduler, body,",
         "test_signed.py::test_a_replayed_verdict_is_refused_and_counted[another call]",
@@ -163,7 +163,7 @@ MUTANTS = (
     Mutant(
         5,
         "max_priority is ignored",
-        f"{ORCHESTRATOR}/gate/question.py",
+        f"{ORCHESTRATOR}/gate/pending.py",
         "capped = cap is not None and priority > cap",
         "capped = False",
         "test_bad_schedulers.py::test_priorities_above_the_cap_are_lowered_to_it_and_counted",
@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant(
         5,
         "any version is read",
-        f"{BUS}/packing.py",
+        f"{BUS}/protocol/packing.py",
         "and version in _SPOKEN",
         "and version is not None",
         "test_bad_schedulers.py::test_bad_bytes_are_counted_and_change_nothing",
@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant(
         5,
         "nonsense is sent on as a verdict",
-        f"{SCHEDULERS}/worker.py",
+        f"{SCHEDULERS}/worker/worker.py",
         "if isinstance(verdict, _VERDICTS):",
         "if True:",
         "test_bad_schedulers.py::test_a_scheduler_that_fails_is_counted_and_the_others_still_count",
@@ -196,7 +196,7 @@ MUTANTS = (
     Mutant(
         6,
         "facts are written for nobody",
-        f"{ORCHESTRATOR}/gate/conclusion.py",
+        f"{ORCHESTRATOR}/gate/recorder.py",
         "if decision.verdicts or self.recording:",
         "if True:",
         "test_idle.py::test_100_calls_with_nobody_alive_add_no_command",
@@ -204,7 +204,7 @@ MUTANTS = (
     Mutant(
         6,
         "everyone is asked about everything",
-        f"{ORCHESTRATOR}/gate/announced.py",
+        f"{ORCHESTRATOR}/gate/scheduler_info.py",
         "return globs.either(self.tools, tool)",
         "return True",
         "test_idle.py::test_a_scheduler_of_other_tools_is_not_told_of_100_calls",
@@ -213,7 +213,7 @@ MUTANTS = (
     Mutant(
         7,
         "what is being decided is not renewed",
-        f"{BUS}/consumer_group.py",
+        f"{BUS}/transport/redis/consumer_group.py",
         "        if held:",
         "        if False:",
         "test_replicas.py::test_each_is_decided_once_also_when_deciding_takes_longer_than_the_claim_time",
@@ -221,7 +221,7 @@ MUTANTS = (
     Mutant(
         7,
         "nobody takes over from the dead",
-        f"{BUS}/consumer_group.py",
+        f"{BUS}/transport/redis/consumer_group.py",
         "        if not times:\n            return []",
         "        if True:\n            return []",
         "test_replicas.py::test_kill_9_of_a_replica_in_the_middle_of_500_decisions_loses_none",
@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         7,
         "verdicts are read from `$`",
-        f"{BUS}/verdict_reader.py",
+        f"{BUS}/transport/redis/verdicts.py",
         "*self._streams, *self._last.values()",
         '*self._streams, *("$" for _ in self._last)',
         "test_replicas.py::test_verdicts_that_come_while_the_agents_loop_is_busy_are_all_heard",
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         7,
         "inboxes are trimmed by count",
-        f"{BUS}/outbox.py",
+        f"{BUS}/transport/redis/publisher.py",
         'self._keys.inbox(scheduler), "*",',
         'self._keys.inbox(scheduler), "MAXLEN", 1, "*",',
         "test_replicas.py::test_questions_that_wait_in_the_inbox_while_all_replicas_are_busy_are_not_lost",
@@ -246,7 +246,7 @@ MUTANTS = (
     Mutant(
         8,
         "hooks are not told the tool in the seed's spelling",
-        f"{SCHEDULERS}/hooks.py",
+        f"{SCHEDULERS}/author/hook_adapter.py",
         '        "tool_name": call.tool_name,\n',
         "",
         "test_seed_samples.py::test_they_run_unchanged_as_separate_processes",
@@ -254,7 +254,7 @@ MUTANTS = (
     Mutant(
         8,
         "a hook's priority is lost in process",
-        f"{SCHEDULERS}/hooks.py",
+        f"{SCHEDULERS}/author/hook_adapter.py",
         'fields["data"] = {**fields["data"], "priority": priority}',
         "pass",
         "test_seed_samples.py::test_of_two_modifying_hooks_the_higher_priority_wins_in_process_and_out",
@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         9,
         "a cancelled decision leaves its round open",
-        f"{ORCHESTRATOR}/gate/asking.py",
+        f"{ORCHESTRATOR}/gate/dispatch.py",
         "del self.table.open[question.key]",
         "pass",
         "test_cancel.py::test_cancelling_one_that_waits_ends_it_at_once_and_leaves_nothing",
@@ -271,7 +271,7 @@ MUTANTS = (
     Mutant(
         9,
         "the client's own retries are on",
-        f"{BUS}/redis_link.py",
+        f"{BUS}/transport/redis/connection.py",
         "retry=Retry(NoBackoff(), 0),",
         "retry=Retry(NoBackoff(), 10),",
         "../bus/test_redis_connections.py::test_a_command_whose_answer_was_lost_is_not_sent_again",
@@ -279,7 +279,7 @@ MUTANTS = (
     Mutant(
         9,
         "a cancelled caller cancels the command",
-        f"{BUS}/redis_link.py",
+        f"{BUS}/transport/redis/connection.py",
         "return await asyncio.shield(task)",
         "return await task",
         "../bus/test_redis_connections.py::test_a_cancelled_caller_does_not_cancel_the_command",
@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         9,
         "a group that vanished is not made again",
-        f"{BUS}/scheduler_bus.py",
+        f"{BUS}/transport/redis/scheduler.py",
         "self._heal.set()  # reading goes on once the group is there again",
         "pass",
         "test_restart.py::test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again",
@@ -304,7 +304,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "calls out of a stream are dropped",
-        f"{ORCHESTRATOR}/turn/reading.py",
+        f"{ORCHESTRATOR}/turn/provider_stream.py",
         "        calls = self._streamed.calls\n",
         "        calls = []\n",
         "../orchestrator/test_published_defects.py",
@@ -312,7 +312,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "text is told when the response is over",
-        f"{ORCHESTRATOR}/turn/reading.py",
+        f"{ORCHESTRATOR}/turn/provider_stream.py",
         "await self._take(streamed.feed(event))",
         "streamed.feed(event)",
         "test_chat_terminal.py::test_text_is_shown_before_the_answer_is_complete",
@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "a call waits for the stream to close",
-        f"{ORCHESTRATOR}/reactive/tick.py",
+        f"{ORCHESTRATOR}/loops/reactive_engine/tick.py",
         "            if not self._stopped(reader):\n",
         "            if reader.done() and not self._stopped(reader):\n",
         "../orchestrator/test_reactive_examples.py",
@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "one Ctrl-C ends the running tool",
-        f"{ORCHESTRATOR}/run/turn_control.py",
+        f"{ORCHESTRATOR}/commands/run/turn_control.py",
         "immediate = self._presses == 2",
         "immediate = True",
         "test_chat_terminal.py::test_ctrl_c_once_lets_the_running_tool_finish_and_ends_the_turn",
@@ -344,7 +344,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "a cancelled turn cancels the next",
-        f"{ORCHESTRATOR}/run/turn_control.py",
+        f"{ORCHESTRATOR}/commands/run/turn_control.py",
         "self._coordinator.cancellation.reset()",
         "pass",
         "test_chat_terminal.py::test_text_is_shown_before_the_answer_is_complete",
@@ -353,7 +353,7 @@ MUTANTS = (
     Mutant(
         "bus",
         "facts that a lost connection took are gone",
-        f"{BUS}/outbox.py",
+        f"{BUS}/transport/redis/publisher.py",
         "for frame in self._facts.unconfirmed()[:most]]",
         "for frame in ()]",
         "../bus/test_redis_faults.py::test_facts_that_were_lost_with_a_connection_are_written_again",
@@ -361,7 +361,7 @@ MUTANTS = (
     Mutant(
         "bus",
         "decisions side by side bear one number",
-        f"{BUS}/agreed_fact.py",
+        f"{BUS}/facts/columnar.py",
         '"seq": seq + number,',
         '"seq": seq,',
         "../bus/test_agreed_fact.py",
@@ -369,7 +369,7 @@ MUTANTS = (
     Mutant(
         "bus",
         "a small fact may stand for any amount",
-        f"{BUS}/agreed_fact.py",
+        f"{BUS}/facts/columnar.py",
         "if len(begin) * count + sum(map(len, rest)) > packing.MAX_FRAME:",
         "if False:",
         "../bus/test_agreed_fact.py",
@@ -377,7 +377,7 @@ MUTANTS = (
     Mutant(
         "bus",
         "a wake-up during a heartbeat is lost",
-        f"{BUS}/orchestrator_bus.py",
+        f"{BUS}/transport/redis/orchestrator.py",
         "with anyio.move_on_after(BEAT_SECONDS):",
         "self._poll.clear()\n            with anyio.move_on_after(BEAT_SECONDS):",
         "../bus/test_redis_bus.py::test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next",
@@ -385,7 +385,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "whoever asks gets",
-        f"{BUS}/ledger_script.py",
+        f"{BUS}/budgets/ledger_script.py",
         "if room == nil or needed <= room then",
         "if true then",
         "../bus/test_ledger.py",
@@ -393,7 +393,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "what others will spend need not be there",
-        f"{BUS}/ledger_script.py",
+        f"{BUS}/budgets/ledger_script.py",
         "if room == nil or needed <= room then",
         "if room == nil or want <= room then",
         "../bus/test_ledger.py",
@@ -401,7 +401,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "settling twice spends twice",
-        f"{BUS}/ledger_script.py",
+        f"{BUS}/budgets/ledger_script.py",
         "if r.state == 'settled' then return {'duplicate', '0', '0'} end",
         "",
         "../bus/test_ledger.py",
@@ -409,7 +409,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "a reserve that comes late holds money for ever",
-        f"{BUS}/ledger_script.py",
+        f"{BUS}/budgets/ledger_script.py",
         "if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then",
         "if r.state and phase < number(r.phase) then",
         "../bus/test_ledger.py",
@@ -417,7 +417,7 @@ MUTANTS = (
     Mutant(
         "money",
         "nobody's account pays",
-        f"{SCHEDULERS}/cost_aware.py",
+        f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
         "accounts = accounts_of(self.config, Payer.of(call), self.overrides)",
         "accounts = []",
         "test_published_schedulers.py::test_of_three_calls_of_40_at_once_a_budget_of_50_lets_one_run",
@@ -425,7 +425,7 @@ MUTANTS = (
     Mutant(
         "money",
         "the affordable tool is given the dear one's arguments",
-        f"{SCHEDULERS}/cost_aware.py",
+        f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
         "arguments=chosen.arguments,",
         "arguments=None,",
         "test_cost_aware_options.py::"
@@ -434,7 +434,7 @@ MUTANTS = (
     Mutant(
         "money",
         "what was learned is never stored",
-        f"{SCHEDULERS}/cost_aware.py",
+        f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
         "await self._shared.store.put(self._learned_key, self.learned.packed())",
         "pass",
         "test_cost_aware_replay.py::"
@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "money",
         "it is not known who asks",
-        f"{SCHEDULERS}/worker.py",
+        f"{SCHEDULERS}/worker/worker.py",
         "asking.set(job.asked.orchestrator)",
         'asking.set("nobody")',
         "test_cost_aware_options.py::"
@@ -452,7 +452,7 @@ MUTANTS = (
     Mutant(
         "money",
         "the cost weight is never read",
-        f"{SCHEDULERS}/cost_aware_scoring.py",
+        f"{SCHEDULERS}/shipped/cost_aware/scoring.py",
         "cost_weight * _part(one.estimate.cost, dearest)",
         "0.0",
         "test_published_schedulers.py::test_the_weights_are_read",
@@ -460,16 +460,17 @@ MUTANTS = (
     Mutant(
         "money",
         "a budget begins anew with each turn",
-        f"{SCHEDULERS}/hook_cost_aware.py",
+        f"{SCHEDULERS}/hooks/cost_aware.py",
         "pending, self._pending = self._pending, {}\n",
         "pending, self._pending = self._pending, {}\n"
-        '        self._scheduler.use(__import__("toolgate_bus.shared", fromlist=["x"]).shared_in_memory())\n',
+        '        made = __import__("toolgate_bus.state.shared", fromlist=["x"])\n'
+        "        self._scheduler.use(made.shared_in_memory())\n",
         "test_published_schedulers.py::test_a_budget_does_not_begin_anew_with_each_turn",
     ),
     Mutant(
         "money",
         "recorded results do not tell what they cost",
-        f"{ORCHESTRATOR}/replay/tool_replay.py",
+        f"{ORCHESTRATOR}/commands/replay/tool_replay.py",
         "if priced is not None:",
         "if False:",
         "test_cost_aware_replay.py::"
@@ -478,7 +479,7 @@ MUTANTS = (
     Mutant(
         "shadows",
         "both sides of a comparison are the first",
-        f"{ORCHESTRATOR}/replay/against.py",
+        f"{ORCHESTRATOR}/commands/replay/against.py",
         "effect_of(after),",
         "effect_of(before),",
         "test_replay_against.py::test_what_against_says_is_what_happens_when_the_set_is_switched_on",
@@ -486,7 +487,7 @@ MUTANTS = (
     Mutant(
         "shadows",
         "sessions are drawn anew for each comparison",
-        f"{ORCHESTRATOR}/replay/jobs.py",
+        f"{ORCHESTRATOR}/commands/replay/jobs.py",
         "if asked.in_own_namespace or not await _anybody_lives(bus):",
         "if False:",
         "test_replay_against.py::test_so_it_is_for_every_shipped_scheduler",
@@ -494,7 +495,7 @@ MUTANTS = (
     Mutant(
         "authors",
         "a reload is not announced",
-        f"{SCHEDULERS}/worker.py",
+        f"{SCHEDULERS}/worker/worker.py",
         "return await self._bus.announce(self._member(scheduler))",
         "return self._member(scheduler)",
         "test_reloading.py::test_all_replicas_are_reloaded_and_the_roster_says_so",
@@ -502,7 +503,7 @@ MUTANTS = (
     Mutant(
         "authors",
         "what is allowed is kept to ourselves",
-        f"{SCHEDULERS}/config_file.py",
+        f"{SCHEDULERS}/rules/config.py",
         'may = allowed(model, fault["loc"])',
         'may = ""',
         "../schedulers/test_wrong_configs.py",
@@ -510,7 +511,7 @@ MUTANTS = (
     Mutant(
         "rules",
         "a heuristic that is switched off replaces",
-        f"{SCHEDULERS}/heuristic.py",
+        f"{SCHEDULERS}/shipped/heuristic.py",
         "not config.override_enabled or ",
         "",
         "test_cost_aware_options.py::test_the_heuristic_chooses_by_its_strategy",
@@ -518,16 +519,17 @@ MUTANTS = (
     Mutant(
         "limits",
         "rate-limit counts in each replica",
-        f"{SCHEDULERS}/rate_limit.py",
+        f"{SCHEDULERS}/shipped/rate_limit.py",
         "self._buckets, self._runs_as = context.shared.buckets, context.name",
-        "self._buckets = __import__('toolgate_bus.redis_buckets', fromlist=['x']).MemoryBuckets()\n"
+        "made = __import__('toolgate_bus.state.token_buckets_redis', fromlist=['x'])\n"
+        "        self._buckets = made.MemoryBuckets()\n"
         "        self._runs_as = context.name",
         "test_limits.py::test_three_replicas_let_exactly_as_many_pass_as_the_limit_says",
     ),
     Mutant(
         "limits",
         "a question delivered twice takes twice",
-        f"{BUS}/buckets_script.py",
+        f"{BUS}/state/token_buckets_script.py",
         "if known then return known end",
         "",
         "../bus/test_buckets.py",
@@ -535,7 +537,7 @@ MUTANTS = (
     Mutant(
         "limits",
         "loop-guard lets one call more run",
-        f"{SCHEDULERS}/loop_guard.py",
+        f"{SCHEDULERS}/shipped/loop_guard.py",
         "if limit is not None and count > limit:",
         "if limit is not None and count > limit + 1:",
         "test_limits.py::test_a_runaway_agent_runs_no_more_calls_than_it_may_and_is_told_to_stop",
@@ -543,7 +545,7 @@ MUTANTS = (
     Mutant(
         "rules",
         "a rule that only observes denies",
-        f"{SCHEDULERS}/policy.py",
+        f"{SCHEDULERS}/shipped/policy.py",
         'if rule.mode == "enforce":',
         "if True:",
         "test_policy_options.py::test_every_option_of_a_rule_holds",
@@ -551,7 +553,7 @@ MUTANTS = (
     Mutant(
         "rules",
         "weights mean nothing",
-        f"{SCHEDULERS}/targets.py",
+        f"{SCHEDULERS}/shipped/router/targets.py",
         "_draw(salt, key, *own, number) / target.weight",
         "_draw(salt, key, *own, number)",
         "test_router_options.py::test_every_option_of_a_route_holds_in_every_replica",
@@ -559,7 +561,7 @@ MUTANTS = (
     Mutant(
         "rules",
         "a target that fails is tried all the same",
-        f"{SCHEDULERS}/target_health.py",
+        f"{SCHEDULERS}/shipped/router/health.py",
         "return now >= known.open_until and not trying",
         "return True",
         "test_router_options.py::test_a_target_that_fails_too_often_is_left_alone_and_tried_again",
@@ -567,7 +569,7 @@ MUTANTS = (
     Mutant(
         "people",
         "an edited call runs as it was",
-        f"{SCHEDULERS}/approval_texts.py",
+        f"{SCHEDULERS}/shipped/approval/messages.py",
         'if answer.action == "approve":',
         'if answer.action in ("approve", "edit"):',
         "test_approvals.py::test_a_call_that_was_shown_and_edited_runs_exactly_as_it_was_edited",
@@ -575,7 +577,7 @@ MUTANTS = (
     Mutant(
         "people",
         "an approval is good for whatever the call has become",
-        f"{SCHEDULERS}/approval_records.py",
+        f"{SCHEDULERS}/shipped/approval/records.py",
         "return _hashed(scheduler, decision, phase, call_digest)",
         "return _hashed(scheduler, decision)",
         "test_approvals.py::test_a_call_that_changed_after_it_was_shown_cannot_be_approved",
@@ -583,7 +585,7 @@ MUTANTS = (
     Mutant(
         "people",
         "a replica that starts hears only of what comes",
-        f"{SCHEDULERS}/approval.py",
+        f"{SCHEDULERS}/shipped/approval/scheduler.py",
         'after = "0-0"',
         'after = "$"',
         "test_approvals.py::test_kill_9_while_a_call_is_held_loses_neither_the_call_nor_the_answer",
@@ -615,7 +617,7 @@ IGNORED = tuple(
     Mutant(
         "options",
         f"{scheduler}: {option} is ignored",
-        f"{SCHEDULERS}/config_file.py",
+        f"{SCHEDULERS}/rules/config.py",
         "        return model.model_validate(mapping)\n",
         WITHOUT.replace("CONFIG", CONFIGS[scheduler]).replace("OPTION", option),
         test,

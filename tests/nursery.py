@@ -29,17 +29,44 @@ __all__ = ["NURSERY", "Nursery", "Process"]
 MAX_MESSAGE: Final = 1 << 20
 NOTHING: Final = Path(os.devnull)
 PRELOAD: Final = (
-    *("toolgate_bus.cli", "toolgate_bus.cli_options", "toolgate_bus.budget_cli", "toolgate_bus.agents_cli"),
-    *("toolgate_bus.decisions.cli", "toolgate_bus.doctor.cli", "toolgate_bus.exporter.cli"),
-    *("toolgate_schedulers.cli", "toolgate_schedulers.serving", "toolgate_schedulers.approvals_cli"),
-    *("toolgate_schedulers.policy", "toolgate_schedulers.router", "toolgate_schedulers.cost_aware"),
-    *("toolgate_schedulers.approval", "toolgate_schedulers.rate_limit", "toolgate_schedulers.loop_guard"),
     *(
-        "toolgate_orchestrator.run.cli",
-        "toolgate_orchestrator.replay.cli",
+        "toolgate_bus.commands.main",
+        "toolgate_bus.commands.options",
+        "toolgate_bus.commands.budget",
+        "toolgate_bus.commands.agents",
+    ),
+    *(
+        "toolgate_bus.commands.decisions.cli",
+        "toolgate_bus.commands.doctor.cli",
+        "toolgate_bus.commands.exporter.cli",
+    ),
+    *(
+        "toolgate_schedulers.commands.scheduler",
+        "toolgate_schedulers.worker.process",
+        "toolgate_schedulers.commands.approvals.cli",
+    ),
+    *(
+        "toolgate_schedulers.shipped.policy",
+        "toolgate_schedulers.shipped.router.router",
+        "toolgate_schedulers.shipped.cost_aware.scheduler",
+    ),
+    *(
+        "toolgate_schedulers.shipped.approval.scheduler",
+        "toolgate_schedulers.shipped.rate_limit",
+        "toolgate_schedulers.shipped.loop_guard",
+    ),
+    *(
+        "toolgate_orchestrator.commands.run.cli",
+        "toolgate_orchestrator.commands.replay.cli",
         "toolgate_orchestrator.loops.events",
     ),
-    *("toolgate_orchestrator.host.checks", "amplifier_core", "prometheus_client", "structlog", "rich.live"),
+    *(
+        "toolgate_orchestrator.commands.host.checks",
+        "amplifier_core",
+        "prometheus_client",
+        "structlog",
+        "rich.live",
+    ),
 )
 
 
@@ -259,7 +286,7 @@ def become(told: dict[str, Any], files: list[int], keep: tuple[int, ...]) -> Non
         os.environ.update(told["env"])
         added = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one not in before]
         sys.path[0:1] = [told["cwd"], *added]
-        sys.argv = [str(sys.modules["toolgate_bus.cli"].__file__), *told["words"]]
+        sys.argv = [str(sys.modules["toolgate_bus.commands.main"].__file__), *told["words"]]
         for name, file, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
             errors = "backslashreplace" if name == "stderr" else "strict"
             unbuffered = mode == "w" and bool(os.environ.get("PYTHONUNBUFFERED"))
@@ -274,7 +301,7 @@ def become(told: dict[str, Any], files: list[int], keep: tuple[int, ...]) -> Non
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
         time.tzset()
-        sys.modules["toolgate_bus.cli"].main()
+        sys.modules["toolgate_bus.commands.main"].main()
         code = 0
     except SystemExit as error:
         code = code_of(error)

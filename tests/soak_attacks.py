@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "attacks"))
 from disguised_calls import Found, besiege
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from toolgate_bus.embedded import private_server
+from toolgate_bus.server.embedded import private_server
 
 
 def main() -> int:

@@ -14,9 +14,9 @@ import pytest
 import typer
 import yaml
 from pydantic import ValidationError
-from toolgate_bus import catalogue, metrics
-from toolgate_bus.events import Heard, Hold, ToolSelecting
-from toolgate_bus.round import Round
+from toolgate_bus.protocol.events import Heard, Hold, ToolSelecting
+from toolgate_bus.ruling.round import Round
+from toolgate_bus.telemetry import definitions, metrics
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.gate.ruling import Call as Ruled
 from toolgate_orchestrator.gate.ruling import Ruling, denial
@@ -140,20 +140,29 @@ def named_by_samples() -> set[str]:
 
 
 @pure
-def test_the_architecture_shows_the_layers_that_are_checked() -> None:
+def test_the_architecture_shows_the_rooms_that_are_checked() -> None:
     contracts = PYPROJECT["tool"]["importlinter"]["contracts"]
-    layers = next(one["layers"] for one in contracts if one.get("containers") == ["toolgate_bus"])
-    checked = [frozenset(re.findall(r"\w+", layer)) for layer in layers]
-    modules = frozenset().union(*checked)
-    drawn = next(
-        block for block in blocks(text_of(ROOT / "ARCHITECTURE.md")) if "orchestrator_bus" in block.text
-    )
-    heads = [re.split(r"\s{2,}", line)[0].split(" · ") for line in drawn.text.splitlines()]
-    shown = [name for head in heads for name in head]
-    assert set(shown) == modules
-    assert len(shown) == len(modules)
-    place = {name: number for number, layer in enumerate(checked) for name in layer}
-    assert [place[name] for name in shown] == sorted(place[name] for name in shown)
+    text = text_of(ROOT / "ARCHITECTURE.md")
+    for package in ("toolgate_bus", "toolgate_orchestrator", "toolgate_schedulers"):
+        layers = next(one["layers"] for one in contracts if one.get("containers") == [package])
+        checked = [set(re.findall(r"\w+", layer)) for layer in layers if layer != "__main__"]
+        drawn = text.partition(f"\n`{package}`:\n\n```text\n")[2].partition("\n```")[0]
+        assert [set(re.split(r"\s{2,}", line)[0].split(" · ")) for line in drawn.splitlines()] == checked
+
+
+@pure
+def test_only_what_a_contract_holds_to_it_says_that_it_is_pure() -> None:
+    contracts = PYPROJECT["tool"]["importlinter"]["contracts"]
+    held = next(one for one in contracts if one["name"].startswith("What says that it is pure"))
+    listed = set(held["source_modules"])
+    said = set()
+    for folder in ("bus", "orchestrator", "schedulers"):
+        for file in (ROOT / folder).glob("toolgate_*/**/*.py"):
+            head = file.read_text(encoding="utf-8").split('"""')[1]
+            if re.search(r"(^|[.:] |\n)Pure[.:,]", head):
+                name = ".".join(file.relative_to(ROOT / folder).with_suffix("").parts)
+                said.add(name.removesuffix(".__init__"))
+    assert {one for one in said if not any(f"{one}.".startswith(f"{held}.") for held in listed)} == set()
 
 
 @pure
@@ -245,9 +254,9 @@ def test_the_metrics_table_is_the_one_that_the_code_prints() -> None:
     told = [
         line for line in section("Metrics", ROOT / "deploy" / "README.md").splitlines() if line[:1] == "|"
     ]
-    assert told == metrics.table().splitlines(), "python -m toolgate_bus.metrics prints the table"
+    assert told == metrics.table().splitlines(), "python -m toolgate_bus.telemetry.metrics prints the table"
     served = {family.name for family in metrics.REGISTRY.collect()}
-    assert {metric.name for metric in (*catalogue.FLEET, *catalogue.PROCESS)} <= served
+    assert {metric.name for metric in (*definitions.FLEET, *definitions.PROCESS)} <= served
 
 
 @pure

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
-from toolgate_bus import codec
-from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting
-from toolgate_bus.ports import Member
-from toolgate_bus.revision import MAX_REVISION
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.revision import MAX_REVISION
+from toolgate_bus.transport.ports import Member
 
 HERE = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

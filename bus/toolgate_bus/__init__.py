@@ -17,7 +17,7 @@ from toolgate_bus.errors import (
 )
 
 if TYPE_CHECKING:
-    from toolgate_bus.events import (
+    from toolgate_bus.protocol.events import (
         AskUser,
         Continue,
         Decision,
@@ -53,6 +53,6 @@ def __getattr__(name: str) -> Any:
     # Late: they are pydantic's, which half of the commands do without, and every module in here passes by.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from toolgate_bus import events
+    from toolgate_bus.protocol import events
 
     return getattr(events, name)

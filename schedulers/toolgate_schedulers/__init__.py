@@ -7,11 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
+    from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
 
-    from toolgate_schedulers.api import HeldQuestion, Holds, Scheduler, SchedulerContext, scheduler
-    from toolgate_schedulers.hooks import HookResult
-    from toolgate_schedulers.worker import Worker
+    from toolgate_schedulers.author.hook_adapter import HookResult
+    from toolgate_schedulers.author.scheduler import (
+        HeldQuestion,
+        Holds,
+        Scheduler,
+        SchedulerContext,
+        scheduler,
+    )
+    from toolgate_schedulers.worker.worker import Worker
 
 __all__ = [
     "AskUser",
@@ -31,13 +37,13 @@ __all__ = [
 ]
 
 _HERE: Final = {
-    "HeldQuestion": "toolgate_schedulers.api",
-    "Holds": "toolgate_schedulers.api",
-    "HookResult": "toolgate_schedulers.hooks",
-    "Scheduler": "toolgate_schedulers.api",
-    "SchedulerContext": "toolgate_schedulers.api",
-    "Worker": "toolgate_schedulers.worker",
-    "scheduler": "toolgate_schedulers.api",
+    "HeldQuestion": "toolgate_schedulers.author.scheduler",
+    "Holds": "toolgate_schedulers.author.scheduler",
+    "HookResult": "toolgate_schedulers.author.hook_adapter",
+    "Scheduler": "toolgate_schedulers.author.scheduler",
+    "SchedulerContext": "toolgate_schedulers.author.scheduler",
+    "Worker": "toolgate_schedulers.worker.worker",
+    "scheduler": "toolgate_schedulers.author.scheduler",
 }
 
 
@@ -45,4 +51,4 @@ def __getattr__(name: str) -> Any:
     # Late: every module in here passes by, and each name brings what it needs, up to amplifier-core.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HERE.get(name, "toolgate_bus.events")), name)
+    return getattr(import_module(_HERE.get(name, "toolgate_bus.protocol.events")), name)

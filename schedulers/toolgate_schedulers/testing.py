@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from toolgate_bus import codec, globs
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.events import Failed, Hold, ToolSelecting, Verdict
-from toolgate_bus.live_agents import LiveAgent, Stop
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.ports import Member
-from toolgate_bus.shared import MemoryFacts, Shared, shared_in_memory
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.protocol.events import Failed, Hold, ToolSelecting, Verdict
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.state.shared import MemoryFacts, Shared, shared_in_memory
+from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.ports import Member
 
-from toolgate_schedulers.api import Scheduler, as_scheduler
-from toolgate_schedulers.config_file import read_mapping
-from toolgate_schedulers.loading import make
-from toolgate_schedulers.worker import Worker
+from toolgate_schedulers.author.scheduler import Scheduler, as_scheduler
+from toolgate_schedulers.rules.config import read_mapping
+from toolgate_schedulers.worker.loading import make
+from toolgate_schedulers.worker.worker import Worker
 
 __all__ = ["Answer", "NotAsked", "Question", "Silent", "Trial", "question", "trial"]
 

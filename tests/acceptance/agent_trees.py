@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 from nursery import NURSERY
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.fleet import Fleet
-from toolgate_bus.live_agents import LiveAgent
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.transport.redis.agents import Fleet
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 __all__ = ["MODULES", "Commands", "World", "delegate", "says", "wait_for"]
 

@@ -41,7 +41,7 @@ class People:
         where = ("--redis", self.url, "--namespace", self.namespace)
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "toolgate_bus.cli", "approvals", *map(str, words), *where),
+            *("-m", "toolgate_bus", "approvals", *map(str, words), *where),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -25,8 +25,8 @@ from typing import Any
 
 import redis.asyncio as redis
 import yaml
-from toolgate_bus.embedded import ServerProcess
-from toolgate_bus.keys import Keys
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.server.embedded import ServerProcess
 
 HERE = Path(__file__).parent
 NAMESPACE = "storm"
@@ -103,7 +103,7 @@ class Storm:
     def _start_scheduler(self, spec: str, config: dict[str, Any], *options: str) -> None:
         file = self.directory / f"{spec.partition(':')[0]}.yaml"
         file.write_text(yaml.safe_dump(config))
-        command = [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", spec, "--config", str(file)]
+        command = [sys.executable, "-m", "toolgate_bus", "scheduler", "run", spec, "--config", str(file)]
         command += ["--redis", self.server.url, "--namespace", NAMESPACE, "--json", *options]
         self.schedulers.append(
             self._start(f"scheduler{len(self.schedulers)}", command, HERE / "schedulers_for_tests")

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import pytest
 import redis.asyncio as redis
 from nursery import NURSERY, Process
-from toolgate_bus import codec, metrics
-from toolgate_bus.keys import Keys
-from toolgate_bus.ports import Member
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster, encode_member
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster, encode_member
 
 SCHEDULERS = Path(__file__).parent / "schedulers_for_tests"
 READY_SECONDS = 50.0

@@ -10,20 +10,20 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting, Verdict
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.live_agents import LiveAgent
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.scheduler_bus import RedisSchedulerBus
-from toolgate_bus.shared import shared_on
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.state.shared import shared_on
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_orchestrator import Gate
-from toolgate_orchestrator.gate.presence import Presence
-from toolgate_schedulers.api import as_scheduler
-from toolgate_schedulers.approval import ApprovalScheduler
-from toolgate_schedulers.approval_config import ApprovalConfig, Rule
-from toolgate_schedulers.cost_aware import CostAware
-from toolgate_schedulers.cost_aware_config import CostAwareConfig
-from toolgate_schedulers.worker import Worker
+from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_schedulers.author.scheduler import as_scheduler
+from toolgate_schedulers.shipped.approval.config import ApprovalConfig, Rule
+from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
+from toolgate_schedulers.worker.worker import Worker
 
 BAD = (
     "[red]EVIL[/red][/]\\[b] :bomb: \x1b[2J\x1b]0;title\x07\x9b31m\x85\x7f\u202e\u2066\u200f\u061c\u2028"

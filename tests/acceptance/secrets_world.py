@@ -16,7 +16,7 @@ from typing import Any
 import redis
 import yaml
 from secrets_planted import Planted
-from toolgate_bus.embedded import ServerProcess
+from toolgate_bus.server.embedded import ServerProcess
 from trace_collector import Collected
 
 __all__ = ["SCHEDULERS", "World"]

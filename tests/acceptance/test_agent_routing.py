@@ -7,10 +7,10 @@ import json
 import pytest
 import yaml
 from amplifier_core import AmplifierSession
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.store import RedisStore
-from toolgate_orchestrator.host.sub_agents import let_delegate
-from toolgate_schedulers.cost_aware_estimates import Learned
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.store import RedisStore
+from toolgate_orchestrator.commands.host.sub_agents import let_delegate
+from toolgate_schedulers.shipped.cost_aware.estimates import Learned
 
 pytestmark = pytest.mark.acceptance
 

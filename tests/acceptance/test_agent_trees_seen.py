@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from toolgate_bus.catalogue import OTHER
+from toolgate_bus.telemetry.definitions import OTHER
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from agent_trees import World, delegate, says, wait_for

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from toolgate_bus.server_clock import entry_order
+from toolgate_bus.transport.redis.clock import entry_order
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from agent_trees import World, delegate, says, wait_for

@@ -221,7 +221,7 @@ async def test_a_call_is_corrected_in_an_editor(gate, people, tmp_path):
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "toolgate_bus.cli", "approvals", "edit", one["id"]),
+            *("-m", "toolgate_bus", "approvals", "edit", one["id"]),
             *("--redis", people.url, "--namespace", people.namespace),
             stdin=inner,
             stdout=inner,

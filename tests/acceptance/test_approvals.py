@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
-from toolgate_bus import codec
-from toolgate_bus.keys import Keys
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolgate_bus.decisions.archive_reading import archived_facts
-from toolgate_bus.decisions.archive_store import COMMITTED
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.keys import Keys
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster
+from toolgate_bus.commands.decisions.archive_reading import archived_facts
+from toolgate_bus.commands.decisions.archive_store import COMMITTED
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator import Gate
 
 pytestmark = pytest.mark.acceptance

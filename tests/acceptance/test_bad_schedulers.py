@@ -8,8 +8,8 @@ import os
 
 import msgpack
 import pytest
-from toolgate_bus import codec
-from toolgate_bus.events import Continue, Deny, Modify
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolgate_orchestrator.bench.fleet_figures import Row, jain
+from toolgate_orchestrator.commands.bench.fleet_figures import Row, jain
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.acceptance
 
 
 def test_it_tells_the_cpu_of_a_decision_with_metrics_and_facts_and_without():
-    command = [sys.executable, "-m", "toolgate_bus.cli", "bench", "--observed", "--json"]
+    command = [sys.executable, "-m", "toolgate_bus", "bench", "--observed", "--json"]
     ended = subprocess.run(
         [*command, "--schedulers", "1", "--in-flight", "1", "--decisions", "100"],
         capture_output=True,

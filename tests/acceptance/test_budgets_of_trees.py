@@ -11,9 +11,9 @@ import pytest
 import redis.asyncio as redis
 import yaml
 from amplifier_core import AmplifierSession
-from toolgate_bus.redis_ledger import RedisLedger
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_orchestrator.host.sub_agents import let_delegate
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from budget_storm import NAMESPACE, UNIT, accounts_in, records_in

@@ -83,7 +83,7 @@ async def test_cancelling_while_the_replacement_is_verified_leaves_nothing(bus, 
     async with gate_on(bus) as gate:
         # The author is in this process, so alpha is asked about the replacement.
         async def author(call):
-            from toolgate_bus.events import Continue, Modify
+            from toolgate_bus.protocol.events import Continue, Modify
 
             return [Modify(tool="bash", arguments=HANG) if call.phase == "select" else Continue()]
 

@@ -29,7 +29,7 @@ SEQUENCES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])|\x08")
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 AT_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    "os.execv(sys.executable, [sys.executable, '-m', 'toolgate_bus.cli', *sys.argv[1:]])"
+    "os.execv(sys.executable, [sys.executable, '-m', 'toolgate_bus.commands.main', *sys.argv[1:]])"
 )
 MODULES = """
 import asyncio, os

@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 import yaml
-from toolgate_bus.ledger import Account
-from toolgate_bus.redis_ledger import RedisLedger
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.store import RedisStore
+from toolgate_bus.budgets.ledger import Account
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_schedulers.cost_aware_estimates import Learned
-from toolgate_schedulers.heuristic import drawn
+from toolgate_schedulers.shipped.cost_aware.estimates import Learned
+from toolgate_schedulers.shipped.heuristic import drawn
 
 pytestmark = pytest.mark.acceptance
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.redis_ledger import RedisLedger
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.store import RedisStore
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_schedulers.config_file import check
-from toolgate_schedulers.cost_aware_config import CostAwareConfig
-from toolgate_schedulers.cost_aware_estimates import ENOUGH, WINDOW, Learned, estimate
+from toolgate_schedulers.rules.config import check
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.estimates import ENOUGH, WINDOW, Learned, estimate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 

@@ -154,7 +154,7 @@ def _on_a_terminal(world: World, terminal: str) -> str:
     env = {**os.environ, **world.env, "TERM": terminal}
     del env["NO_COLOR"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "toolgate_bus.cli", "demo"],
+        [sys.executable, "-m", "toolgate_bus", "demo"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

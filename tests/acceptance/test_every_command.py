@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from toolgate_bus import cli, terminal
-from toolgate_bus.printable import visible
+from toolgate_bus.commands import main as cli
+from toolgate_bus.commands import terminal
+from toolgate_bus.telemetry.printable import visible
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 

@@ -12,9 +12,9 @@ import urllib.request
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
-from toolgate_bus import metrics
-from toolgate_bus.catalogue import FLEET
-from toolgate_bus.events import Continue, Modify
+from toolgate_bus.protocol.events import Continue, Modify
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.definitions import FLEET
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -41,7 +41,7 @@ class Exporters:
         command = [
             sys.executable,
             "-m",
-            "toolgate_bus.cli",
+            "toolgate_bus",
             "exporter",
             "--port",
             "0",
@@ -334,7 +334,7 @@ async def test_gauges_tell_who_is_alive_and_how_full_inboxes_are(
 def test_a_port_in_use_ends_the_exporter_with_2_and_a_word(server_url, namespace):
     taken = metrics.serve(0)
     try:
-        command = [sys.executable, "-m", "toolgate_bus.cli", "exporter", "--port", str(taken.port)]
+        command = [sys.executable, "-m", "toolgate_bus", "exporter", "--port", str(taken.port)]
         ended = subprocess.run(
             [*command, "--redis", server_url, "--namespace", namespace],
             capture_output=True,

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from toolgate_bus.keys import Keys
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_schedulers.approval_texts import STORE_AWAY
-from toolgate_schedulers.held import not_kept
+from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
+from toolgate_schedulers.worker.holds import not_kept
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 sys.path.insert(0, str(Path(__file__).parents[1] / "bus"))

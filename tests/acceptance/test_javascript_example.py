@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
-from toolgate_bus import codec
-from toolgate_bus.consumer_group import CLAIM_IDLE_MS
-from toolgate_bus.keys import Keys
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
+from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
 
 ROOT = Path(__file__).parents[2]

@@ -5,16 +5,16 @@ import time
 
 import pytest
 from amplifier_core import AmplifierSession, ToolResult
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster
-from toolgate_bus.shared import shared_on
+from toolgate_bus.state.shared import shared_on
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
-from toolgate_schedulers.api import SchedulerContext
-from toolgate_schedulers.held import StoredHolds
-from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
-from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig
+from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig
+from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.testing import question
+from toolgate_schedulers.worker.holds import StoredHolds
 
 pytestmark = pytest.mark.acceptance
 

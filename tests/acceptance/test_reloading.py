@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_schedulers.loading import load
+from toolgate_schedulers.worker.loading import load
 
 pytestmark = pytest.mark.acceptance
 
@@ -175,7 +175,7 @@ IN_A_TERMINAL = """
 import os, pty, sys
 pid, terminal = pty.fork()
 if pid == 0:
-    os.execv(sys.executable, [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *sys.argv[1:]])
 said = b""
 while b"rules on" not in said:
     said += os.read(terminal, 1024)

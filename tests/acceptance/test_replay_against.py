@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from toolgate_bus.events import Continue
+from toolgate_bus.protocol.events import Continue
 from toolgate_orchestrator import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]

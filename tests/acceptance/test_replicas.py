@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from toolgate_bus.consumer_group import CLAIM_IDLE_MS
+from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance

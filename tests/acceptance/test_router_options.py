@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from toolgate_bus.events import Decision
+from toolgate_bus.protocol.events import Decision
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance

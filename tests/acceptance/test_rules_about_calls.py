@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from toolgate_bus.events import AskUser
+from toolgate_bus.protocol.events import AskUser
 from toolgate_orchestrator.gate.gate import Gate
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

@@ -2,7 +2,7 @@
 
 import pytest
 from amplifier_core import AmplifierSession
-from toolgate_orchestrator.host.sub_agents import let_delegate
+from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 
 pytestmark = pytest.mark.acceptance
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from toolgate_bus.embedded import ServerProcess
+from toolgate_bus.server.embedded import ServerProcess
 from toolgate_orchestrator.gate.gate import Gate
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

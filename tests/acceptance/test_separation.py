@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 import yaml
-from toolgate_bus.embedded import find_binary
+from toolgate_bus.server.embedded import find_binary
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import format_span_id, format_trace_id
-from toolgate_bus import tracing
+from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator.gate.gate import Gate
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

@@ -66,7 +66,7 @@ def _worker(url: str, namespace: str, seed: int) -> Iterator[None]:
         spec = "disguised_policies:Policies"
         where = ("--config", str(file), "--redis", url, "--namespace", namespace, "--json")
         process = subprocess.Popen(
-            [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", spec, *where],
+            [sys.executable, "-m", "toolgate_bus", "scheduler", "run", spec, *where],
             cwd=Path(__file__).parent,
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

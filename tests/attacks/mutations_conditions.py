@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "what a rule cannot see lets a call run",
-        f"{SCHEDULERS}/policy.py",
+        f"{SCHEDULERS}/shipped/policy.py",
         'return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth',
         "return bool(truth)",
         DISGUISES,
@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a key with dots in it is not a second reading",
-        f"{SCHEDULERS}/readings.py",
+        f"{BUS}/ruling/conditions/readings.py",
         "    if other:",
         "    if False:",
         DISGUISES,
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a path through a placeholder leads nowhere",
-        f"{SCHEDULERS}/readings.py",
+        f"{BUS}/ruling/conditions/readings.py",
         "return UNSEEN if placeholders.hides(value) else MISSING",
         "return MISSING",
         DISGUISES,
@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a tool's name is read as it stands only",
-        f"{BUS}/globs.py",
+        f"{BUS}/ruling/conditions/globs.py",
         "return raw if raw == same else None",
         "return raw",
         DISGUISES,
@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a number may have 64 characters",
-        f"{SCHEDULERS}/conditions.py",
+        f"{BUS}/ruling/conditions/conditions.py",
         "    if not isinstance(value, str):\n        return None\n    try:",
         "    if not isinstance(value, str) or len(value) > 64:\n        return None\n    try:",
         DISGUISES,
@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a keyword of a schema takes a placeholder for a text",
-        f"{SCHEDULERS}/seen_schema.py",
+        f"{BUS}/ruling/conditions/placeholder_schema.py",
         "if placeholders.hides(instance) and (name in _OF_TYPE or name in _OF_ANY):",
         "if False:",
         "../schedulers/test_schema_fragments.py::test_what_a_keyword_cannot_see_is_not_known",
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a dollar is the end of the text only",
-        f"{BUS}/patterns.py",
+        f"{BUS}/ruling/conditions/patterns.py",
         'return encoded[:-1] + b"\\n" if self._ends_lines',
         'return encoded[:-1] + b"\\n" if False',
         "../bus/test_patterns.py::test_ends_of_lines_and_words_are_where_python_sees_them",

@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "an error reply to a verdict ends the blocking read",
-        f"{BUS}/redis_link.py",
+        f"{BUS}/transport/redis/connection.py",
         "                if tag is READ:\n",
         "                if tag is READ or type(reply) is ServerError:\n",
         "../bus/test_link.py::test_an_error_reply_to_another_command_does_not_end_the_blocking_read",
@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a server that was demoted is believed",
-        f"{BUS}/redis_link.py",
+        f"{BUS}/transport/redis/connection.py",
         "reply.code in _NOT_HERE:\n                    self.refusal",
         "not reply.code:\n                    self.refusal",
         "../bus/test_link.py::test_a_server_that_is_not_the_one_is_left_before_its_reply_is_believed",
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "verdicts that the server refused are lost",
-        f"{BUS}/answers_out.py",
+        f"{BUS}/transport/redis/answer_buffer.py",
         "                self._keep([tag], str(reply))\n",
         "",
         "../attacks/test_server_turns.py",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a verdict stream of another type stays as it is",
-        f"{BUS}/verdict_reader.py",
+        f"{BUS}/transport/redis/verdicts.py",
         '            await self._empty(broken, "malformed")',
         "            pass",
         "../attacks/test_server_turns.py",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a gate opens once the roster is read, and not before",
-        f"{BUS}/orchestrator_bus.py",
+        f"{BUS}/transport/redis/orchestrator.py",
         "                except ConfigError as error:\n                    self._fail(error)",
         "                except ConfigError:\n                    pass",
         "../attacks/test_opening.py",
@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "a verdict stream is read however long it is",
-        f"{BUS}/redis_link.py",
+        f"{BUS}/transport/redis/connection.py",
         "        if self.size > self._most_bytes:",
         "        if self.size > 2**40:",
         "../bus/test_link.py::test_a_reply_that_is_too_long_ends_the_connection_before_it_is_there",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "bus",
         "facts that the server refused are gone",
-        f"{BUS}/outbox.py",
+        f"{BUS}/transport/redis/publisher.py",
         "        if not isinstance(reply, ServerError):\n            self._facts.confirmed()",
         "        self._facts.confirmed()\n        if not isinstance(reply, ServerError):",
         "../bus/test_redis_faults.py::test_facts_that_a_full_server_refused_are_written_once_it_is_not",

@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "an amount of a million digits is multiplied out",
-        f"{BUS}/money.py",
+        f"{BUS}/protocol/money.py",
         "return value if 0 <= value <= MOST_DOLLARS else None",
         "return value",
         "../bus/test_money.py::test_what_is_no_amount_is_none",
@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a pattern redacts the id of a decision in its facts",
-        f"{ORCHESTRATOR}/gate/conclusion.py",
+        f"{ORCHESTRATOR}/gate/recorder.py",
         "own = own_fields(data)",
         "own = dict[str, Any]()",
         "../orchestrator/test_facts_secrets.py::test_what_the_engine_itself_wrote_is_kept_whatever_is_secret",
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a server that is full keeps what was to be given back",
-        f"{BUS}/ledger_script.py",
+        f"{BUS}/budgets/ledger_script.py",
         '"#!lua flags=allow-oom\\n"',
         '"#!lua\\n"',
         "../bus/test_ledger.py::test_a_server_without_memory_takes_back_and_settles_and_reserves_nothing",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "whoever tells a fact settles any decision",
-        f"{BUS}/ledger_script.py",
+        f"{BUS}/budgets/ledger_script.py",
         "return by ~= '' and (r.owner or '') ~= '' and r.owner ~= by end",
         "return false end",
         "../bus/test_ledger.py::test_only_the_owner_of_a_decision_settles_or_releases_it",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "an account overflows half way through a settlement",
-        f"{BUS}/ledger_script.py",
+        f"{BUS}/budgets/ledger_script.py",
         "math.min(math.max(number(one[name]) + amount, 0), most)",
         "number(one[name]) + amount",
         "../bus/test_ledger.py::test_an_account_counts_to_its_bound_and_every_settlement_is_whole",
@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "whatever a fact holds is handed to its readers",
-        f"{BUS}/record.py",
+        f"{BUS}/facts/record.py",
         "    fields = checked_fact(fields)\n",
         "",
         "../attacks/test_hostile_facts.py::test_whatever_a_fact_holds_every_reader_survives_it",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a forged number hides the facts below it",
-        f"{BUS}/seen_numbers.py",
+        f"{BUS}/facts/sequence.py",
         "if any(first <= number <= last for first, last in ranges):",
         "if any(number <= last for first, last in ranges):",
         "../bus/test_seen_numbers.py::test_a_forged_number_is_refused_and_hides_nothing",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a fact settles whoever tells it",
-        f"{BUS}/ledger_keeper.py",
+        f"{BUS}/budgets/settlement.py",
         'who = by if isinstance(by, str) else ""',
         'who = ""',
         "../attacks/test_money_attacks.py",
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "one key that is no stream ends the reading of all",
-        f"{BUS}/facts_reader.py",
+        f"{BUS}/facts/reader.py",
         "if not await self._bar(names):",
         "if True:",
         "../attacks/test_money_attacks.py",
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "over budget the LLM is offered whatever is free",
-        f"{SCHEDULERS}/cost_aware_texts.py",
+        f"{SCHEDULERS}/shipped/cost_aware/messages.py",
         "for tool in (group.tools if group else None) or () if tool",
         "for tool in call.available_tools if tool",
         "../schedulers/test_cost_aware_parts.py",

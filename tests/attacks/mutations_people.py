@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "words of others may begin lines of their own",
-        f"{BUS}/terminal.py",
+        f"{BUS}/commands/terminal.py",
         "return _escape_markup(visible(str(text)))",
         "return _escape_markup(str(text))",
         "test_every_command.py::test_what_strangers_write_does_not_steer_the_terminal_of_any_command",
@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "the console lets pass what it is given",
-        f"{BUS}/terminal.py",
+        f"{BUS}/commands/terminal.py",
         "yield Segment(clean(segment.text), segment.style)",
         "yield segment",
         "../bus/test_printable.py::test_what_nobody_escaped_is_cleaned_by_the_console",
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "JSON is printed as it is",
-        f"{BUS}/printable.py",
+        f"{BUS}/telemetry/printable.py",
         "return visible_json(json.dumps(value, ensure_ascii=False, default=default))",
         "return json.dumps(value, ensure_ascii=False, default=default)",
         "test_every_command.py::test_what_strangers_write_does_not_steer_the_terminal_of_any_command",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a hold that came after the denial stays held",
-        f"{ORCHESTRATOR}/gate/question.py",
+        f"{ORCHESTRATOR}/gate/pending.py",
         'if heard.verdict.action == "hold" and not heard.shadow:\n            self._judge.withdraw',
         'if heard.verdict.action == "never":\n            self._judge.withdraw',
         "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "the calls of dead agents wait for people",
-        f"{SCHEDULERS}/approval_desk.py",
+        f"{SCHEDULERS}/shipped/approval/queue.py",
         "one._replace(gone=one.orchestrator in gone)",
         "one._replace(gone=False)",
         "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "keys that others can read are taken",
-        f"{BUS}/settings.py",
+        f"{BUS}/server/settings.py",
         "if mode & _OTHERS:",
         "if False:",
         "../bus/test_settings.py::test_a_file_of_secrets_that_others_can_read_is_refused",
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "nobody is told that a call waits",
-        f"{ORCHESTRATOR}/gate/asking.py",
+        f"{ORCHESTRATOR}/gate/dispatch.py",
         "call_guarded(call.on_hold, held)",
         "pass",
         "../attacks/test_people_attacks.py::test_a_call_that_waits_for_a_person_does_not_look_like_a_hang",
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "whose hold is cut short by its round's end is not told",
-        f"{ORCHESTRATOR}/gate/asking.py",
+        f"{ORCHESTRATOR}/gate/dispatch.py",
         "for name in holders(closed.heard):",
         "for name in ():",
         "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",

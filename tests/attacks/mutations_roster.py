@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "who vanished without leaving is forgotten at once",
-        f"{BUS}/attendance.py",
+        f"{BUS}/transport/attendance.py",
         "if now - since < GONE_SECONDS:",
         "if False:",
         "../attacks/test_roster_attacks.py::"
@@ -15,7 +15,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "an unsigned heartbeat replaces a signed one",
-        f"{BUS}/attendance.py",
+        f"{BUS}/transport/attendance.py",
         "return not member.signed or (member.started, member.beat) < (known.started, known.beat)",
         "return False",
         "../bus/test_attendance.py::test_who_signed_is_believed_only_signed_and_never_an_older_word",
@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "unsigned replicas are believed beside signed ones",
-        f"{ORCHESTRATOR}/gate/announced.py",
+        f"{ORCHESTRATOR}/gate/scheduler_info.py",
         "[one for one in each if one.signed] or each",
         "each",
         "../orchestrator/test_audience.py::test_where_some_replicas_are_signed_the_others_are_not_believed",
@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "whatever a required scheduler announces narrows what it is asked",
-        f"{ORCHESTRATOR}/gate/audience.py",
+        f"{ORCHESTRATOR}/gate/recipients.py",
         "if name in self._required and not (self._keyring is not None and one is not None and one.signed):",
         "if name in self._required and one is None:",
         "../orchestrator/test_audience.py::test_a_required_scheduler_is_asked_whatever_the_roster_says",
@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "every name on the roster is read, however many there are",
-        f"{BUS}/roster_sets.py",
+        f"{BUS}/transport/redis/roster_sets.py",
         "FEW if few else MOST",
         "1_000_000",
         "../bus/test_roster_sets.py::"
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "the replies to one look at the roster are read as those to another",
-        f"{BUS}/roster.py",
+        f"{BUS}/transport/redis/roster.py",
         "self._names.take(look, replies)",
         "self._names.take(self.asks(everything=True), replies)",
         "../bus/test_roster.py::test_tasks_may_look_side_by_side",
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a set names members of other kinds",
-        f"{BUS}/roster_sets.py",
+        f"{BUS}/transport/redis/roster_sets.py",
         "and (kind == OLD or KINDS[one[0]] == kind)",
         "",
         "../bus/test_roster_sets.py::test_a_set_holds_the_names_of_its_kind_and_no_others",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a required scheduler that is not alive is waited for at every call",
-        f"{ORCHESTRATOR}/gate/asking.py",
+        f"{ORCHESTRATOR}/gate/dispatch.py",
         "client.absence.give_up(name)",
         "pass",
         "../orchestrator/test_absence.py::"
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a child asks its parent's schedulers about fewer tools",
-        f"{ORCHESTRATOR}/gate/tightening.py",
+        f"{ORCHESTRATOR}/gate/inheritance.py",
         "tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),",
         "tools=own.tools if own.tools is not None else parent.tools,",
         "../orchestrator/test_tightening.py::"
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a slow call takes its replica off the roster",
-        f"{BUS}/heart.py",
+        f"{BUS}/transport/redis/heartbeat.py",
         "None if self._left else",
         "None if self._left or time.monotonic() - self._moved > 1 else",
         "../bus/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",

@@ -12,7 +12,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "who stops agents does not hear of those that were gone before the next heartbeat",
-        f"{BUS}/orchestrator_bus.py",
+        f"{BUS}/transport/redis/orchestrator.py",
         "                        self._left(),\n",
         '                        ("DEL", self._keys.agents(self.orchestrator)),\n',
         "../bus/test_redis_bus.py"
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "connections to the console that ask nothing make no room",
-        f"{SCHEDULERS}/console/connection.py",
+        f"{SCHEDULERS}/commands/console/connection.py",
         "            next(iter(self._idle)).give_up()\n",
         "            pass\n",
         "../attacks/test_connections.py::test_half_open_connections_keep_nobody_from_the_console",
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "the page of metrics has a thread for everybody who holds on",
-        f"{BUS}/metrics_server.py",
+        f"{BUS}/telemetry/http.py",
         "        if len(self._open) > MOST_CONNECTIONS:\n",
         "        if False:\n",
         "../attacks/test_connections.py::test_half_open_connections_keep_nobody_from_the_metrics",
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "a replica that hears no signal outlives its supervisor",
-        f"{SCHEDULERS}/survivor.py",
+        f"{SCHEDULERS}/worker/survivor.py",
         "            replicas.send(signal.SIGKILL)\n",
         "            pass\n",
         "../attacks/test_connections.py::test_a_replica_that_hangs_does_not_outlive_its_supervisor",
@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "the tests notice",
         "a child that requires somebody else drops whom its parent requires",
-        f"{ORCHESTRATOR}/gate/tightening.py",
+        f"{ORCHESTRATOR}/gate/inheritance.py",
         "tuple(dict.fromkeys((*parent.required, *own.required)))",
         "own.required or parent.required",
         "../orchestrator/test_tightening.py"
@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         "the tests notice",
         "expired questions are still decided",
-        f"{SCHEDULERS}/worker.py",
+        f"{SCHEDULERS}/worker/worker.py",
         "            elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:\n",
         "            elif False:\n",
         "../schedulers/test_worker_mishaps.py"
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "the tests notice",
         "questions that kill their replicas are never dropped",
-        f"{SCHEDULERS}/worker.py",
+        f"{SCHEDULERS}/worker/worker.py",
         "            if delivery.times > POISON_DELIVERIES:\n",
         "            if False:\n",
         "../schedulers/test_worker_mishaps.py"

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "silence is judged as soon as a late timer fires",
-        f"{ORCHESTRATOR}/gate/table.py",
+        f"{ORCHESTRATOR}/gate/pending_decisions.py",
         "elif question.free_from > now:",
         "elif False:",
         f"{_TESTS}::test_a_denial_that_lies_unread_while_our_own_loop_stands_still_counts",
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "a verdict is judged by when it is read",
-        f"{BUS}/round.py",
+        f"{BUS}/ruling/round.py",
         "        self._plain = False\n        action",
         "        self._plain = False\n        self.tick(now)\n        action",
         f"{_TESTS}::test_a_denial_that_lies_unread_while_our_own_loop_stands_still_counts",
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "who was given up has no say any more",
-        f"{BUS}/round.py",
+        f"{BUS}/ruling/round.py",
         "(given_up and action not in RESTRICTIVE)",
         "given_up",
         "../bus/test_round_rules.py",
@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "what cannot be written is sent as a failure",
-        f"{SCHEDULERS}/writing.py",
+        f"{SCHEDULERS}/worker/verdict_writer.py",
         "for form in (_short, _mended, _ours):",
         "for form in (_short, lambda _: Failed()):",
         f"{_TESTS}::test_a_verdict_that_cannot_be_written_stops_the_call_all_the_same",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "anybody may bear the name of our own hooks",
-        f"{BUS}/names.py",
+        f"{BUS}/protocol/names.py",
         "frozenset((IN_PROCESS,))",
         "frozenset(())",
         f"{_TESTS}::test_a_scheduler_by_the_name_of_our_hooks_is_not_heard_in_their_place",
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "silences are counted whatever the patience",
-        f"{BUS}/breaker.py",
+        f"{BUS}/ruling/breaker.py",
         ".setdefault(patience, _Silences())",
         ".setdefault(0.0, _Silences())",
         "../bus/test_breaker.py",
@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "every question of a stall is a silence",
-        f"{BUS}/breaker.py",
+        f"{BUS}/ruling/breaker.py",
         "if asked < one.last:",
         "if False:",
         f"{_TESTS}::test_three_questions_in_one_stall_pass_nobody_over",
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "a denial whose words cannot be read is dropped",
-        f"{ORCHESTRATOR}/gate/question.py",
+        f"{ORCHESTRATOR}/gate/pending.py",
         'if error.reason == "forged" or codec.action_of(item.body) not in RESTRICTIVE:',
         "if True:",
         "test_bad_schedulers.py::test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read",

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "wire",
         "who shares no version is asked all the same",
-        f"{ORCHESTRATOR}/gate/audience.py",
+        f"{ORCHESTRATOR}/gate/recipients.py",
         "if one.version == 0:",
         "if False:",
         f"{TESTS}::test_who_speaks_a_later_wire_only_is_named_at_once_and_counted",
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "wire",
         "a phase that nobody announced is asked",
-        f"{ORCHESTRATOR}/gate/audience.py",
+        f"{ORCHESTRATOR}/gate/recipients.py",
         "elif phase not in one.phases:",
         "elif False:",
         f"{TESTS}::test_who_does_not_rule_on_replacements_is_not_asked_about_them_and_vetoes_them_if_required",
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "wire",
         "all continues name the same configuration",
-        f"{BUS}/codec.py",
+        f"{BUS}/protocol/codec.py",
         "PLAIN_BODIES[body] = revision",
         'PLAIN_BODIES[body] = ""',
         "../bus/test_wire_two.py::test_one_revision_is_never_taken_for_another",
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a signed question passes for its own withdrawal",
-        f"{SCHEDULERS}/worker.py",
+        f"{SCHEDULERS}/worker/worker.py",
         "codec.withdrawn(item)",
         "pass",
         f"{TESTS}::test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold",
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "containers are not counted",
-        f"{BUS}/packing.py",
+        f"{BUS}/protocol/packing.py",
         "if self.left < 0:",
         "if False:",
         "../bus/test_wire_two.py::test_containers_are_counted_before_there_are_too_many",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "any heartbeat counts as signed",
-        f"{BUS}/heartbeats.py",
+        f"{BUS}/transport/heartbeats.py",
         "and keyring.is_heartbeat(name, replica, told, mac)",
         "and True",
         "../bus/test_wire_two.py::test_only_the_replica_with_the_key_signs_for_itself",

@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from toolgate_bus import metrics_server
-from toolgate_schedulers.console import connection
-from toolgate_schedulers.console.server import listening, serve
+from toolgate_bus.telemetry import http as metrics_server
+from toolgate_schedulers.commands.console import connection
+from toolgate_schedulers.commands.console.server import listening, serve
 
 pytestmark = pytest.mark.timeout(60)
 

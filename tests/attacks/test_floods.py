@@ -4,8 +4,8 @@ import asyncio
 import os
 
 import pytest
-from toolgate_bus import codec
-from toolgate_bus.keys import Keys
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.usefixtures("schedulers_with_alpha")

@@ -11,33 +11,34 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus import codec, record
-from toolgate_bus.counted import counted
-from toolgate_bus.decisions.archive_reading import _fact as archived
-from toolgate_bus.decisions.archive_standing import Standing
-from toolgate_bus.decisions.explained import aftermath, explained
-from toolgate_bus.decisions.filters import Filters
-from toolgate_bus.decisions.listing import Listing
-from toolgate_bus.decisions.view import print_decision, print_disagreements, print_totals
-from toolgate_bus.disagreements import add_to_totals, disagreements
+from toolgate_bus.budgets.ledger import Step
+from toolgate_bus.budgets.ledger_rules import Book
+from toolgate_bus.budgets.settlement import step_of
+from toolgate_bus.commands.decisions.archive_reading import _fact as archived
+from toolgate_bus.commands.decisions.archive_standing import Standing
+from toolgate_bus.commands.decisions.explained import aftermath, explained
+from toolgate_bus.commands.decisions.filters import Filters
+from toolgate_bus.commands.decisions.listing import Listing
+from toolgate_bus.commands.decisions.view import print_decision, print_disagreements, print_totals
+from toolgate_bus.commands.exporter.fleet import FleetCounts
+from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.errors import CodecError, ConfigError
-from toolgate_bus.exporter.fleet import FleetCounts
-from toolgate_bus.gathered import gathered
-from toolgate_bus.ledger import Step
-from toolgate_bus.ledger_book import Book
-from toolgate_bus.ledger_keeper import step_of
-from toolgate_bus.live_agents import decode_agents, decode_stop, forest
-from toolgate_bus.terminal import Terminal
-from toolgate_orchestrator.replay.recorded_decisions import read_record
-from toolgate_schedulers.config_file import check
-from toolgate_schedulers.console.rates import Rates
-from toolgate_schedulers.console.ring import Ring
-from toolgate_schedulers.cost_aware import CostAware
-from toolgate_schedulers.cost_aware_accounts import payer_of
-from toolgate_schedulers.cost_aware_config import CostAwareConfig
-from toolgate_schedulers.cost_aware_delegations import Delegations
-from toolgate_schedulers.cost_aware_estimates import Learned
-from toolgate_schedulers.target_health import told_of
+from toolgate_bus.facts import record
+from toolgate_bus.facts.join import gathered
+from toolgate_bus.facts.shadow_report import add_to_totals, disagreements
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.agents import decode_agents, decode_stop, forest
+from toolgate_bus.telemetry.fact_metrics import counted
+from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
+from toolgate_schedulers.commands.console.rates import Rates
+from toolgate_schedulers.commands.console.ring import Ring
+from toolgate_schedulers.rules.config import check
+from toolgate_schedulers.shipped.cost_aware.accounts import payer_of
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
+from toolgate_schedulers.shipped.cost_aware.estimates import Learned
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
+from toolgate_schedulers.shipped.router.health import told_of
 
 pytestmark = pytest.mark.pure
 

@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import msgpack
 import pytest
 import redis.asyncio as redis
-from toolgate_bus import codec, record
-from toolgate_bus.keys import Keys
-from toolgate_bus.ledger import MAX_AMOUNT
-from toolgate_bus.redis_ledger import RedisLedger
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.money import MAX_AMOUNT
+from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.modules.provider_openai_usage import cost_of as cost_of_answer
+from toolgate_orchestrator.modules.provider_openai.usage import cost_of as cost_of_answer
 from toolgate_orchestrator.turn.tool_output import cost_of
 
 UNIT = 1_000_000

@@ -5,8 +5,8 @@ import time
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
 
 OPENED_S = 3.0

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from approval_world import People
-from toolgate_bus import cli
+from toolgate_bus.commands import main as cli
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.settings import BusSettings
+from toolgate_bus.server.settings import BusSettings
 from toolgate_orchestrator import Gate
-from toolgate_schedulers.approvals_answering import find
-from toolgate_schedulers.approvals_edge import opened_on
+from toolgate_schedulers.commands.approvals.answer import find
+from toolgate_schedulers.commands.approvals.editor import opened_on
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 

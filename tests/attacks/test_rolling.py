@@ -38,7 +38,7 @@ class Rolled:
         if version == 1 and not REAL:
             return await self._started(HERE / "version_one.py", "scheduler", "rules", *self._where, KEY)
         options = ("--redis", url, "--namespace", namespace, "--keys", self._keys, "--json")
-        command = ("-m", "toolgate_bus.cli", "scheduler", "run", "rules:rules", *options)
+        command = ("-m", "toolgate_bus", "scheduler", "run", "rules:rules", *options)
         return await self._started(*command, env=self._env(version))
 
     async def agent(self, version):

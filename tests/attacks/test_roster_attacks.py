@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import redis.asyncio as redis
 import yaml
-from toolgate_bus import metrics
-from toolgate_bus.heartbeats import encode_leave, encode_member
-from toolgate_bus.keys import Keys
-from toolgate_bus.ports import Member
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.heartbeats import encode_leave, encode_member
+from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.gate.gate import Gate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
@@ -49,7 +49,7 @@ class World:
         if self.policy is None or self.policy.poll() is not None:
             options = ("--config", self._rules, "--keys", self.keys, "--json")
             self.policy = subprocess.Popen(
-                [sys.executable, "-m", "toolgate_bus.cli", "scheduler", "run", "policy", *map(str, options)],
+                [sys.executable, "-m", "toolgate_bus", "scheduler", "run", "policy", *map(str, options)],
                 env=os.environ | {"TOOLGATE_REDIS_URL": self.server.url("scheduler-policy")},
                 stdout=subprocess.PIPE,
             )

@@ -10,7 +10,7 @@ import contextlib
 import time
 
 import redis.asyncio as redis
-from toolgate_bus.keys import Keys
+from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
 CONTINUE = {"action": "continue"}

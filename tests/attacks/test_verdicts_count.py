@@ -8,8 +8,8 @@ import time
 
 import pytest
 import uvloop
-from toolgate_bus import codec
-from toolgate_bus.events import AskUser, Deny
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Deny
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance

@@ -5,10 +5,10 @@ import os
 import time
 
 import pytest
-from toolgate_bus import codec
-from toolgate_bus.events import Continue, Modify
-from toolgate_bus.keys import Keys
-from toolgate_bus.signing import Keyring, digest
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Continue, Modify
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance

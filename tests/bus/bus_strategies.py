@@ -3,9 +3,9 @@
 from typing import Any
 
 from hypothesis import strategies as st
-from toolgate_bus.codec import verdict_body
-from toolgate_bus.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify, Verdict
-from toolgate_bus.signing import digest
+from toolgate_bus.protocol.codec import verdict_body
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify, Verdict
+from toolgate_bus.protocol.signing import digest
 
 __all__ = ["NAMES", "finals", "heards", "json_maps", "json_values", "verdicts"]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolgate_bus import codec
-from toolgate_bus.live_agents import LiveAgent, Stop
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
-from toolgate_bus.ports import Delivery, Member, OrchestratorBus, SchedulerBus
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.scheduler_bus import RedisSchedulerBus
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.ports import Delivery, Member, OrchestratorBus, SchedulerBus
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `bus_strategies`: importlib mode adds no folder
 

@@ -7,11 +7,12 @@ import pytest
 from bus_strategies import json_maps
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import codec, record
-from toolgate_bus.agreed import AT_ONCE, Batch
-from toolgate_bus.agreed_fact import MOST_ASKED, MOST_QUESTION, agreed_facts
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import Decision, Heard
+from toolgate_bus.facts import record
+from toolgate_bus.facts.columnar import MOST_ASKED, MOST_QUESTION, agreed_facts
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch
 
 pytestmark = pytest.mark.pure
 

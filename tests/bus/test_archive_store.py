@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.decisions.archive_disk import FilesOnDisk, locked
-from toolgate_bus.decisions.archive_standing import GAP, Standing, words_of_gap
-from toolgate_bus.decisions.archive_store import COMMITTED, ArchiveStore, data_files, line_of
+from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, locked
+from toolgate_bus.commands.decisions.archive_standing import GAP, Standing, words_of_gap
+from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, data_files, line_of
 from toolgate_bus.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

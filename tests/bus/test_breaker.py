@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.breaker import PROBE_EVERY, SILENCES, Breaker
+from toolgate_bus.ruling.breaker import PROBE_EVERY, SILENCES, Breaker
 
 pytestmark = pytest.mark.pure
 

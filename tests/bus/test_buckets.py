@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.buckets import MAX_PARTS, MEMO_MS, Bucket, Pool, Taken
-from toolgate_bus.buckets_script import TAKE
 from toolgate_bus.errors import ConfigError, OutcomeUnknown
-from toolgate_bus.keys import Keys
-from toolgate_bus.redis_buckets import MemoryBuckets, RedisBuckets
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.state.token_buckets import MAX_PARTS, MEMO_MS, Bucket, Pool, Taken
+from toolgate_bus.state.token_buckets_redis import MemoryBuckets, RedisBuckets
+from toolgate_bus.state.token_buckets_script import TAKE
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 DAY = 86_400_000
 MINE = Bucket("mine", 2, DAY, 2)

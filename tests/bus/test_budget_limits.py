@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from toolgate_bus.budget_limits import Limits, limit_of
-from toolgate_bus.codec import pack
-from toolgate_bus.store import MemoryStore
+from toolgate_bus.budgets.limits import Limits, limit_of
+from toolgate_bus.protocol.codec import pack
+from toolgate_bus.transport.store import MemoryStore
 
 pytestmark = pytest.mark.pure
 

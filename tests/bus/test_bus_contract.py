@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from toolgate_bus import codec
-from toolgate_bus.keys import Keys
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
 
 
 def id_of(number):

@@ -5,15 +5,15 @@ import signal
 from importlib.metadata import entry_points, version
 
 import pytest
-from toolgate_bus.cli import GROUP, SUMMARIES
+from toolgate_bus.commands.main import GROUP, SUMMARIES
 
 pytestmark = pytest.mark.acceptance
 
 GREETER = """
 from typing import Annotated
 import typer
-from toolgate_bus.cli_options import JsonOption, NamespaceOption, RedisOption
-from toolgate_bus.cli_options import bus_settings, console, joined_bus
+from toolgate_bus.commands.options import JsonOption, NamespaceOption, RedisOption
+from toolgate_bus.commands.options import bus_settings, console, joined_bus
 from toolgate_bus.errors import ConfigError, NoServer, OutcomeUnknown
 
 def hello(name: str, redis: RedisOption = None, namespace: NamespaceOption = "default",
@@ -199,7 +199,7 @@ def test_a_command_that_cannot_be_loaded_is_named_with_the_reason(toolgate):
 
 WAITS = """
 import asyncio, sys
-from toolgate_bus.cli_options import run_async
+from toolgate_bus.commands.options import run_async
 import typer
 
 async def main():
@@ -257,7 +257,7 @@ async def test_the_second_signal_ends_a_main_that_hangs_in_its_clean_up(
 
 LOGS = """
 import logging, sys, structlog
-from toolgate_bus.logs import configure_logging
+from toolgate_bus.telemetry.logging import configure_logging
 configure_logging("INFO", {form!r})
 structlog.get_logger("ours").info("joined", scheduler="policy")
 structlog.get_logger("ours").debug("not shown")

@@ -9,9 +9,9 @@ import pytest
 from bus_strategies import json_maps, texts, verdicts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import Continue, Deny, Modify, ToolSelecting
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting
 
 pytestmark = pytest.mark.pure
 

@@ -4,9 +4,9 @@ import pytest
 from bus_strategies import json_maps
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import catalogue
-from toolgate_bus.catalogue import FLEET
-from toolgate_bus.counted import counted, trace_id
+from toolgate_bus.telemetry import definitions
+from toolgate_bus.telemetry.definitions import FLEET
+from toolgate_bus.telemetry.fact_metrics import counted, trace_id
 
 pytestmark = pytest.mark.pure
 
@@ -46,29 +46,29 @@ def test_a_denial_counts_the_decision_who_was_asked_who_decided_and_the_call_tha
         verdicts=[verdict("policy", "deny")],
         silent=["cost"],
     )
-    assert found[catalogue.DECISIONS] == [(("deny", "search", "shop"), 1)]
-    assert found[catalogue.ASKED] == [(("policy", "search", "shop"), 1), (("cost", "search", "shop"), 1)]
-    assert found[catalogue.VERDICTS] == [(("policy", "deny", "search", "shop"), 1)]
-    assert found[catalogue.DECIDED] == [(("policy", "deny"), 1)]
-    assert found[catalogue.SILENT] == [(("cost",), 1)]
-    assert found[catalogue.TOOL_CALLS] == [(("search", "shop", "denied"), 1)]
-    assert found[catalogue.VERDICT_SECONDS] == [(("policy",), 0.1)]
+    assert found[definitions.DECISIONS] == [(("deny", "search", "shop"), 1)]
+    assert found[definitions.ASKED] == [(("policy", "search", "shop"), 1), (("cost", "search", "shop"), 1)]
+    assert found[definitions.VERDICTS] == [(("policy", "deny", "search", "shop"), 1)]
+    assert found[definitions.DECIDED] == [(("policy", "deny"), 1)]
+    assert found[definitions.SILENT] == [(("cost",), 1)]
+    assert found[definitions.TOOL_CALLS] == [(("search", "shop", "denied"), 1)]
+    assert found[definitions.VERDICT_SECONDS] == [(("policy",), 0.1)]
 
 
 def test_a_denial_by_silence_was_decided_by_nobodys_verdict():
     found = decision(outcome="deny", why="silent", scheduler="policy", silent=["policy"])
-    assert catalogue.DECIDED not in found
+    assert definitions.DECIDED not in found
 
 
 def test_a_tool_that_is_not_mounted_is_other():
-    (labels, _), *_ = decision(tool_name="invented")[catalogue.DECISIONS]
+    (labels, _), *_ = decision(tool_name="invented")[definitions.DECISIONS]
     assert labels == ("continue", "other", "shop")
 
 
 def test_a_hold_is_a_verdict_but_no_answer_yet():
     found = decision(verdicts=[verdict("approval", "hold")])
-    assert catalogue.VERDICTS in found
-    assert catalogue.VERDICT_SECONDS not in found
+    assert definitions.VERDICTS in found
+    assert definitions.VERDICT_SECONDS not in found
 
 
 def test_the_histograms_of_a_decision_carry_its_trace():
@@ -80,18 +80,18 @@ def test_the_histograms_of_a_decision_carry_its_trace():
         "outcome": "continue",
     }
     traces = {metric: trace for metric, _, _, trace in counted(fact) if metric.kind == "histogram"}
-    assert traces == {catalogue.DECISION_SECONDS: TRACE, catalogue.VERDICT_SECONDS: TRACE}
+    assert traces == {definitions.DECISION_SECONDS: TRACE, definitions.VERDICT_SECONDS: TRACE}
 
 
 def test_a_late_verdict_and_a_shadows_are_told_apart():
     late = added("verdict", scheduler="slow", action="deny", late=True, problem=None)
-    assert late == {catalogue.LATE: [(("slow",), 1)]}
+    assert late == {definitions.LATE: [(("slow",), 1)]}
     shadow = added(
         "verdict", scheduler="w", action="deny", shadow=True, tool_label="t", agent="a", disagreeing=["w"]
     )
     assert shadow == {
-        catalogue.VERDICTS: [(("w", "deny", "t", "a"), 1)],
-        catalogue.SHADOW_DISAGREEMENTS: [(("w",), 1)],
+        definitions.VERDICTS: [(("w", "deny", "t", "a"), 1)],
+        definitions.SHADOW_DISAGREEMENTS: [(("w",), 1)],
     }
 
 
@@ -107,40 +107,40 @@ def test_a_late_verdict_and_a_shadows_are_told_apart():
 )
 def test_tool_calls_count_by_what_came_of_them(event, fields, outcome):
     found = added(event, tool="search", agent="shop", seconds=2.0, **fields)
-    assert found[catalogue.TOOL_CALLS] == [(("search", "shop", outcome), 1)]
-    assert found.get(catalogue.TOOL_SECONDS, []) == ([] if outcome == "unused" else [(("search",), 2.0)])
+    assert found[definitions.TOOL_CALLS] == [(("search", "shop", outcome), 1)]
+    assert found.get(definitions.TOOL_SECONDS, []) == ([] if outcome == "unused" else [(("search",), 2.0)])
 
 
 def test_a_tool_that_an_llm_made_up_is_other():
     found = added("tool:unused", tool="rm -rf", agent="", error="UnknownTool")
-    assert found[catalogue.TOOL_CALLS] == [(("other", "", "unused"), 1)]
+    assert found[definitions.TOOL_CALLS] == [(("other", "", "unused"), 1)]
 
 
 def test_usage_counts_the_request_its_tokens_and_its_cost_in_whatever_form():
     usage = {"provider": "p", "agent": "a", "seconds": 1.5, "input_tokens": 10, "output_tokens": 3}
     for cost in (0.25, "0.25"):
         found = added("usage", **usage, cost_usd=cost, reasoning_tokens=None)
-        assert found[catalogue.PROVIDER_REQUESTS] == [(("p", "a", "ok"), 1)]
-        assert found[catalogue.TOKENS] == [(("p", "a", "input"), 10), (("p", "a", "output"), 3)]
-        assert found[catalogue.COST] == [(("p", "a"), 0.25)]
-        assert found[catalogue.PROVIDER_SECONDS] == [(("p",), 1.5)]
+        assert found[definitions.PROVIDER_REQUESTS] == [(("p", "a", "ok"), 1)]
+        assert found[definitions.TOKENS] == [(("p", "a", "input"), 10), (("p", "a", "output"), 3)]
+        assert found[definitions.COST] == [(("p", "a"), 0.25)]
+        assert found[definitions.PROVIDER_SECONDS] == [(("p",), 1.5)]
 
 
 def test_a_turn_counts_by_how_it_ended():
     found = added("turn", agent="a", loop="loop-events", status="completed", seconds=3.0)
-    assert found[catalogue.TURNS] == [(("a", "loop-events", "completed"), 1)]
-    assert found[catalogue.TURN_SECONDS] == [(("a",), 3.0)]
-    assert added("turn", status="exploded")[catalogue.TURNS] == [(("other", "other", "other"), 1)]
+    assert found[definitions.TURNS] == [(("a", "loop-events", "completed"), 1)]
+    assert found[definitions.TURN_SECONDS] == [(("a",), 3.0)]
+    assert added("turn", status="exploded")[definitions.TURNS] == [(("other", "other", "other"), 1)]
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), "1", None, True, 1e300, 10**400])
 def test_a_duration_that_makes_no_sense_is_left_out(seconds):
-    assert catalogue.TOOL_SECONDS not in added("tool:post", tool="t", seconds=seconds)
+    assert definitions.TOOL_SECONDS not in added("tool:post", tool="t", seconds=seconds)
 
 
 @pytest.mark.parametrize("cost", [-1, float("nan"), "inf", "much", 10**400, True, [], "9" * 200])
 def test_a_cost_that_makes_no_sense_is_left_out(cost):
-    assert catalogue.COST not in added("usage", provider="p", cost_usd=cost)
+    assert definitions.COST not in added("usage", provider="p", cost_usd=cost)
 
 
 @pytest.mark.parametrize("text", ["", "00", f"00-{TRACE}", f"00-{'Z' * 32}-b7ad6b7169203331-01", 7, None, {}])

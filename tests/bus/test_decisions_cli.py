@@ -4,10 +4,10 @@ import gzip
 import json
 
 import pytest
-from toolgate_bus.cli import app as frame
-from toolgate_bus.decisions.archive_disk import FilesOnDisk
-from toolgate_bus.decisions.archive_reading import archived_facts, check
-from toolgate_bus.decisions.archive_store import COMMITTED, ArchiveStore, line_of
+from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
+from toolgate_bus.commands.decisions.archive_reading import archived_facts, check
+from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, line_of
+from toolgate_bus.commands.main import app as frame
 from toolgate_bus.errors import ConfigError, ToolgateError
 from typer.testing import CliRunner
 

@@ -5,9 +5,9 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.decisions.explained import explained
-from toolgate_bus.decisions.rules import PROBLEMS, RULES, rule_of
-from toolgate_bus.events import Outcome, Why
+from toolgate_bus.commands.decisions.explained import explained
+from toolgate_bus.commands.decisions.rules import PROBLEMS, RULES, rule_of
+from toolgate_bus.protocol.events import Outcome, Why
 
 pytestmark = pytest.mark.pure
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from toolgate_bus.decisions.filters import LONGEST_HOLD_S, OUTCOMES, WHYS, checked, moment, written
+from toolgate_bus.commands.decisions.filters import LONGEST_HOLD_S, OUTCOMES, WHYS, checked, moment, written
 from toolgate_bus.errors import ConfigError
 
 pytestmark = pytest.mark.pure

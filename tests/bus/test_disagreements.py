@@ -1,13 +1,14 @@
 """What shadows would have changed, as the record tells it."""
 
 import pytest
-from toolgate_bus import codec, record
-from toolgate_bus.disagreements import disagreements, is_redacted, ruled_of, shadow_totals
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
-from toolgate_bus.gathered import Gathering, gathered
-from toolgate_bus.record import CUT, read_verdict, verdict_fields
-from toolgate_bus.what_if import actual
+from toolgate_bus.facts import record
+from toolgate_bus.facts.join import Gathering, gathered
+from toolgate_bus.facts.record import CUT, read_verdict, verdict_fields
+from toolgate_bus.facts.shadow_report import disagreements, is_redacted, ruled_of, shadow_totals
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.ruling.counterfactual import actual
 
 pytestmark = pytest.mark.pure
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from toolgate_bus import embedded
-from toolgate_bus.embedded import join_server, private_server, running_server, shared_server
 from toolgate_bus.errors import ConfigError, NoServer
-from toolgate_bus.guard import answers_ping
+from toolgate_bus.server import embedded
+from toolgate_bus.server.embedded import join_server, private_server, running_server, shared_server
+from toolgate_bus.server.guard import answers_ping
 
 HOLD = """
 import json, sys
@@ -202,8 +202,8 @@ async def test_commands_that_start_at_the_same_time_share_one_server(process, ru
 
 
 COME_AND_GO = """
-from toolgate_bus.embedded import shared_server
-from toolgate_bus.guard import answers_ping
+from toolgate_bus.server.embedded import shared_server
+from toolgate_bus.server.guard import answers_ping
 for _ in range(15):
     with shared_server() as server:
         assert answers_ping(server.directory / "s.sock")

@@ -5,16 +5,16 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import catalogue
-from toolgate_bus.budget_limits import Described
+from toolgate_bus.budgets.ledger import Balance
+from toolgate_bus.budgets.limits import Described
+from toolgate_bus.commands.exporter import fleet
+from toolgate_bus.commands.exporter.budget_gauges import budget_gauges
+from toolgate_bus.commands.exporter.fleet import FleetCounts
+from toolgate_bus.commands.exporter.savings import Savings
+from toolgate_bus.commands.exporter.service import Exporter
+from toolgate_bus.commands.exporter.shelf import Kept
 from toolgate_bus.errors import BusDown, TransportError
-from toolgate_bus.exporter import fleet
-from toolgate_bus.exporter.budget_gauges import budget_gauges
-from toolgate_bus.exporter.fleet import FleetCounts
-from toolgate_bus.exporter.savings import Savings
-from toolgate_bus.exporter.service import Exporter
-from toolgate_bus.exporter.shelf import Kept
-from toolgate_bus.ledger import Balance
+from toolgate_bus.telemetry import definitions
 
 pytestmark = pytest.mark.pure
 
@@ -339,9 +339,9 @@ def gauges(budgets, balances, overrides=None, now=7200.0):
 
 def test_a_fleets_budget_shows_its_limit_before_anything_was_spent():
     found = gauges([Described("daily", "fleet", 5_000_000, 0, "USD")], [])
-    assert found[catalogue.BUDGET_LIMIT] == {("budget", "daily", "fleet", ""): 5.0}
-    assert found[catalogue.BUDGET_SPENT] == {("budget", "daily", "fleet", ""): 0.0}
-    assert found[catalogue.BUDGET_USED] == {("budget", "daily", "fleet"): 0.0}
+    assert found[definitions.BUDGET_LIMIT] == {("budget", "daily", "fleet", ""): 5.0}
+    assert found[definitions.BUDGET_SPENT] == {("budget", "daily", "fleet", ""): 0.0}
+    assert found[definitions.BUDGET_USED] == {("budget", "daily", "fleet"): 0.0}
 
 
 def test_agents_are_shown_apart_and_sessions_summed_and_the_fullest_account_tells_the_ratio():
@@ -353,13 +353,13 @@ def test_agents_are_shown_apart_and_sessions_summed_and_the_fullest_account_tell
         Balance("run/session/s2", 0, 2_000_000, 500_000, 250_000),
     ]
     found = gauges(budgets, balances)
-    assert found[catalogue.BUDGET_SPENT] == {
+    assert found[definitions.BUDGET_SPENT] == {
         ("budget", "each", "agent", "anna"): 0.25,
         ("budget", "each", "agent", "ben"): 0.1,
         ("budget", "run", "session", ""): 1.5,
     }
-    assert found[catalogue.BUDGET_LIMIT]["budget", "run", "session", ""] == 4.0
-    assert found[catalogue.BUDGET_USED] == {
+    assert found[definitions.BUDGET_LIMIT]["budget", "run", "session", ""] == 4.0
+    assert found[definitions.BUDGET_USED] == {
         ("budget", "each", "agent"): 0.75,
         ("budget", "run", "session"): 0.5,
     }
@@ -372,17 +372,17 @@ def test_a_window_that_is_over_is_left_out_and_a_limit_set_by_hand_holds():
         Balance("hourly/fleet", 2, 1_000_000, 100_000, 0),
     ]
     found = gauges([hourly], balances, {"hourly": 200_000})
-    assert found[catalogue.BUDGET_SPENT] == {("budget", "hourly", "fleet", ""): 0.1}
-    assert found[catalogue.BUDGET_USED] == {("budget", "hourly", "fleet"): 0.5}
+    assert found[definitions.BUDGET_SPENT] == {("budget", "hourly", "fleet", ""): 0.1}
+    assert found[definitions.BUDGET_USED] == {("budget", "hourly", "fleet"): 0.5}
 
 
 def test_beyond_a_hundred_accounts_those_that_used_least_are_other():
     budget = Described("each", "agent", None, 0, "")
     balances = [Balance(f"each/agent/a{number}", 0, None, number, 0) for number in range(150)]
     found = gauges([budget], balances)
-    spent = found[catalogue.BUDGET_SPENT]
+    spent = found[definitions.BUDGET_SPENT]
     assert len(spent) == 101
     assert sum(spent.values()) == pytest.approx(sum(range(150)) / 1e6)
-    assert catalogue.BUDGET_LIMIT not in {
+    assert definitions.BUDGET_LIMIT not in {
         metric for metric, series in gauges([budget], balances).items() if series
     }

@@ -3,10 +3,12 @@
 import time
 
 import pytest
-from toolgate_bus import codec, facts_reader, record
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.keys import Keys
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.facts import reader as facts_reader
+from toolgate_bus.facts import record
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 
 @pytest.fixture(name="commands")

@@ -6,12 +6,12 @@ import time
 
 import redis
 from structlog.testing import capture_logs
-from toolgate_bus import heart
-from toolgate_bus.heartbeats import decode_member, encode_member
-from toolgate_bus.keys import Keys
-from toolgate_bus.ports import Member
-from toolgate_bus.scheduler_bus import RedisSchedulerBus
-from toolgate_bus.server_clock import ServerClock
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.heartbeats import decode_member, encode_member
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis import heartbeat
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 
 
 class Ears:
@@ -33,7 +33,7 @@ async def started(server_url, namespace):
 async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
     server_url, namespace, monkeypatch, wait_until
 ):
-    monkeypatch.setattr(heart, "STUCK_SECONDS", 0.7)
+    monkeypatch.setattr(heartbeat, "STUCK_SECONDS", 0.7)
     before = hearts()
     key = Keys(namespace).member("s:cost:r1")
     with redis.Redis.from_url(server_url) as client, capture_logs() as logs:
@@ -54,7 +54,7 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
 def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):
     async def abandoned():
         member = encode_member(Member("cost", "r1"))
-        beating = heart.Heart(server_url, namespace, "s:cost:r1", lambda _: member, ServerClock())
+        beating = heartbeat.Heart(server_url, namespace, "s:cost:r1", lambda _: member, ServerClock())
         await beating.start()
         await beating.beat()
 

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.keys import Keys
-from toolgate_bus.ledger import (
-    MAX_AMOUNT,
+from toolgate_bus.budgets.ledger import (
     MAX_SUM,
     Account,
     Balance,
@@ -21,9 +18,12 @@ from toolgate_bus.ledger import (
     Settled,
     Step,
 )
-from toolgate_bus.ledger_book import Book
-from toolgate_bus.redis_ledger import MemoryLedger, RedisLedger
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
+from toolgate_bus.budgets.ledger_rules import Book
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.money import MAX_AMOUNT
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 FLEET = Account("daily/fleet", 100)
 MINE = Account("each/session/s-1", 50)

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.budgets.settlement import AT_ONCE, GRACE_S, LONGEST_S, LedgerKeeper, step_of
 from toolgate_bus.errors import BusDown
-from toolgate_bus.ledger import Account, Offer, Otherwise, Step
-from toolgate_bus.ledger_keeper import AT_ONCE, GRACE_S, LONGEST_S, LedgerKeeper, step_of
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.state.shared import shared_in_memory
 
 pytestmark = pytest.mark.pure
 
@@ -177,10 +177,10 @@ async def test_its_last_facts_are_read_before_it_is_given_up(world):
 
 
 async def test_a_reservation_of_which_nothing_is_ever_heard_does_not_stay(world, monkeypatch):
-    monkeypatch.setattr("toolgate_bus.redis_ledger.time.time", lambda: 1000.0)
+    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0)
     await world.reserve("a", owner="here")
     world.shared.facts.living = {"here"}
-    monkeypatch.setattr("toolgate_bus.redis_ledger.time.time", lambda: 1000.0 + LONGEST_S)
+    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0 + LONGEST_S)
     await world.keeper().step()
     assert world.money == (40, 0, 1)
 

@@ -5,9 +5,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.codec import pack
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.live_agents import (
+from toolgate_bus.protocol.agents import (
     MOST_AGENTS,
     LiveAgent,
     Stop,
@@ -19,6 +18,7 @@ from toolgate_bus.live_agents import (
     meant,
     stop_of,
 )
+from toolgate_bus.protocol.codec import pack
 
 pytestmark = pytest.mark.pure
 

@@ -12,7 +12,8 @@ import pytest
 import structlog
 from opentelemetry.sdk.trace import TracerProvider
 from structlog.contextvars import get_contextvars
-from toolgate_bus import logs, tracing
+from toolgate_bus.telemetry import logging as logs
+from toolgate_bus.telemetry import tracing
 
 pytestmark = pytest.mark.pure
 

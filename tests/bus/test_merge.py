@@ -4,8 +4,8 @@ import pytest
 from bus_strategies import NAMES, heards
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from toolgate_bus.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
-from toolgate_bus.merge import counts, merge, rank
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.ruling.merge import counts, merge, rank
 
 pytestmark = pytest.mark.pure
 

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
-from toolgate_bus import catalogue, codec, metrics
-from toolgate_bus.agreed import AT_ONCE, Agreed
-from toolgate_bus.catalogue import EXPORTER, FLEET, PROCESS, Metric
-from toolgate_bus.cli_options import metrics_served, run_async
-from toolgate_bus.counted import counted
+from toolgate_bus.commands.options import metrics_served, run_async
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import Heard
-from toolgate_bus.metrics_server import serve_page
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Heard
+from toolgate_bus.telemetry import definitions, metrics
+from toolgate_bus.telemetry.definitions import EXPORTER, FLEET, PROCESS, Metric
+from toolgate_bus.telemetry.fact_metrics import counted
+from toolgate_bus.telemetry.http import serve_page
+from toolgate_bus.telemetry.unanimous import AT_ONCE, Agreed
 
 pytestmark = pytest.mark.pure
 
@@ -179,15 +180,15 @@ def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
     noted = {
         (metric, labels): number
         for metric, series in (
-            (catalogue.DECISIONS, agreed.decisions()),
-            (catalogue.ASKED, _summed(agreed.asked())),
-            (catalogue.VERDICTS, _summed(agreed.verdicts())),
+            (definitions.DECISIONS, agreed.decisions()),
+            (definitions.ASKED, _summed(agreed.asked())),
+            (definitions.VERDICTS, _summed(agreed.verdicts())),
         )
         for labels, number in series
     }
     for metric, rows in (
-        (catalogue.DECISION_SECONDS, agreed.decision_seconds()),
-        (catalogue.VERDICT_SECONDS, agreed.verdict_seconds()),
+        (definitions.DECISION_SECONDS, agreed.decision_seconds()),
+        (definitions.VERDICT_SECONDS, agreed.verdict_seconds()),
     ):
         noted |= {(metric, labels): sum(row[:-1]) for labels, row in rows.items()}
     assert noted == from_facts

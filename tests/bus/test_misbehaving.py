@@ -1,7 +1,7 @@
 """Who floods is left out for longer each time, and forgiven."""
 
 import pytest
-from toolgate_bus.misbehaving import FORGIVEN_S, LONGEST_S, MOST_BYTES, Misbehaving
+from toolgate_bus.transport.redis.quarantine import FORGIVEN_S, LONGEST_S, MOST_BYTES, Misbehaving
 
 pytestmark = pytest.mark.pure
 

@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.ledger import MAX_AMOUNT
-from toolgate_bus.money import MOST_DOLLARS, dollars, is_amount, micro, shown
+from toolgate_bus.protocol.money import MAX_AMOUNT, MOST_DOLLARS, dollars, is_amount, micro, shown
 
 pytestmark = pytest.mark.pure
 

@@ -4,11 +4,11 @@ import asyncio
 import time
 
 import pytest
-from toolgate_bus import notices as module
 from toolgate_bus.errors import TransportError
-from toolgate_bus.keys import Keys
-from toolgate_bus.notices import MemoryNotices, RedisNotices
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.state import notifications as module
+from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 
 @pytest.fixture(params=["memory", "redis"])

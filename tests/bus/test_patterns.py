@@ -7,7 +7,7 @@ import warnings
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from toolgate_bus.patterns import MAX_PATTERN, Unknown, compiled, glob
+from toolgate_bus.ruling.conditions.patterns import MAX_PATTERN, Unknown, compiled, glob
 
 pytestmark = pytest.mark.pure
 

@@ -7,9 +7,10 @@ import pytest
 from bus_strategies import json_maps, texts
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import codec, record
 from toolgate_bus.errors import CodecError
-from toolgate_bus.events import AskUser, Continue, Decision, Deny, Heard, Modify
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Heard, Modify
 
 pytestmark = pytest.mark.pure
 

@@ -3,15 +3,15 @@
 import asyncio
 
 import pytest
-from toolgate_bus import codec
-from toolgate_bus.agents_cli import _stop
+from toolgate_bus.commands.agents import _stop
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.keys import Keys
-from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
-from toolgate_bus.ports import Member
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster, encode_leave, encode_member, encode_reading
-from toolgate_bus.scheduler_bus import RedisSchedulerBus
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.roster import Roster, encode_leave, encode_member, encode_reading
+from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 
 
 def id_of(number):
@@ -188,7 +188,7 @@ async def test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next(
 
     async def while_it_resolves(named, **options):
         monkeypatch.undo()
-        monkeypatch.setattr("toolgate_bus.orchestrator_bus.BEAT_SECONDS", 3600)
+        monkeypatch.setattr("toolgate_bus.transport.redis.orchestrator.BEAT_SECONDS", 3600)
         poll = asker.bus._poll.set
         monkeypatch.setattr(asker.bus._poll, "set", lambda: (poll(), woken.set()))
         await redis_buses.scheduler("cost")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bad_wire import BadWire
 from toolgate_bus.errors import OutcomeUnknown
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 pytestmark = pytest.mark.acceptance
 

@@ -12,10 +12,13 @@ import signal
 from contextlib import AsyncExitStack
 
 import pytest
-from toolgate_bus import codec, metrics, orchestrator_bus, record
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.keys import Keys
-from toolgate_bus.redis_link import RedisCommands
+from toolgate_bus.facts import record
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.redis import orchestrator as orchestrator_bus
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 pytestmark = pytest.mark.acceptance
 

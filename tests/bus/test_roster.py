@@ -7,10 +7,10 @@ import pytest
 from bus_strategies import texts
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.facts_reader import FactsReader
-from toolgate_bus.keys import Keys
-from toolgate_bus.ports import Member
-from toolgate_bus.roster import (
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.roster import (
     EXPIRY_SECONDS,
     READER_ROLES,
     Roster,
@@ -20,7 +20,7 @@ from toolgate_bus.roster import (
     encode_reading,
     encode_role,
 )
-from toolgate_bus.roster_sets import SET_MS
+from toolgate_bus.transport.redis.roster_sets import SET_MS
 
 whole = st.integers(0, 2**31 - 1)
 members = st.builds(

@@ -1,8 +1,8 @@
 """Names stand in a set of their kind and minute; what is read of a set is bounded, and costs little."""
 
 import pytest
-from toolgate_bus.keys import Keys
-from toolgate_bus.roster_sets import FEW, MOST, OLD, SET_MS, TIME, Minutes, Names, Place
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.roster_sets import FEW, MOST, OLD, SET_MS, TIME, Minutes, Names, Place
 
 pytestmark = pytest.mark.pure
 

@@ -11,9 +11,9 @@ import pytest
 from bus_strategies import heards, small_finals
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.events import Failed, Heard, Hold
-from toolgate_bus.merge import merge
-from toolgate_bus.round import Round
+from toolgate_bus.protocol.events import Failed, Heard, Hold
+from toolgate_bus.ruling.merge import merge
+from toolgate_bus.ruling.round import Round
 
 pytestmark = pytest.mark.pure
 

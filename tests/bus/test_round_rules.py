@@ -2,10 +2,10 @@
 
 import pytest
 from bus_strategies import NAMES
-from toolgate_bus.codec import verdict_body
-from toolgate_bus.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
-from toolgate_bus.round import Round
-from toolgate_bus.signing import digest
+from toolgate_bus.protocol.codec import verdict_body
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.protocol.signing import digest
+from toolgate_bus.ruling.round import Round
 
 pytestmark = pytest.mark.pure
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
-from toolgate_bus.seen_numbers import LARGEST, MOST_JUMP, MOST_RANGES, REMEMBERED, SeenNumbers
+from toolgate_bus.facts.sequence import LARGEST, MOST_JUMP, MOST_RANGES, REMEMBERED, SeenNumbers
 
 pytestmark = pytest.mark.pure
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.server_clock import ServerClock
+from toolgate_bus.transport.redis.clock import ServerClock
 
 pytestmark = pytest.mark.pure
 

@@ -2,7 +2,7 @@
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.settings import bus_settings, check_url, read_keys
+from toolgate_bus.server.settings import bus_settings, check_url, read_keys
 
 pytestmark = pytest.mark.pure
 

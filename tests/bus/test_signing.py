@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import codec
-from toolgate_bus.signing import Keyring, digest
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.signing import Keyring, digest
 
 pytestmark = pytest.mark.pure
 

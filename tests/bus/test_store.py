@@ -5,9 +5,9 @@ import math
 
 import pytest
 from toolgate_bus.errors import BusDown, Refusal, TransportError
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.store import MAX_VALUE, MemoryStore, RedisStore
+from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.store import MAX_VALUE, MemoryStore, RedisStore
 
 
 @pytest.fixture(params=["memory", pytest.param("redis")])

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.keys import Keys
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.redis_tally import MemoryTally, RedisTally
-from toolgate_bus.tally import KEPT_MS, MAX_WINDOW, Counting, Counts, Delegated, Made
-from toolgate_bus.tally_script import COUNT
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.state.call_counts import KEPT_MS, MAX_WINDOW, Counting, Counts, Delegated, Made
+from toolgate_bus.state.call_counts_redis import MemoryTally, RedisTally
+from toolgate_bus.state.call_counts_script import COUNT
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 CALL = Made("s", "t", "c", 1, "g1")
 

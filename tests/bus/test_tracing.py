@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracerProvider, StatusCode, format_trace_id
-from toolgate_bus import tracing
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry import tracing
 
 pytestmark = pytest.mark.pure
 

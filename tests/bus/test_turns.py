@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.turns import MemoryTurns, RedisTurns
+from toolgate_bus.state.counters import MemoryTurns, RedisTurns
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 
 @pytest.fixture(params=["memory", "redis"])

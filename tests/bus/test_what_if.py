@@ -1,8 +1,8 @@
 """What a decision would have come to with other verdicts: the rules of DESIGN §4, case by case."""
 
 import pytest
-from toolgate_bus.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
-from toolgate_bus.what_if import Effect, Proposed, Ruled, actual, change, reruled, with_shadow
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.ruling.counterfactual import Effect, Proposed, Ruled, actual, change, reruled, with_shadow
 
 pytestmark = pytest.mark.pure
 

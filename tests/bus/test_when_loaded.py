@@ -8,7 +8,7 @@ pytestmark = pytest.mark.acceptance
 
 TOLD = """
 import sys
-from toolgate_bus.when_loaded import when_loaded
+from toolgate_bus.telemetry.when_loaded import when_loaded
 
 there = []
 when_loaded("colorsys", lambda: there.append("colorsys" in sys.modules))
@@ -28,8 +28,8 @@ except ModuleNotFoundError:
 """
 LOGS = """
 import logging, sys
-from toolgate_bus.logs import about, configure_logging
-from toolgate_bus.loggers import get_logger
+from toolgate_bus.telemetry.logging import about, configure_logging
+from toolgate_bus.telemetry.loggers import get_logger
 
 ours = get_logger("ours")
 configure_logging("INFO", "json")

@@ -7,9 +7,10 @@ from pathlib import Path
 import jsonschema
 import msgpack
 import pytest
-from toolgate_bus import codec
-from toolgate_bus.ports import Member
-from toolgate_bus.roster import (
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.signing import digest
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.roster import (
     decode_member,
     decode_reading,
     decode_role,
@@ -17,10 +18,9 @@ from toolgate_bus.roster import (
     encode_reading,
     encode_role,
 )
-from toolgate_bus.signing import digest
-from toolgate_bus.store import MemoryStore
+from toolgate_bus.transport.store import MemoryStore
 from toolgate_schedulers import Hold
-from toolgate_schedulers.held import Asked, StoredHolds
+from toolgate_schedulers.worker.holds import Asked, StoredHolds
 
 pytestmark = pytest.mark.pure
 

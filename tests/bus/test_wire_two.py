@@ -10,14 +10,20 @@ import pytest
 from bus_strategies import json_maps, texts, verdicts
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import codec, packing
 from toolgate_bus.errors import CodecError, ConfigError
-from toolgate_bus.events import Continue, Deny
-from toolgate_bus.heartbeats import MAX_MEMBER, decode_member, encode_leave, encode_member, is_signed
-from toolgate_bus.ports import Member
-from toolgate_bus.revision import Revision, revision_of
-from toolgate_bus.roster import decode_reading, decode_wire, encode_reading
-from toolgate_bus.signing import Keyring, digest
+from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.events import Continue, Deny
+from toolgate_bus.protocol.revision import Revision, revision_of
+from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_bus.transport.heartbeats import (
+    MAX_MEMBER,
+    decode_member,
+    encode_leave,
+    encode_member,
+    is_signed,
+)
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.roster import decode_reading, decode_wire, encode_reading
 
 pytestmark = pytest.mark.pure
 

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import h11
 import pytest
 import redis.asyncio as redis
-from toolgate_bus import codec, record
-from toolgate_bus.keys import Keys
-from toolgate_bus.settings import bus_settings
-from toolgate_schedulers.console.access import Access
-from toolgate_schedulers.console.app import make_app
-from toolgate_schedulers.console.knowledge import Knowledge, opened
-from toolgate_schedulers.console.server import listening, serve
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.server.settings import bus_settings
+from toolgate_schedulers.commands.console.access import Access
+from toolgate_schedulers.commands.console.app import make_app
+from toolgate_schedulers.commands.console.knowledge import Knowledge, opened
+from toolgate_schedulers.commands.console.server import listening, serve
 
 TOKEN = "a-token-of-enough-letters"
 

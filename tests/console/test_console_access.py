@@ -2,8 +2,14 @@
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.printable import visible_json
-from toolgate_schedulers.console.access import Access, checked_name, checked_token, host_of, is_loopback
+from toolgate_bus.telemetry.printable import visible_json
+from toolgate_schedulers.commands.console.access import (
+    Access,
+    checked_name,
+    checked_token,
+    host_of,
+    is_loopback,
+)
 
 pytestmark = pytest.mark.pure
 TOKEN = "a-token-of-enough-letters"

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 
 import pytest
-from toolgate_schedulers.console.doorway import MOST_BODY
-from toolgate_schedulers.console.hub import MOST_CLIENTS, MOST_ROWS
-from toolgate_schedulers.console.rates import Rates
+from toolgate_schedulers.commands.console.doorway import MOST_BODY
+from toolgate_schedulers.commands.console.hub import MOST_CLIENTS, MOST_ROWS
+from toolgate_schedulers.commands.console.rates import Rates
 
 TOKEN = "a-token-of-enough-letters"
 PATHS = [

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import typer
-from toolgate_bus import cli
+from toolgate_bus.commands import main as cli
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
@@ -24,6 +24,6 @@ def parsed(words: list[str]) -> dict[str, Any]:
 def environment_of(words: list[str]) -> set[str]:
     """The environment variables that the command of this line reads, as its --help says."""
     command = [*itertools.takewhile(lambda word: not word.startswith("-"), words)][:2]
-    help_ = [sys.executable, "-m", "toolgate_bus.cli", *command, "--help"]
+    help_ = [sys.executable, "-m", "toolgate_bus", *command, "--help"]
     said = subprocess.run(help_, capture_output=True, text=True, check=True, env={"COLUMNS": "300"}).stdout
     return set(re.findall(r"\bTOOLGATE_[A-Z_]+\b", said))

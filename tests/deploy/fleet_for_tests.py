@@ -15,8 +15,8 @@ import pytest
 import redis
 import yaml
 from guarded_server import free_port
-from toolgate_bus.embedded import private_server
-from toolgate_bus.keys import Keys
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.server.embedded import private_server
 
 HERE = Path(__file__).parent
 SCHEDULERS = HERE.parent / "acceptance" / "schedulers_for_tests"
@@ -129,7 +129,7 @@ class Fleet:
         """Every decision that is kept, as `toolgate decisions --json` tells it."""
         words = ("decisions", "--json", "--redis", self.url, "--namespace", NAMESPACE)
         said = subprocess.run(
-            [sys.executable, "-m", "toolgate_bus.cli", *words], capture_output=True, check=True, timeout=60
+            [sys.executable, "-m", "toolgate_bus", *words], capture_output=True, check=True, timeout=60
         )
         return [json.loads(line) for line in said.stdout.splitlines()]
 
@@ -151,7 +151,7 @@ class Fleet:
 
     def _toolgate(self, name: str, *words: object) -> None:
         where = ("--redis", self.url, "--namespace", NAMESPACE)
-        self._start(name, "-m", "toolgate_bus.cli", *words, *where)
+        self._start(name, "-m", "toolgate_bus", *words, *where)
 
     def _start(self, name: str, *words: object) -> None:
         with (

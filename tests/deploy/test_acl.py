@@ -80,7 +80,7 @@ def under_rules(request, tmp_path):
 def toolgate(server: GuardedServer, role: str, *words: object, code: int = 0) -> str:
     """A command of this role, run to its end; what it said."""
     ended = subprocess.run(
-        [sys.executable, "-m", "toolgate_bus.cli", *map(str, words), "--redis", server.url(role)],
+        [sys.executable, "-m", "toolgate_bus", *map(str, words), "--redis", server.url(role)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -448,7 +448,7 @@ def test_an_agent_that_keeps_books_in_its_own_process_is_let_when_asked_for(tmp_
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(words))
     with guarded(tmp_path, "redis", ["policy"], None, "--agent-hooks") as server:
         ended = subprocess.run(
-            [sys.executable, "-m", "toolgate_bus.cli", "run", "go", "--plan", tmp_path / "plan.yaml"],
+            [sys.executable, "-m", "toolgate_bus", "run", "go", "--plan", tmp_path / "plan.yaml"],
             env=os.environ | {"TOOLGATE_REDIS_URL": server.url("agent")},
             capture_output=True,
             text=True,

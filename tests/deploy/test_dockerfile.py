@@ -47,7 +47,7 @@ def test_the_python_of_the_image_is_one_that_the_project_takes():
 
 def test_only_what_the_wheel_is_made_of_is_sent_to_the_builder():
     assert not ignored(IGNORE, "pyproject.toml")
-    assert not ignored(IGNORE, "bus/toolgate_bus/cli.py")
+    assert not ignored(IGNORE, "bus/toolgate_bus/commands/main.py")
     assert not ignored(IGNORE, "schedulers/toolgate_schedulers/templates/README.md.tmpl")
     for name in (".git/config", "tests/conftest.py", "deploy/made/env", ".venv/bin/python", "bus/README.md"):
         assert ignored(IGNORE, name), name

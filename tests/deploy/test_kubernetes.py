@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from command_lines import environment_of, parsed
 from guarded_server import DEPLOY, make_acl
 from kustomized import build, containers, pod
-from toolgate_bus import metrics
-from toolgate_schedulers import worker
+from toolgate_bus.telemetry import metrics
+from toolgate_schedulers.worker import worker
 
 ROOT = DEPLOY / "kubernetes"
 BUILDS = ("base", "dev", "production")

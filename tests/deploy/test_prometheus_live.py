@@ -22,7 +22,7 @@ from fleet_for_tests import Fleet, running_fleet, until
 from guarded_server import free_port
 from prometheus_for_tests import Prometheus
 from promql_for_tests import panel_expressions, program, rules
-from toolgate_bus import catalogue
+from toolgate_bus.telemetry import definitions
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
@@ -137,7 +137,7 @@ def test_the_recorded_rate_agrees_with_the_record_and_no_counter_ever_fell(worke
     assert shown == pytest.approx(denied / len(worked), abs=0.05)
     fell = [
         metric.exposed
-        for metric in catalogue.FLEET
+        for metric in definitions.FLEET
         if metric.kind == "counter"
         and world.shipped.query(f'resets({metric.exposed}{{job="toolgate-exporter"}}[10m]) > 0')
     ]

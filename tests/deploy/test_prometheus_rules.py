@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toolgate_bus import catalogue
+from toolgate_bus.telemetry import definitions
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 
 from promql_for_tests import DEPLOY, RULES, panel_expressions, program, quickened, rule_expressions, rules
 
 PROMETHEUS = DEPLOY / "prometheus"
-METRICS = {metric.exposed: metric for metric in (*catalogue.FLEET, *catalogue.PROCESS, *catalogue.EXPORTER)}
+METRICS = {
+    metric.exposed: metric for metric in (*definitions.FLEET, *definitions.PROCESS, *definitions.EXPORTER)
+}
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
 TIMES = r"\[\w+\]|\boffset \d\w+|\bfor: \d\w+"
@@ -82,7 +84,7 @@ def test_an_expression_selects_by_labels_that_its_metrics_have_and_names_its_job
 @each_expression
 def test_an_expression_names_the_exporter_for_what_the_exporter_counts(expression):
     """A process's own port tells only of that process; the exporter tells nothing of processes."""
-    process = {metric.exposed for metric in catalogue.PROCESS}
+    process = {metric.exposed for metric in definitions.PROCESS}
     for name, _ in expression.selected:
         told = re.findall(rf'{name}(?:_bucket)?\{{[^}}]*job(=~?)"([^"]*)"', expression.expr)
         assert set(told) == {("=~", "toolgate-.*")} if name in process else {("=", "toolgate-exporter")}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 from toolgate_bus.errors import TransportError
-from toolgate_bus.redis_link import RedisCommands, open_link, pack_command
+from toolgate_bus.transport.redis.connection import RedisCommands, open_link, pack_command
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 

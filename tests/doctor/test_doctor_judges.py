@@ -5,24 +5,24 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
-from toolgate_bus.budget_limits import Described
-from toolgate_bus.doctor import examining
-from toolgate_bus.doctor.budgets import BookState, budget_findings
-from toolgate_bus.doctor.check import Check, Context, contributed
-from toolgate_bus.doctor.connection import shown, unusable
-from toolgate_bus.doctor.examining import examined
-from toolgate_bus.doctor.facts import Kept, facts_findings
-from toolgate_bus.doctor.finding import error, fine, grouped, notice, summary, warning
-from toolgate_bus.doctor.inboxes import Inbox, Reading, inbox_findings
-from toolgate_bus.doctor.looking import Looking
-from toolgate_bus.doctor.roster import roster_findings
-from toolgate_bus.doctor.server import ServerState, parsed_info, server_findings
-from toolgate_bus.doctor.view import lines_of
+from toolgate_bus.budgets.ledger import Balance, Open
+from toolgate_bus.budgets.limits import Described
+from toolgate_bus.commands.doctor import examining
+from toolgate_bus.commands.doctor.budgets import BookState, budget_findings
+from toolgate_bus.commands.doctor.check import Check, Context, contributed
+from toolgate_bus.commands.doctor.connection import shown, unusable
+from toolgate_bus.commands.doctor.examining import examined
+from toolgate_bus.commands.doctor.facts import Kept, facts_findings
+from toolgate_bus.commands.doctor.finding import error, fine, grouped, notice, summary, warning
+from toolgate_bus.commands.doctor.inboxes import Inbox, Reading, inbox_findings
+from toolgate_bus.commands.doctor.looking import Looking
+from toolgate_bus.commands.doctor.roster import roster_findings
+from toolgate_bus.commands.doctor.server import ServerState, parsed_info, server_findings
+from toolgate_bus.commands.doctor.view import lines_of
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
-from toolgate_bus.ledger import Balance, Open
-from toolgate_bus.ports import Member
-from toolgate_bus.revision import Revision
-from toolgate_bus.roster import RosterView
+from toolgate_bus.protocol.revision import Revision
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.roster import RosterView
 
 pytestmark = pytest.mark.pure
 
@@ -393,9 +393,9 @@ async def test_a_check_that_breaks_hangs_or_may_not_look_is_a_finding_and_the_ot
 def test_checks_come_from_entry_points_and_one_that_cannot_be_loaded_is_told():
     group = "toolgate.checks"
     points = [
-        EntryPoint("schedulers", "toolgate_schedulers.checks:CHECKS", group),
+        EntryPoint("schedulers", "toolgate_schedulers.commands.doctor_checks:CHECKS", group),
         EntryPoint("gone", "toolgate_nowhere.checks:CHECKS", group),
-        EntryPoint("wrong", "toolgate_bus.doctor.check:Bus", group),
+        EntryPoint("wrong", "toolgate_bus.commands.doctor.check:Bus", group),
     ]
     checks, findings = contributed(points)
     assert [check.name for check in checks] == ["configs", "held"]

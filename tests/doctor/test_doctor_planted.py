@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis.asyncio as redis
 import yaml
-from toolgate_bus.keys import Keys
+from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
-from toolgate_bus.doctor.rights import ROLES, Tried, rights_findings, rights_of
-from toolgate_bus.keys import Keys
+from toolgate_bus.commands.doctor.rights import ROLES, Tried, rights_findings, rights_of
+from toolgate_bus.protocol.keys import Keys
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amplifier_core import AmplifierSession, ChatResponse, HookResult, ProviderInfo, ToolCall, ToolResult
 from amplifier_core.events import ALL_EVENTS
-from toolgate_orchestrator.turn.streamed import Streamed
+from toolgate_orchestrator.turn.response import Streamed
 
 
 @dataclass

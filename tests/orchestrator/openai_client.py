@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, Message
 from openai_server import MODEL, Server
-from toolgate_orchestrator.modules.provider_openai import ProviderOpenAI
+from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 
 KEY = "sk-test-0123456789abcdef"
 BOUND_S = 10

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from structlog.testing import capture_logs
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.ports import Member
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

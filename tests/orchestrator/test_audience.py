@@ -1,11 +1,11 @@
 """Who is asked: a required scheduler always, but for what the plan or its own signed word leave out."""
 
 import pytest
-from toolgate_bus.ports import Member
-from toolgate_bus.signing import Keyring
-from toolgate_orchestrator.gate.announced import Announced, believed, newest
-from toolgate_orchestrator.gate.audience import Audiences
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.recipients import Audiences
+from toolgate_orchestrator.gate.scheduler_info import Announced, believed, newest
 
 pytestmark = pytest.mark.pure
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookResult
-from toolgate_orchestrator.host.plan import Plan
-from toolgate_orchestrator.host.terminal_approvals import NoTerminal
-from toolgate_orchestrator.run.opening import Opened
-from toolgate_orchestrator.run.prompts import PipedLines
-from toolgate_orchestrator.run.report import RunReport
-from toolgate_orchestrator.run.turn_control import TurnControl
-from toolgate_orchestrator.run.turn_listener import TurnListener
-from toolgate_orchestrator.run.view import ToolRun, View
+from toolgate_orchestrator.commands.host.plan import Plan
+from toolgate_orchestrator.commands.host.terminal_approvals import NoTerminal
+from toolgate_orchestrator.commands.run.opening import Opened
+from toolgate_orchestrator.commands.run.prompts import PipedLines
+from toolgate_orchestrator.commands.run.report import RunReport
+from toolgate_orchestrator.commands.run.turn_control import TurnControl
+from toolgate_orchestrator.commands.run.turn_listener import TurnListener
+from toolgate_orchestrator.commands.run.view import ToolRun, View
 
 pytestmark = pytest.mark.pure
 

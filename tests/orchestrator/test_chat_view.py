@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from rich.text import Text
-from toolgate_bus.terminal import Terminal
-from toolgate_orchestrator.run.live_view import LiveView
-from toolgate_orchestrator.run.screen import Output, Screen
-from toolgate_orchestrator.run.view import Ended, ToolRun
+from toolgate_bus.commands.terminal import Terminal
+from toolgate_orchestrator.commands.run.live_view import LiveView
+from toolgate_orchestrator.commands.run.screen import Output, Screen
+from toolgate_orchestrator.commands.run.view import Ended, ToolRun
 
 pytestmark = pytest.mark.pure
 

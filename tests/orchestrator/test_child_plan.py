@@ -2,7 +2,13 @@
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.host.child_plan import SELF, check_agents, child_plan, instruction_of, modules_of
+from toolgate_orchestrator.commands.host.child_plan import (
+    SELF,
+    check_agents,
+    child_plan,
+    instruction_of,
+    modules_of,
+)
 
 pytestmark = pytest.mark.pure
 

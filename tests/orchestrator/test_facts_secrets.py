@@ -1,9 +1,10 @@
 """What a gate keeps as facts: no secret in it, whoever spoke it (DESIGN §6)."""
 
 import pytest
-from toolgate_bus import codec, record
-from toolgate_bus.events import Continue, Deny, Modify
-from toolgate_bus.memory import MemoryHub
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Continue, Deny, Modify
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

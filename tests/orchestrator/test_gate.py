@@ -5,10 +5,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from toolgate_bus import codec, metrics
-from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

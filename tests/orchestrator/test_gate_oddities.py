@@ -5,9 +5,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from toolgate_bus.events import Deny
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.protocol.events import Deny
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

@@ -3,9 +3,9 @@
 from contextlib import asynccontextmanager
 
 import pytest
-from toolgate_bus import metrics
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import Deny
+from toolgate_bus.protocol.events import Deny
+from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 

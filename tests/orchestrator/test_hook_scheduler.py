@@ -6,8 +6,8 @@ import pytest
 from amplifier_core import HookRegistry, HookResult
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.events import AskUser, Continue, Deny, Modify, ToolSelecting
-from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting
+from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import HookScheduler, modify_in
 from toolgate_orchestrator.turn.injections import Injections
 

@@ -13,9 +13,9 @@ from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.validation import HookValidator
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.host.plan import read_plan
-from toolgate_orchestrator.modules import hooks_logging
-from toolgate_orchestrator.modules.hooks_logging import NAME, default_directory, mount
+from toolgate_orchestrator.commands.host.plan import read_plan
+from toolgate_orchestrator.modules.hooks_logging import module
+from toolgate_orchestrator.modules.hooks_logging.module import NAME, default_directory, mount
 
 pytestmark = pytest.mark.pure
 
@@ -386,5 +386,5 @@ async def test_a_handler_that_cannot_log_says_so_once_and_lets_the_event_pass(
 
 
 async def test_the_kernels_validator_accepts_the_module() -> None:
-    result = await HookValidator().validate(hooks_logging.__file__)
+    result = await HookValidator().validate(module.__file__)
     assert result.passed, [check.message for check in result.errors]

@@ -14,10 +14,10 @@ import pytest
 from amplifier_core import HookRegistry, HookResult
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_orchestrator.modules import hooks_logging_file
-from toolgate_orchestrator.modules.hooks_logging_file import Entry, EventFile, Lost, file_name, last_seq
-from toolgate_orchestrator.modules.hooks_logging_line import Shape, redactor
-from toolgate_orchestrator.modules.hooks_logging_recorder import Recorder
+from toolgate_orchestrator.modules.hooks_logging import file as hooks_logging_file
+from toolgate_orchestrator.modules.hooks_logging.file import Entry, EventFile, Lost, file_name, last_seq
+from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
+from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
 
 pytestmark = pytest.mark.pure
 
@@ -244,7 +244,7 @@ WRITER = """
 import resource, sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from toolgate_orchestrator.modules.hooks_logging_file import EventFile
+from toolgate_orchestrator.modules.hooks_logging.file import EventFile
 from test_hooks_logging_file import line, lost_line
 file = EventFile(Path({path!r}), None, lost_line)
 """

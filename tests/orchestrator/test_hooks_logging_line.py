@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from toolgate_orchestrator.modules.hooks_logging_line import HEAD_BYTES, Shape, encoded, redactor
+from toolgate_orchestrator.modules.hooks_logging.line import HEAD_BYTES, Shape, encoded, redactor
 from toolgate_orchestrator.turn.jsonable import jsonable
 
 pytestmark = pytest.mark.pure

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from toolgate_bus.ports import Member
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster, encode_member
-from toolgate_orchestrator.host.plan import Plan
-from toolgate_orchestrator.host.warnings import unrequired, warnings_for
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster, encode_member
+from toolgate_orchestrator.commands.host.plan import Plan
+from toolgate_orchestrator.commands.host.warnings import unrequired, warnings_for
 
 
 def plan(ours=True, **toolgate):

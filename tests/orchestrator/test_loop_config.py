@@ -6,7 +6,7 @@ import pytest
 from amplifier_core import testing
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.loops.events import LoopEvents, mount
-from toolgate_orchestrator.turn.lineage import enter_lineage, place_of
+from toolgate_orchestrator.turn.session_tree import enter_lineage, place_of
 
 pytestmark = pytest.mark.pure
 

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.events import Modify
+from toolgate_bus.protocol.events import Modify
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits
-from toolgate_orchestrator.gate.modifies import check_modify, final_arguments
 from toolgate_orchestrator.gate.redact import BadPlaceholder, Redactor
+from toolgate_orchestrator.gate.validation import check_modify, final_arguments
 
 pytestmark = pytest.mark.pure
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.host.installed_modules import Offers, offers_of
-from toolgate_orchestrator.host.plan import Plan, read_plan, with_bus, with_provider
+from toolgate_orchestrator.commands.host.installed_modules import Offers, offers_of
+from toolgate_orchestrator.commands.host.plan import Plan, read_plan, with_bus, with_provider
 
 pytestmark = pytest.mark.pure
 

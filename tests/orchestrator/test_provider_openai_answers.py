@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from amplifier_core import ToolSpec, llm_errors
-from toolgate_orchestrator.modules.provider_openai import ProviderOpenAI
+from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 from toolgate_orchestrator.turn.messages import calls_in, text_of
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.modules.provider_openai import ProviderOpenAI
+from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from openai_client import KEY, forget_environment, provider_for, request

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from amplifier_core import llm_errors
-from toolgate_orchestrator.modules.provider_openai import ProviderOpenAI
-from toolgate_orchestrator.modules.provider_openai_errors import Whose, told
+from toolgate_orchestrator.modules.provider_openai.errors import Whose, told
+from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 from toolgate_orchestrator.turn.messages import text_of
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

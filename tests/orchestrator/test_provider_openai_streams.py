@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import ChatResponse, ToolSpec, llm_errors
-from toolgate_orchestrator.modules.provider_openai import ProviderOpenAI
+from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 from toolgate_orchestrator.turn.messages import text_of
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder

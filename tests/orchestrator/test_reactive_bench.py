@@ -1,7 +1,7 @@
 """With a slow LLM a turn is shorter on loop-reactive than on loop-basic."""
 
 import pytest
-from toolgate_orchestrator.bench.reactive import Load, compare
+from toolgate_orchestrator.commands.bench.reactive import Load, compare
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_orchestrator.reactive.readiness import Blocked, Needs, Readiness
-from toolgate_orchestrator.reactive.references import Reference, overlap, parse
+from toolgate_orchestrator.loops.reactive_engine.readiness import Blocked, Needs, Readiness
+from toolgate_orchestrator.loops.reactive_engine.references import Reference, overlap, parse
 
 pytestmark = pytest.mark.pure
 

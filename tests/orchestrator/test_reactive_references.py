@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_orchestrator.reactive.references import (
+from toolgate_orchestrator.loops.reactive_engine.references import (
     BadOutputPath,
     BadReference,
     Reference,
@@ -16,7 +16,7 @@ from toolgate_orchestrator.reactive.references import (
     references_in,
     resolve,
 )
-from toolgate_orchestrator.reactive.state import Data
+from toolgate_orchestrator.loops.reactive_engine.state import Data
 
 pytestmark = pytest.mark.pure
 

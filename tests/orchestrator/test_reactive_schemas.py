@@ -8,15 +8,15 @@ import pytest
 from amplifier_core import ToolSpec
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import metrics
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.loops.reactive import LoopReactive
-from toolgate_orchestrator.reactive.arrival import arrive, misfit, received
-from toolgate_orchestrator.reactive.output import Goal
-from toolgate_orchestrator.reactive.readiness import Readiness
-from toolgate_orchestrator.reactive.schemas import Offered, final_output_spec, offer, widened
-from toolgate_orchestrator.reactive.state import Data
+from toolgate_orchestrator.loops.reactive_engine.arrival import arrive, misfit, received
+from toolgate_orchestrator.loops.reactive_engine.output import Goal
+from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
+from toolgate_orchestrator.loops.reactive_engine.schemas import Offered, final_output_spec, offer, widened
+from toolgate_orchestrator.loops.reactive_engine.state import Data
 from toolgate_orchestrator.turn.messages import Call
 
 pytestmark = pytest.mark.pure

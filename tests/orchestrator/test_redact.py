@@ -7,9 +7,9 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus import codec
-from toolgate_bus.events import ToolSelecting
-from toolgate_bus.placeholders import hidden_type
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.protocol.placeholders import hidden_type
 from toolgate_orchestrator.gate.config import RedactConfig
 from toolgate_orchestrator.gate.redact import BadPlaceholder, Outgoing, Redactor, restore
 

@@ -3,18 +3,19 @@
 import json
 
 import pytest
-from toolgate_bus import codec, record
+from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import Continue, Decision, Deny, Heard, Modify
-from toolgate_bus.terminal import Terminal
-from toolgate_bus.what_if import Effect, Proposed
-from toolgate_orchestrator.host.scheduler_processes import SchedulerSpec
-from toolgate_orchestrator.replay.against_view import comparison_view
-from toolgate_orchestrator.replay.comparison import ComparedCall, Prices, Set, compared
-from toolgate_orchestrator.replay.options import fail_on, seconds_of
-from toolgate_orchestrator.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
-from toolgate_orchestrator.replay.travelled import Travelled
-from toolgate_orchestrator.replay.with_schedulers import prices_of
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Continue, Decision, Deny, Heard, Modify
+from toolgate_bus.ruling.counterfactual import Effect, Proposed
+from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
+from toolgate_orchestrator.commands.replay.against_view import comparison_view
+from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Prices, Set, compared
+from toolgate_orchestrator.commands.replay.options import fail_on, seconds_of
+from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
+from toolgate_orchestrator.commands.replay.travelled import Travelled
+from toolgate_orchestrator.commands.replay.with_schedulers import prices_of
 
 pytestmark = pytest.mark.pure
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from toolgate_orchestrator.replay.playback import Playback
-from toolgate_orchestrator.replay.recorded_message import RecordedRun
-from toolgate_orchestrator.replay.recording import Recording
-from toolgate_orchestrator.replay.recording_turns import read_run
+from toolgate_orchestrator.commands.replay.playback import Playback
+from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
+from toolgate_orchestrator.commands.replay.recording import Recording
+from toolgate_orchestrator.commands.replay.recording_turns import read_run
 
 pytestmark = pytest.mark.pure
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.replay.recorded_message import RAW, RecordedRun, as_arguments, as_text
-from toolgate_orchestrator.replay.recording import Recording, Run
-from toolgate_orchestrator.replay.recording_file import load
-from toolgate_orchestrator.replay.recording_turns import read_run
+from toolgate_orchestrator.commands.replay.recorded_message import RAW, RecordedRun, as_arguments, as_text
+from toolgate_orchestrator.commands.replay.recording import Recording, Run
+from toolgate_orchestrator.commands.replay.recording_file import load
+from toolgate_orchestrator.commands.replay.recording_turns import read_run
 
 pytestmark = pytest.mark.pure
 

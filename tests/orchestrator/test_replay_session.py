@@ -8,19 +8,19 @@ import pytest
 from amplifier_core import AmplifierSession
 from amplifier_core.testing import MockCoordinator
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import Continue, Decision, Heard
-from toolgate_orchestrator.host.rulings import Rulings
-from toolgate_orchestrator.replay import provider_replay, tool_replay
-from toolgate_orchestrator.replay.calls import call_faults, replayed_calls
-from toolgate_orchestrator.replay.playback import Playback
-from toolgate_orchestrator.replay.provider_replay import tool_results
-from toolgate_orchestrator.replay.recorded_message import RecordedRun
-from toolgate_orchestrator.replay.recording import Recording, arguments_key
-from toolgate_orchestrator.replay.recording_file import load
-from toolgate_orchestrator.replay.recording_turns import read_run
-from toolgate_orchestrator.replay.report import milliseconds, report_on
-from toolgate_orchestrator.replay.session import ReplayOptions, check_loop, replay_run
-from toolgate_orchestrator.replay.with_schedulers import specs_of, targets_of
+from toolgate_bus.protocol.events import Continue, Decision, Heard
+from toolgate_orchestrator.commands.host.rulings import Rulings
+from toolgate_orchestrator.commands.replay import provider_replay, tool_replay
+from toolgate_orchestrator.commands.replay.calls import call_faults, replayed_calls
+from toolgate_orchestrator.commands.replay.playback import Playback
+from toolgate_orchestrator.commands.replay.provider_replay import tool_results
+from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
+from toolgate_orchestrator.commands.replay.recording import Recording, arguments_key
+from toolgate_orchestrator.commands.replay.recording_file import load
+from toolgate_orchestrator.commands.replay.recording_turns import read_run
+from toolgate_orchestrator.commands.replay.report import milliseconds, report_on
+from toolgate_orchestrator.commands.replay.session import ReplayOptions, check_loop, replay_run
+from toolgate_orchestrator.commands.replay.with_schedulers import specs_of, targets_of
 
 OWN = Path(__file__).parent.parent / "data" / "runs.jsonl"
 

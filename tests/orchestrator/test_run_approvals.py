@@ -10,9 +10,9 @@ import pytest
 from amplifier_core.approval import ApprovalTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.events import AskUser, ToolSelecting
-from toolgate_bus.printable import printable
-from toolgate_orchestrator.host.terminal_approvals import NoTerminal, TerminalApprovals, choose
+from toolgate_bus.protocol.events import AskUser, ToolSelecting
+from toolgate_bus.telemetry.printable import printable
+from toolgate_orchestrator.commands.host.terminal_approvals import NoTerminal, TerminalApprovals, choose
 from toolgate_orchestrator.turn.approvals import NoApprover, question_text
 
 pytestmark = pytest.mark.pure

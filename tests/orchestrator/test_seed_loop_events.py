@@ -14,7 +14,7 @@ import pytest
 import yaml
 from amplifier_core import AmplifierSession, ChatResponse, HookResult, TextBlock, ToolCall
 from amplifier_core.message_models import ThinkingBlock
-from toolgate_orchestrator.host.plan import Plan, read_plan
+from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 
 pytestmark = pytest.mark.pure
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.events import ALL_EVENTS
-from toolgate_orchestrator.host.plan import Plan, read_plan
+from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 
 pytestmark = pytest.mark.pure
 

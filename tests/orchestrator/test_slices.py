@@ -3,7 +3,7 @@
 import pytest
 from amplifier_core import AmplifierSession
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.host.sub_agents import SPAWN, let_delegate
+from toolgate_orchestrator.commands.host.sub_agents import SPAWN, let_delegate
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from toolgate_bus.ports import Member
+from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.gate.spoken import LEAVING_S, Spoken, versions
 
 pytestmark = pytest.mark.pure

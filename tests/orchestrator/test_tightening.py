@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.inheritance import tightened
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.tightening import tightened
 
 pytestmark = pytest.mark.pure
 

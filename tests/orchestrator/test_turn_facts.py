@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
-from toolgate_bus import codec, metrics, record, tracing
-from toolgate_bus.memory import MemoryHub
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import codec
+from toolgate_bus.telemetry import metrics, tracing
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from toolgate_bus import tracing
-from toolgate_bus.events import Continue, Deny, Modify
+from toolgate_bus.protocol.events import Continue, Deny, Modify
+from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 

@@ -5,15 +5,16 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import codec
 from toolgate_bus.errors import BusDown, ConfigError
-from toolgate_bus.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
-from toolgate_bus.shared import shared_in_memory
-from toolgate_schedulers.api import SchedulerContext, as_scheduler
-from toolgate_schedulers.approval import ApprovalScheduler
-from toolgate_schedulers.approval_config import ApprovalConfig, needed, tools_of
-from toolgate_schedulers.approval_desk import TOPIC, Desk
-from toolgate_schedulers.approval_records import (
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_schedulers.author.scheduler import SchedulerContext, as_scheduler
+from toolgate_schedulers.rules.config import check, parse_mapping
+from toolgate_schedulers.shipped.approval.config import ApprovalConfig, needed, tools_of
+from toolgate_schedulers.shipped.approval.messages import STORE_AWAY, verdict_of
+from toolgate_schedulers.shipped.approval.queue import TOPIC, Desk
+from toolgate_schedulers.shipped.approval.records import (
     Answer,
     Approval,
     Standing,
@@ -22,9 +23,8 @@ from toolgate_schedulers.approval_records import (
     packed,
     unpacked,
 )
-from toolgate_schedulers.approval_texts import STORE_AWAY, verdict_of
-from toolgate_schedulers.config_file import check, parse_mapping
-from toolgate_schedulers.held import Asked, StoredHolds
+from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
+from toolgate_schedulers.worker.holds import Asked, StoredHolds
 
 pytestmark = pytest.mark.pure
 

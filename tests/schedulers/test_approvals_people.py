@@ -4,15 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError, ToolgateError
-from toolgate_bus.events import ToolSelecting
-from toolgate_bus.printable import visible
-from toolgate_bus.shared import shared_in_memory
-from toolgate_schedulers import approvals_edit as edits
-from toolgate_schedulers.approval_desk import Desk, Waiting
-from toolgate_schedulers.approval_records import Answer, Approval
-from toolgate_schedulers.approvals_answering import Outcome, Person, answer, find, outcome, settled, standing
-from toolgate_schedulers.approvals_outcome import failed, told
-from toolgate_schedulers.approvals_view import as_fields, duration, full, one_line
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.telemetry.printable import visible
+from toolgate_schedulers.commands.approvals import correction as edits
+from toolgate_schedulers.commands.approvals.answer import (
+    Outcome,
+    Person,
+    answer,
+    find,
+    outcome,
+    settled,
+    standing,
+)
+from toolgate_schedulers.commands.approvals.outcome import failed, told
+from toolgate_schedulers.commands.approvals.view import as_fields, duration, full, one_line
+from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
+from toolgate_schedulers.shipped.approval.records import Answer, Approval
 
 pytestmark = pytest.mark.pure
 

@@ -10,7 +10,7 @@ import pytest
 import toolgate_schedulers
 from toolgate_bus.errors import ConfigError
 from toolgate_schedulers import Continue, Deny, Hold, Modify, Scheduler, ToolSelecting, scheduler
-from toolgate_schedulers.api import as_scheduler
+from toolgate_schedulers.author.scheduler import as_scheduler
 
 pytestmark = pytest.mark.pure
 
@@ -201,7 +201,8 @@ def test_the_front_door_is_sorted_and_complete():
 
 def test_importing_the_front_door_loads_no_amplifier():
     code = (
-        "import sys, toolgate_schedulers.hooks, toolgate_schedulers.policy, toolgate_schedulers.router;"
+        "import sys, toolgate_schedulers.author.hook_adapter;"
+        "import toolgate_schedulers.shipped.policy, toolgate_schedulers.shipped.router.router;"
         "from toolgate_schedulers import scheduler, Continue;"
         "scheduler(name='s')(lambda call: Continue());"
         "sys.exit(any(name.startswith(('amplifier_core', 'toolgate_orchestrator')) for name in sys.modules))"

@@ -5,7 +5,8 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 from toolgate_bus.errors import ConfigError
-from toolgate_schedulers.config_file import StrictModel, check, parse_mapping, read_mapping
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+from toolgate_schedulers.rules.config import check, parse_mapping, read_mapping
 
 pytestmark = pytest.mark.pure
 

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.budget_limits import Limits, described
+from toolgate_bus.budgets.ledger import Account
+from toolgate_bus.budgets.limits import Limits, described
+from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.errors import BusDown
-from toolgate_bus.ledger import Account
-from toolgate_bus.ledger_keeper import step_of
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
-from toolgate_schedulers.api import as_scheduler, asking
-from toolgate_schedulers.config_file import check
-from toolgate_schedulers.cost_aware import CostAware
-from toolgate_schedulers.cost_aware_config import CostAwareConfig
+from toolgate_schedulers.author.scheduler import as_scheduler, asking
+from toolgate_schedulers.rules.config import check
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 
 pytestmark = pytest.mark.pure
 

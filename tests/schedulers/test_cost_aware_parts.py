@@ -3,18 +3,26 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.codec import pack
+from toolgate_bus.budgets.ledger import Reservation
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.ledger import MAX_AMOUNT, Reservation
+from toolgate_bus.protocol.codec import pack
+from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_schedulers import ToolSelecting
-from toolgate_schedulers.config_file import check
-from toolgate_schedulers.cost_aware import candidates_of
-from toolgate_schedulers.cost_aware_accounts import Payer, accounts_of, payer_of
-from toolgate_schedulers.cost_aware_config import CostAwareConfig
-from toolgate_schedulers.cost_aware_delegations import MOST, Delegations, Worked
-from toolgate_schedulers.cost_aware_estimates import ENOUGH, WINDOW, Estimate, Learned, estimate, quantile
-from toolgate_schedulers.cost_aware_scoring import Candidate, preferred, scores
-from toolgate_schedulers.cost_aware_texts import refusal, replacement
+from toolgate_schedulers.rules.config import check
+from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.delegations import MOST, Delegations, Worked
+from toolgate_schedulers.shipped.cost_aware.estimates import (
+    ENOUGH,
+    WINDOW,
+    Estimate,
+    Learned,
+    estimate,
+    quantile,
+)
+from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
+from toolgate_schedulers.shipped.cost_aware.scheduler import candidates_of
+from toolgate_schedulers.shipped.cost_aware.scoring import Candidate, preferred, scores
 
 pytestmark = pytest.mark.pure
 

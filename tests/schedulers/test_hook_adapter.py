@@ -8,8 +8,15 @@ from amplifier_core import HookRegistry
 from amplifier_core import HookResult as KernelResult
 from pydantic import ValidationError
 from toolgate_schedulers import AskUser, Continue, Deny, HookResult, Modify, ToolSelecting, scheduler
-from toolgate_schedulers.api import as_scheduler
-from toolgate_schedulers.hooks import _SameFields, from_hook, hook_data, hook_result, is_hook, verdict_of
+from toolgate_schedulers.author.hook_adapter import (
+    _SameFields,
+    from_hook,
+    hook_data,
+    hook_result,
+    is_hook,
+    verdict_of,
+)
+from toolgate_schedulers.author.scheduler import as_scheduler
 
 pytestmark = pytest.mark.pure
 

@@ -1,11 +1,11 @@
 """Hook modules that share budgets on a server: over sessions, and over the death of one."""
 
 import pytest
+from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
-from toolgate_bus.redis_ledger import RedisLedger
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_schedulers import hook_cost_aware
-from toolgate_schedulers.hook_ledger import BOOK
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_schedulers.hooks import cost_aware
+from toolgate_schedulers.hooks.ledger import BOOK
 
 CONFIG = {"tools": {"dear": {"cost": 40}}, "budgets": [{"name": "b", "level": "fleet", "limit": 100}]}
 DIES = """
@@ -50,7 +50,7 @@ async def sessions(server_url, namespace):
     async def make(name):
         made = Session(name)
         where = {"redis": server_url, "namespace": namespace}
-        made.close = await hook_cost_aware.mount(made, CONFIG | where)
+        made.close = await cost_aware.mount(made, CONFIG | where)
         cleanups.append(made.close)
         return made
 
@@ -107,7 +107,7 @@ async def test_what_a_session_held_that_died_is_paid_at_its_estimate(
 
 async def test_a_ledger_that_is_away_denies_and_is_told_when_it_is_back(own_server, wait_until):
     session = Session("s-1")
-    close = await hook_cost_aware.mount(session, CONFIG | {"redis": own_server.url})
+    close = await cost_aware.mount(session, CONFIG | {"redis": own_server.url})
     assert await session.select("c1") == "continue"
     own_server.kill()
     assert await session.select("c2") == "deny"
@@ -122,4 +122,4 @@ async def test_a_ledger_that_is_away_denies_and_is_told_when_it_is_back(own_serv
 
 async def test_a_server_that_is_away_when_the_session_starts_is_told(short_directory):
     with pytest.raises(TransportError):
-        await hook_cost_aware.mount(Session("s"), CONFIG | {"redis": f"unix://{short_directory}/none.sock"})
+        await cost_aware.mount(Session("s"), CONFIG | {"redis": f"unix://{short_directory}/none.sock"})

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from structlog.contextvars import get_contextvars
-from toolgate_bus.events import Continue
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.protocol.events import Continue
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

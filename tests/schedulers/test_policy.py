@@ -3,9 +3,9 @@
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_schedulers import AskUser, Continue, Deny, ToolSelecting
-from toolgate_schedulers.config_file import check, parse_mapping
-from toolgate_schedulers.policy import Policy, PolicyConfig, rule_on
-from toolgate_schedulers.writing import MAX_REASON
+from toolgate_schedulers.rules.config import check, parse_mapping
+from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
+from toolgate_schedulers.worker.verdict_writer import MAX_REASON
 
 pytestmark = pytest.mark.pure
 

@@ -4,13 +4,13 @@ import secrets
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.redis_buckets import MemoryBuckets
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.token_buckets_redis import MemoryBuckets
 from toolgate_schedulers import Continue, ToolSelecting
-from toolgate_schedulers.api import SchedulerContext
-from toolgate_schedulers.config_file import check, parse_mapping
-from toolgate_schedulers.held import StoredHolds
-from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig, limited
+from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.rules.config import check, parse_mapping
+from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig, limited
+from toolgate_schedulers.worker.holds import StoredHolds
 
 pytestmark = pytest.mark.pure
 

@@ -6,14 +6,14 @@ from contextlib import AsyncExitStack
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import Continue, Deny, Hold
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.protocol.events import Continue, Deny, Hold
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
-from toolgate_schedulers.api import as_scheduler
+from toolgate_schedulers.author.scheduler import as_scheduler
 
 pytestmark = pytest.mark.pure
 

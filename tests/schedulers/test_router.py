@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import Continue, Modify, ToolSelecting
-from toolgate_schedulers.config_file import check, parse_mapping
-from toolgate_schedulers.router import Router, RouterConfig, route
-from toolgate_schedulers.target_health import TargetHealth
+from toolgate_schedulers.rules.config import check, parse_mapping
+from toolgate_schedulers.shipped.router.health import TargetHealth
+from toolgate_schedulers.shipped.router.router import Router, RouterConfig, route
 
 pytestmark = pytest.mark.pure
 

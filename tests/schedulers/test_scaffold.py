@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_schedulers.scaffold import Names, contents, names_of, write
+from toolgate_schedulers.commands.scheduler_new import Names, contents, names_of, write
 
 pytestmark = pytest.mark.pure
 

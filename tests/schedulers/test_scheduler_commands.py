@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from toolgate_bus.redis_link import RedisCommands
-from toolgate_bus.roster import Roster
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -198,7 +198,7 @@ async def test_a_replica_whose_call_is_wrong_ends_all(run, tmp_path):
 
 async def test_a_process_may_be_told_to_die_with_its_parent(process, server_url, wait_until, tmp_path):
     (tmp_path / "policy.yaml").write_text(POLICY)
-    command = ["-m", "toolgate_bus.cli", "scheduler", "run", "policy", "--config", "policy.yaml", "--json"]
+    command = ["-m", "toolgate_bus", "scheduler", "run", "policy", "--config", "policy.yaml", "--json"]
     code = f"import subprocess, sys; subprocess.run([sys.executable, *{command!r}])"
     env = {"TOOLGATE_DIE_WITH_PARENT": "1", "TOOLGATE_REDIS_URL": server_url}
     parent = process("python", "-c", code, env=env, cwd=tmp_path)

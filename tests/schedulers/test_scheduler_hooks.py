@@ -5,8 +5,9 @@ import json
 import pytest
 from amplifier_core import AmplifierSession, HookResult, ToolResult
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.host.plan import read_plan
-from toolgate_schedulers import hook_cost_aware, hook_heuristic
+from toolgate_orchestrator.commands.host.plan import read_plan
+from toolgate_schedulers.hooks import cost_aware as hook_cost_aware
+from toolgate_schedulers.hooks import heuristic as hook_heuristic
 
 pytestmark = pytest.mark.pure
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from toolgate_bus.disagreements import ShadowTotals
-from toolgate_bus.ports import Member
-from toolgate_bus.revision import Revision
-from toolgate_bus.terminal import Terminal
-from toolgate_schedulers.listing import as_json, lines_of, readers_line, table_of
+from toolgate_bus.commands.terminal import Terminal
+from toolgate_bus.facts.shadow_report import ShadowTotals
+from toolgate_bus.protocol.revision import Revision
+from toolgate_bus.transport.ports import Member
+from toolgate_schedulers.commands.scheduler_list import as_json, lines_of, readers_line, table_of
 
 pytestmark = pytest.mark.pure
 

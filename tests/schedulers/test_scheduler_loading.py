@@ -7,8 +7,9 @@ from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting, loading
-from toolgate_schedulers.loading import GROUP, load
+from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
+from toolgate_schedulers.worker import loading
+from toolgate_schedulers.worker.loading import GROUP, load
 
 pytestmark = pytest.mark.pure
 

@@ -6,25 +6,25 @@ from types import SimpleNamespace
 
 import pytest
 from pydantic import BaseModel
-from toolgate_bus.shared import shared_in_memory
-from toolgate_bus.store import MemoryStore
+from toolgate_bus.ruling.conditions.conditions import Condition
+from toolgate_bus.ruling.conditions.matching import About
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.transport.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
-from toolgate_schedulers.about import About
-from toolgate_schedulers.api import as_scheduler
-from toolgate_schedulers.approval import ApprovalScheduler
-from toolgate_schedulers.approval_config import ApprovalConfig
-from toolgate_schedulers.conditions import Condition
-from toolgate_schedulers.config_file import check, parse_mapping
-from toolgate_schedulers.cost_aware import CostAware
-from toolgate_schedulers.cost_aware_config import Budget, CostAwareConfig
-from toolgate_schedulers.heuristic import Heuristic, HeuristicConfig
-from toolgate_schedulers.loop_guard import LoopGuard, LoopGuardConfig
-from toolgate_schedulers.policy import PolicyConfig, Rule, rule_on
-from toolgate_schedulers.rate_limit import RateLimit, RateLimitConfig
-from toolgate_schedulers.router import Route, RouterConfig, route
-from toolgate_schedulers.scaffold import contents, names_of
-from toolgate_schedulers.target_health import Fallback
-from toolgate_schedulers.targets import Target
+from toolgate_schedulers.author.scheduler import as_scheduler
+from toolgate_schedulers.commands.scheduler_new import contents, names_of
+from toolgate_schedulers.rules.config import check, parse_mapping
+from toolgate_schedulers.shipped.approval.config import ApprovalConfig
+from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
+from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
+from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig
+from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig
+from toolgate_schedulers.shipped.policy import PolicyConfig, Rule, rule_on
+from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
+from toolgate_schedulers.shipped.router.health import Fallback
+from toolgate_schedulers.shipped.router.router import Route, RouterConfig, route
+from toolgate_schedulers.shipped.router.targets import Target
 from toolgate_schedulers.testing import Trial
 
 pytestmark = pytest.mark.pure

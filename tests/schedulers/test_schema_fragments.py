@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from toolgate_bus.patterns import MAX_PATTERN
-from toolgate_schedulers.json_schema import MAX_NODES, reader
+from toolgate_bus.ruling.conditions.json_schema import MAX_NODES, reader
+from toolgate_bus.ruling.conditions.patterns import MAX_PATTERN
 
 pytestmark = pytest.mark.pure
 

@@ -22,7 +22,7 @@ def tell():
 
 atexit.register(tell)
 """
-COMMAND = LOADED + "from toolgate_bus.cli import main\nmain()\n"
+COMMAND = LOADED + "from toolgate_bus.commands.main import main\nmain()\n"
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from toolgate_bus import codec
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, TransportError
-from toolgate_bus.events import Continue, Deny, Hold, ToolSelecting
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.store import MemoryStore
-from toolgate_schedulers.held import Asked, StoredHolds
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Continue, Deny, Hold, ToolSelecting
+from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.store import MemoryStore
 from toolgate_schedulers.testing import trial
+from toolgate_schedulers.worker.holds import Asked, StoredHolds
 
 pytestmark = pytest.mark.pure
 
@@ -64,7 +64,7 @@ class World:
 def _short(monkeypatch):
     """Nobody wants to sit through the real times."""
     for name, seconds in (("LEASE", 0.2), ("ANSWER", 0.4), ("FORGET", 0.2)):
-        monkeypatch.setattr(f"toolgate_schedulers.held.{name}_SECONDS", seconds)
+        monkeypatch.setattr(f"toolgate_schedulers.worker.holds.{name}_SECONDS", seconds)
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_schedulers.launch import replica_command
-from toolgate_schedulers.supervise import FIRST_PAUSE, LONGEST_PAUSE, STEADY, next_pause
+from toolgate_schedulers.commands.scheduler_run import replica_command
+from toolgate_schedulers.worker.supervisor import FIRST_PAUSE, LONGEST_PAUSE, STEADY, next_pause
 
 pytestmark = pytest.mark.pure
 

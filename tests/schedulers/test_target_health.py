@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_schedulers.target_health import MOST_CALLS, Fallback, TargetHealth, told_of
+from toolgate_schedulers.shipped.router.health import MOST_CALLS, Fallback, TargetHealth, told_of
 
 pytestmark = pytest.mark.pure
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_schedulers import ToolSelecting
-from toolgate_schedulers.targets import Target, key_of, ranked
+from toolgate_schedulers.shipped.router.targets import Target, key_of, ranked
 
 pytestmark = pytest.mark.pure
 

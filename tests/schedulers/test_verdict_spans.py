@@ -8,10 +8,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from toolgate_bus import tracing
-from toolgate_bus.events import Continue, Deny, Hold
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.shared import shared_in_memory
+from toolgate_bus.protocol.events import Continue, Deny, Hold
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.telemetry import tracing
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

@@ -5,19 +5,20 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from toolgate_bus import codec, metrics
 from toolgate_bus.errors import OutcomeUnknown
-from toolgate_bus.events import Continue, Hold
-from toolgate_bus.memory import MemoryHub
-from toolgate_bus.ports import Delivery
-from toolgate_bus.shared import shared_in_memory
-from toolgate_bus.store import MemoryStore
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Continue, Hold
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.ports import Delivery
+from toolgate_bus.transport.store import MemoryStore
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
-from toolgate_schedulers.held import not_kept
-from toolgate_schedulers.worker import POISON_DELIVERIES
+from toolgate_schedulers.worker.holds import not_kept
+from toolgate_schedulers.worker.worker import POISON_DELIVERIES
 
 pytestmark = pytest.mark.pure
 

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus import codec
-from toolgate_bus.events import AskUser, Continue, Deny, Failed, Hold, Modify
-from toolgate_schedulers.writing import write_verdict
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify
+from toolgate_schedulers.worker.verdict_writer import write_verdict
 
 pytestmark = pytest.mark.pure
 

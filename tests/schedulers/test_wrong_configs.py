@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from toolgate_bus.errors import ConfigError
-from toolgate_schedulers.loading import load
+from toolgate_schedulers.worker.loading import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "acceptance"))
 

@@ -8,7 +8,7 @@ the same. Nothing here is done for a decision that went well.
 from collections.abc import Iterable
 from typing import Final
 
-from toolgate_bus.loggers import get_logger
+from toolgate_bus.telemetry.loggers import get_logger
 
 __all__ = ["Absence", "Failures"]
 

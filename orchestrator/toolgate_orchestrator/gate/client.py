@@ -10,22 +10,23 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 
-from toolgate_bus import codec, metrics
-from toolgate_bus.agreed import Batch
-from toolgate_bus.breaker import Breaker
 from toolgate_bus.errors import CodecError
-from toolgate_bus.live_agents import LiveAgent, Stop
-from toolgate_bus.loggers import get_logger
-from toolgate_bus.ports import Member, OrchestratorBus
-from toolgate_bus.settings import shown
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.ruling.breaker import Breaker
+from toolgate_bus.server.settings import shown
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.unanimous import Batch
+from toolgate_bus.transport.ports import Member, OrchestratorBus
 
 from toolgate_orchestrator.gate.absence import Absence, Failures
-from toolgate_orchestrator.gate.announced import Announced, believed, newest
 from toolgate_orchestrator.gate.faults import note_fault
-from toolgate_orchestrator.gate.presence import Presence
-from toolgate_orchestrator.gate.question import Question
+from toolgate_orchestrator.gate.pending import Question
+from toolgate_orchestrator.gate.pending_decisions import Table
+from toolgate_orchestrator.gate.scheduler_info import Announced, believed, newest
+from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.gate.spoken import Spoken, readers, versions
-from toolgate_orchestrator.gate.table import Table
 
 __all__ = ["Client", "acquire", "release"]
 
@@ -297,7 +298,7 @@ async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = N
     With `keys` it believes what is signed from its first look on.
     """
     # Late: a gate with in-process schedulers only needs no server library.
-    from toolgate_bus.orchestrator_bus import RedisOrchestratorBus
+    from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
 
     loop = asyncio.get_running_loop()
     key = (id(loop), url, namespace)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.events import NAME_PATTERN, RESERVED_NAMES
-from toolgate_bus.patterns import compiled
+from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.ruling.conditions.patterns import compiled
 
 __all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "explain"]
 

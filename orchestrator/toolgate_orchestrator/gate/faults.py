@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Literal
 
-from toolgate_bus import metrics
-from toolgate_bus.loggers import get_logger
-from toolgate_bus.logs import where
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
 
 __all__ = ["BROKEN", "Part", "call_guarded", "note_fault"]
 

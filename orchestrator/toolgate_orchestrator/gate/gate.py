@@ -4,7 +4,7 @@
         decision = await gate.decide("web_search", {"query": "…"}, ["web_search", "fetch"])
 
 `decide` asks everyone who wants to see the call (`asking`), waits by the rules of
-`toolgate_bus.round`, has a replacement verified, asks a person where somebody said so, and says what
+`toolgate_bus.ruling.round`, has a replacement verified, asks a person where somebody said so, and says what
 is to run and why. Bad verdicts, dead schedulers and a missing server change the outcome by DESIGN §4;
 they never raise. For loops of Amplifier and any other asyncio program: no amplifier_core in here.
 """
@@ -16,27 +16,26 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from toolgate_bus import codec, loggers, metrics, tracing
-from toolgate_bus.catalogue import OTHER
-from toolgate_bus.delegation import TWO_AGENTS, two_agents
-from toolgate_bus.embedded import running_server
-from toolgate_bus.events import IN_PROCESS, AskUser, Decision, Heard, ToolSelecting
-from toolgate_bus.logs import DECISION, about, hide_in_logs, where
-from toolgate_bus.merge import rank
-from toolgate_bus.settings import BusSettings, check_url, read_keys
-from toolgate_bus.signing import Keyring
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
+from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Heard, ToolSelecting
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.ruling.merge import rank
+from toolgate_bus.server.embedded import running_server
+from toolgate_bus.server.settings import BusSettings, check_url, read_keys
+from toolgate_bus.telemetry import loggers, metrics, tracing
+from toolgate_bus.telemetry.definitions import OTHER
+from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 
-from toolgate_orchestrator.gate.asking import Asking, LocalScheduler
-from toolgate_orchestrator.gate.audience import Audience, Audiences
 from toolgate_orchestrator.gate.client import Client, acquire, release
-from toolgate_orchestrator.gate.conclusion import Conclusion
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
+from toolgate_orchestrator.gate.dispatch import Asking, LocalScheduler
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.held_calls import OnHold
 from toolgate_orchestrator.gate.ids import decision_id
-from toolgate_orchestrator.gate.modifies import Tools
 from toolgate_orchestrator.gate.one_question import one_question
-from toolgate_orchestrator.gate.presence import Presence
+from toolgate_orchestrator.gate.recipients import Audience, Audiences
+from toolgate_orchestrator.gate.recorder import Conclusion
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import (
     GATE_FAILED,
@@ -46,7 +45,9 @@ from toolgate_orchestrator.gate.ruling import (
     final_call,
     question_fields,
 )
+from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.gate.spans import span_of_decision, tell
+from toolgate_orchestrator.gate.validation import Tools
 
 _log = loggers.get_logger("toolgate.gate")
 

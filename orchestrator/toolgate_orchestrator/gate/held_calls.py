@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from toolgate_bus.events import Heard, Phase
+from toolgate_bus.protocol.events import Heard, Phase
 
 __all__ = ["HeldCall", "OnHold", "holders"]
 

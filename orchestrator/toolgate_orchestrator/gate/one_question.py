@@ -7,8 +7,8 @@ all of them say so; the person has the longest of their times, and the options t
 from collections.abc import Sequence
 from typing import Final
 
-from toolgate_bus.events import AskUser, Heard
-from toolgate_bus.merge import rank
+from toolgate_bus.protocol.events import AskUser, Heard
+from toolgate_bus.ruling.merge import rank
 
 __all__ = ["OPTIONS", "one_question"]
 

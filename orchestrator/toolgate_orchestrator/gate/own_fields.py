@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate_bus import codec
 from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import codec
 
 __all__ = ["OWN", "foreign_fields", "own_fields"]
 

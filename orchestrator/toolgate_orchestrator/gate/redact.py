@@ -1,6 +1,6 @@
 """What leaves the process, and what comes back: placeholders for secrets and over-long values.
 
-Pure. `Redactor.outgoing` gives the arguments as they may travel and remember what stands for what;
+`Redactor.outgoing` gives the arguments as they may travel and remember what stands for what;
 `restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
 string; its token is a digest of what it hides by a key of this process, so that equal values have equal
 ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it
@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from toolgate_bus import codec, globs
 from toolgate_bus.errors import CodecError
-from toolgate_bus.placeholders import MARK, WHOLE, Kind, token
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
+from toolgate_bus.ruling.conditions import globs
 
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
 from toolgate_orchestrator.gate.scanning import Look, Scanner

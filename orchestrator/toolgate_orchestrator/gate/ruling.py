@@ -1,20 +1,20 @@
-"""From closed rounds to a decision: what would run, who decided, what the LLM is told. Pure."""
+"""From closed rounds to a decision: what would run, who decided, what the LLM is told."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from toolgate_bus import codec
-from toolgate_bus.agreed import Group
-from toolgate_bus.delegation import rerouted, target_of
-from toolgate_bus.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
-from toolgate_bus.round import Closed
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.delegation import rerouted, target_of
+from toolgate_bus.protocol.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
+from toolgate_bus.ruling.round import Closed
+from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.held_calls import OnHold
-from toolgate_orchestrator.gate.modifies import Tools, final_arguments
 from toolgate_orchestrator.gate.redact import Outgoing
-from toolgate_orchestrator.gate.shadows import ShadowLog
+from toolgate_orchestrator.gate.shadow import ShadowLog
+from toolgate_orchestrator.gate.validation import Tools, final_arguments
 
 __all__ = ["AGREED", "GATE_FAILED", "UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
 

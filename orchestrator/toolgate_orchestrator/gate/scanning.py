@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from toolgate_bus.patterns import Group, together
+from toolgate_bus.ruling.conditions.patterns import Group, together
 
 __all__ = ["MOST_SECONDS", "MOST_STEPS", "Look", "Scanner"]
 

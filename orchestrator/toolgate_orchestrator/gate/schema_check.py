@@ -15,10 +15,10 @@ from typing import Any
 import referencing
 from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
-from toolgate_bus import metrics
-from toolgate_bus.loggers import get_logger
-from toolgate_bus.patterns import Pattern, Unknown, compiled
-from toolgate_bus.schema_patterns import keywords
+from toolgate_bus.ruling.conditions.patterns import Pattern, Unknown, compiled
+from toolgate_bus.ruling.conditions.schema_patterns import keywords
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
 
 __all__ = ["REFERENCE", "Checker", "Uncheckable", "foreign_pointers"]
 

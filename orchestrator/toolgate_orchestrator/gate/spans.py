@@ -5,8 +5,8 @@ The reason is left out: schedulers write it, and it may repeat arguments; the re
 
 from collections.abc import Mapping
 
-from toolgate_bus import tracing
-from toolgate_bus.events import Decision
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.telemetry import tracing
 
 from toolgate_orchestrator.gate.ruling import Call
 

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from toolgate_bus import codec
-from toolgate_bus.ports import Member
+from toolgate_bus.protocol import codec
+from toolgate_bus.transport.ports import Member
 
 __all__ = ["LEAVING_S", "Spoken", "readers", "versions"]
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig, ParallelConfig
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.parallel import in_order, side_by_side
 from toolgate_orchestrator.turn.results import Results
-from toolgate_orchestrator.turn.side_by_side import in_order, side_by_side
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["LoopBasic", "mount"]

@@ -19,18 +19,18 @@ from weakref import WeakKeyDictionary
 from toolgate_bus.errors import ConfigError, ToolgateError
 
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.reactive.config import ReactiveConfig, checked_schema
-from toolgate_orchestrator.reactive.conversation import close, settle, store
-from toolgate_orchestrator.reactive.guide import notes
-from toolgate_orchestrator.reactive.output import Goal, Output, answer_text
-from toolgate_orchestrator.reactive.schemas import Offered, offer
-from toolgate_orchestrator.reactive.state import Data
-from toolgate_orchestrator.reactive.tick import Tick
-from toolgate_orchestrator.turn.interruption import despite_cancellation
+from toolgate_orchestrator.loops.reactive_engine.config import ReactiveConfig, checked_schema
+from toolgate_orchestrator.loops.reactive_engine.conversation import close, settle, store
+from toolgate_orchestrator.loops.reactive_engine.guide import notes
+from toolgate_orchestrator.loops.reactive_engine.output import Goal, Output, answer_text
+from toolgate_orchestrator.loops.reactive_engine.schemas import Offered, offer
+from toolgate_orchestrator.loops.reactive_engine.state import Data
+from toolgate_orchestrator.loops.reactive_engine.tick import Tick
+from toolgate_orchestrator.turn.cancellation import despite_cancellation
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import text_of
-from toolgate_orchestrator.turn.reading import Reply
+from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import LIMIT_REMINDER, Turn
 

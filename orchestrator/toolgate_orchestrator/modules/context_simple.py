@@ -13,7 +13,7 @@ from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONT
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolgate_orchestrator.modules.compaction import compact, estimate_tokens
-from toolgate_orchestrator.turn.emitter import Emitter
+from toolgate_orchestrator.turn.event_emitter import Emitter
 from toolgate_orchestrator.turn.loop_config import read_config
 
 __all__ = ["ContextConfig", "ContextSimple", "budget_of", "mount"]

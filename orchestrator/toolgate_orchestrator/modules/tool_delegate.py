@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from amplifier_core import ToolResult
-from toolgate_bus.delegation import TWO_AGENTS
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.delegation import TWO_AGENTS
 
 from toolgate_orchestrator.modules.tool_base import Refusal, text_argument
 from toolgate_orchestrator.turn.current_call import current_call

@@ -11,11 +11,11 @@ from typing import Any
 
 from amplifier_core import HookResult
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
-from toolgate_bus.events import AskUser, ToolSelecting
-from toolgate_bus.logs import where
+from toolgate_bus.protocol.events import AskUser, ToolSelecting
+from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.gate import Answer
-from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.hook_dispatch import Hooks
 
 __all__ = ["Approvals", "NoApprover", "question_text"]
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate_bus import metrics
-from toolgate_bus.catalogue import OTHER
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.definitions import OTHER
 
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.lineage import place_of
+from toolgate_orchestrator.turn.session_tree import place_of
 
 __all__ = ["TOOL_UNUSED", "TURN", "USAGE", "Facts", "Note", "took"]
 

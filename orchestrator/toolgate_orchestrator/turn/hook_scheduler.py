@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amplifier_core import HookResult
-from toolgate_bus.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
-from toolgate_bus.logs import where
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 
 __all__ = ["TOOL_SELECTING", "HookScheduler", "modify_in"]

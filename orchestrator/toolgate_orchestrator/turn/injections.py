@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amplifier_core import HookResult
-from toolgate_bus.logs import where
+from toolgate_bus.telemetry.logging import where
 
 __all__ = ["Injection", "Injections", "with_injections"]
 

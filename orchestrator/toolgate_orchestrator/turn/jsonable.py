@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from toolgate_orchestrator.turn.foreign import name_of, theirs
+from toolgate_orchestrator.turn.foreign_code import name_of, theirs
 
 __all__ = ["DEEPEST", "MOST_CHARS", "MOST_VALUES", "jsonable", "readable", "same_json"]
 

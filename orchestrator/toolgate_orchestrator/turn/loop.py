@@ -10,17 +10,17 @@ from contextlib import aclosing
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from amplifier_core import HookResult
-from toolgate_bus.live_agents import LiveAgent
+from toolgate_bus.protocol.agents import LiveAgent
 
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.presence import Presence
+from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.turn.delegation import agents_of
-from toolgate_orchestrator.turn.lineage import Standing, enter_lineage
 from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
 from toolgate_orchestrator.turn.messages import Call
-from toolgate_orchestrator.turn.pieces import pieces_of
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
+from toolgate_orchestrator.turn.session_tree import Standing, enter_lineage
+from toolgate_orchestrator.turn.text_stream import pieces_of
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["LoopBase", "mount_of"]

@@ -1,4 +1,4 @@
-"""The shapes of messages: as a context stores them, as a provider gets them. Pure.
+"""The shapes of messages: as a context stores them, as a provider gets them.
 
 Contexts store dicts; providers take a typed `ChatRequest`. Tool calls are stored under both
 spellings that providers read (`name` and `tool`), results under `tool_call_id`.

@@ -1,4 +1,4 @@
-"""A raw tool call of a provider's, made plain before anything else looks at it. Pure.
+"""A raw tool call of a provider's, made plain before anything else looks at it.
 
 Whatever an LLM sent, or a provider made of it, becomes a dict of `id`, `name` and `arguments`: texts
 that every encoding can say, and plain JSON of bearable size, or a `problem` that says why the call
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate_orchestrator.turn.foreign import name_of, theirs, words_of
+from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.jsonable import jsonable, readable
 
 __all__ = ["MAX_DEPTH", "MAX_NODES", "excess", "plain_call", "reader_of", "size_of"]

@@ -14,20 +14,20 @@ from dataclasses import replace
 from typing import Any
 
 from amplifier_core.events import POLICY_VIOLATION
-from toolgate_bus.delegation import target_of
-from toolgate_bus.events import Decision, Heard
-from toolgate_bus.logs import where
+from toolgate_bus.protocol.delegation import target_of
+from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.held_calls import HeldCall, OnHold
 from toolgate_orchestrator.turn.approvals import Approvals
-from toolgate_orchestrator.turn.consult import Hooks
 from toolgate_orchestrator.turn.delegation import agents_of
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
+from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
-from toolgate_orchestrator.turn.lineage import Place, place_of
 from toolgate_orchestrator.turn.messages import Call, schema_of
+from toolgate_orchestrator.turn.session_tree import Place, place_of
 from toolgate_orchestrator.turn.tool_call import Refusal
 
 __all__ = ["TOOL_HELD", "TOOL_SELECTED", "TOOL_SELECTING", "Selection"]

@@ -11,11 +11,11 @@ they say of prompts, arguments and results is left out.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate_bus import tracing
-from toolgate_bus.catalogue import OTHER
+from toolgate_bus.telemetry import tracing
+from toolgate_bus.telemetry.definitions import OTHER
 
-from toolgate_orchestrator.turn.lineage import Place
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.session_tree import Place
 
 __all__ = ["span_of_request", "span_of_tool", "span_of_turn", "tell_usage"]
 

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
-from toolgate_bus.events import Decision
+from toolgate_bus.protocol.events import Decision
 
-from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.turn.cancellation import being_cancelled
 from toolgate_orchestrator.turn.current_call import running
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, took
-from toolgate_orchestrator.turn.foreign import name_of, theirs, words_of
-from toolgate_orchestrator.turn.interruption import being_cancelled
+from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
+from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.spans import span_of_tool

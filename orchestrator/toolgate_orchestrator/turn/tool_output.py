@@ -1,4 +1,4 @@
-"""What a tool gave back, as hooks see it and as the LLM is told. Pure.
+"""What a tool gave back, as hooks see it and as the LLM is told.
 
 The text for the LLM is `ToolResult.get_serialized_output()`, whatever hooks were listening; only a
 hook that really changed the result changes the text. A result is another's value: what its methods
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from amplifier_core import ToolResult
-from toolgate_bus.money import micro
+from toolgate_bus.protocol.money import micro
 
 from toolgate_orchestrator.turn.jsonable import jsonable, readable, same_json
 

@@ -27,26 +27,26 @@ from amplifier_core.events import (
     PROMPT_COMPLETE,
     PROMPT_SUBMIT,
 )
-from toolgate_bus import tracing
-from toolgate_bus.live_agents import LiveAgent
-from toolgate_bus.logs import about
+from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.telemetry import tracing
+from toolgate_bus.telemetry.logging import about
 
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.presence import Presence
-from toolgate_orchestrator.turn.consult import Hooks
+from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, Passage, Ran
+from toolgate_orchestrator.turn.cancellation import Interruption, despite_cancellation
 from toolgate_orchestrator.turn.content_blocks import OnText
 from toolgate_orchestrator.turn.facts import Facts
+from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
-from toolgate_orchestrator.turn.interruption import Interruption, despite_cancellation
-from toolgate_orchestrator.turn.lineage import place_of
+from toolgate_orchestrator.turn.llm_request import Llm, LlmFailed, RequestDenied
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of, tool_specs
-from toolgate_orchestrator.turn.passage import NOT_RUN, Passage, Ran
 from toolgate_orchestrator.turn.provider_choice import choose_provider
-from toolgate_orchestrator.turn.reading import Reply
-from toolgate_orchestrator.turn.request import Llm, LlmFailed, RequestDenied
+from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
+from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.spans import span_of_turn
 from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
 

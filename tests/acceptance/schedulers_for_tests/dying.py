@@ -3,8 +3,8 @@
 import os
 import signal
 
-from toolgate_bus.scheduler_bus import RedisSchedulerBus
-from toolgate_schedulers.approval import ApprovalScheduler
+from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 
 _write = RedisSchedulerBus.answer_now
 

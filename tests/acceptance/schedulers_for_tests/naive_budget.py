@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from toolgate_bus.ledger import Reservation
-from toolgate_schedulers.cost_aware import CostAware
+from toolgate_bus.budgets.ledger import Reservation
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 
 
 class CheckThenAdd:

@@ -1,0 +1,1 @@
+"""The ledger of what calls cost: reservations, settlement, limits."""

@@ -1,0 +1,287 @@
+"""The ledger on a Redis or Valkey server, and its twin in memory.
+
+Every step is one script run by the server (`ledger_script`), and may be repeated: a command whose
+outcome is unknown is simply sent again.
+"""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from toolgate_bus.budgets.ledger import (
+    ASTRAY,
+    Account,
+    Balance,
+    Offer,
+    Open,
+    Outcome,
+    Reservation,
+    Settled,
+    Status,
+    Step,
+    checked_amount,
+)
+from toolgate_bus.budgets.ledger_rules import Book
+from toolgate_bus.budgets.ledger_script import GIVING, TAKING
+from toolgate_bus.errors import ConfigError, OutcomeUnknown, TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Commands
+
+__all__ = ["MemoryLedger", "RedisLedger"]
+
+DENIED_MS: Final = 600_000
+"""How long a denial is remembered: longer than a question may wait anywhere."""
+TOMBSTONE_MS: Final = 600_000
+"""The same for a decision that was over before it held money."""
+KEPT_MS: Final = 2 * 3_600_000
+"""How long what was settled is remembered: twice as long as facts are kept, which may come again."""
+ATTEMPTS: Final = 3
+PAGE: Final = 500
+_log = get_logger("toolgate.ledger")
+
+
+class RedisLedger:
+    """`Ledger` on a server; `book` keeps several apart, such as that of shadows."""
+
+    def __init__(self, commands: Commands, namespace: str, book: str = "budget") -> None:
+        self._commands = commands
+        self._prefix = Keys(namespace).stored(book)
+
+    async def reserve(
+        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> Reservation:
+        """Hold the money for the first of these offers that all accounts can hold, or for none in any."""
+        asked = [
+            word
+            for offer in offers
+            for word in (offer.name, checked_amount(offer.amount), checked_amount(offer.needed))
+        ]
+        words = (phase, owner, DENIED_MS, *_words(accounts), *asked)
+        status, name, amount, short, left = await self._run(TAKING, "reserve", decision, *words)
+        return Reservation(
+            cast("Status", status.decode()),
+            name.decode("utf-8", "replace"),
+            int(amount),
+            _key_of(short.decode("utf-8", "replace")),
+            int(left),
+        )
+
+    async def executing(self, decision: str) -> None:
+        """The call begins to run."""
+        await self._run(GIVING, *_step_words(Step("executing", decision)))
+
+    async def settle(self, decision: str, actual: int | None) -> Settled:
+        """It ran and cost this much; None is what was reserved."""
+        return _settled(await self._run(GIVING, *_step_words(Step("settle", decision, actual))))
+
+    async def release(self, decision: str) -> None:
+        """It did not run, and will not."""
+        await self._run(GIVING, *_step_words(Step("release", decision)))
+
+    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+        """Several steps at once, each atomic by itself; what came of those that settled or could not."""
+        if not steps:
+            return []
+        sha = _sha(GIVING)
+        asked = [("EVALSHA", sha, 1, self._prefix, *_step_words(step)) for step in steps]
+        replies = await self._commands.pipeline(asked)
+        settled = [
+            await self._again(step) if isinstance(reply, Exception) else _settled(reply)
+            for step, reply in zip(steps, replies, strict=True)
+        ]
+        return [one for one in settled if one.outcome != "done"]
+
+    async def _again(self, step: Step) -> Settled:
+        """Take a step whose script was not loaded, or whose outcome is unknown."""
+        try:
+            return _settled(await self._run(GIVING, *_step_words(step)))
+        except ConfigError as error:
+            if "another type" not in str(error):
+                raise
+            # Somebody wrote over a key of the book: this step fails for ever, and must not stop the others.
+            _log.error("a key of the ledger is not the ledger's", decision=step.decision, error=str(error))
+            return Settled("unplaced")
+
+    async def claim(self, decision: str, owner: str, by: str) -> bool:
+        """Hand a decision over from its owner to `by`; True where `by` owns it then."""
+        return bool(await self._run(GIVING, "claim", decision, TOMBSTONE_MS, KEPT_MS, owner, by))
+
+    async def astray(self) -> dict[str, int]:
+        """How often money was told of that was not reserved (`ASTRAY`), where it was at all."""
+        found = await self._commands.execute("HMGET", f"{self._prefix}:astray", *ASTRAY)
+        return {name: many for name, raw in zip(ASTRAY, found, strict=True) if (many := _number(raw))}
+
+    async def orphan(self, decision: str) -> bool:
+        """Nobody will tell: it is paid at its estimate. True if it held money."""
+        return bool(await self._run(GIVING, "orphan", decision, TOMBSTONE_MS, KEPT_MS, ""))
+
+    async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
+        """Spend without asking, once for each event; True the first time."""
+        words = (checked_amount(amount), KEPT_MS, *_words(accounts))
+        return bool(await self._run(TAKING, "charge", event, *words))
+
+    async def open(self) -> list[Open]:
+        """The decisions that hold money, oldest first."""
+        held = await self._commands.execute("ZRANGE", f"{self._prefix}:open", 0, -1, "WITHSCORES")
+        pairs = _pairs(held)
+        asks = [("HMGET", f"{self._prefix}:r:{name}", "owner", "exec") for name, _ in pairs]
+        found = await self._commands.pipeline([*asks, ("TIME",)])
+        now = int(found[-1][0]) + int(found[-1][1]) / 1e6
+        return [
+            Open(name, (owner or b"").decode("ascii", "replace"), now - since / 1000, running == b"1")
+            for (name, since), (owner, running) in zip(pairs, found[:-1], strict=True)
+        ]
+
+    async def balances(self) -> list[Balance]:
+        """Every account, by key; those whose time is over are dropped from the list."""
+        places = sorted(await self._commands.execute("SMEMBERS", f"{self._prefix}:accounts"))
+        names = ("limit", "spent", "reserved", "overruns", "orphans")
+        asks = [("HMGET", self._account(place), *names) for place in places]
+        found = await self._commands.pipeline(asks) if asks else []
+        gone = [place for place, values in zip(places, found, strict=True) if values[0] is None]
+        if gone:
+            await self._commands.execute("SREM", f"{self._prefix}:accounts", *gone)
+        return [
+            _balance(place, values)
+            for place, values in zip(places, found, strict=True)
+            if values[0] is not None
+        ]
+
+    async def forget(self, key: str) -> int:
+        """Set what was spent from the accounts of this key to zero; how many there were."""
+        places = [
+            place
+            for place in await self._commands.execute("SMEMBERS", f"{self._prefix}:accounts")
+            if _key_of(place.decode("utf-8", "replace")) == key
+        ]
+        zero = ("spent", 0, "overruns", 0, "orphans", 0)
+        if places:
+            await self._commands.pipeline([("HSET", self._account(place), *zero) for place in places])
+        return len(places)
+
+    def _account(self, place: bytes) -> bytes:
+        return f"{self._prefix}:a:".encode() + place
+
+    async def _run(self, script: str, *words: str | int) -> Any:
+        sha = _sha(script)
+        tail = (1, self._prefix, *words)
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._commands.execute("EVALSHA", sha, *tail)
+            except OutcomeUnknown:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            except TransportError as error:
+                if "NOSCRIPT" not in str(error) and "No matching script" not in str(error):
+                    raise
+                await self._commands.execute("SCRIPT", "LOAD", script)
+        raise TransportError("the ledger's script does not stay loaded")
+
+
+class MemoryLedger:
+    """`Ledger` in this process; for tests of schedulers."""
+
+    def __init__(self) -> None:
+        self.book = Book()
+
+    async def reserve(
+        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> Reservation:
+        """Hold the money for the first of these offers that all accounts can hold, or for none in any."""
+        return self.book.reserve(decision, phase, offers, accounts, owner, time.time())
+
+    async def executing(self, decision: str) -> None:
+        """The call begins to run."""
+        self.book.executing(decision)
+
+    async def settle(self, decision: str, actual: int | None) -> Settled:
+        """It ran and cost this much; None is what was reserved."""
+        return self.book.settle(decision, actual, time.time())
+
+    async def release(self, decision: str) -> None:
+        """It did not run, and will not."""
+        self.book.release(decision, time.time())
+
+    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+        """Several steps at once, each atomic by itself; what came of those that settled or could not."""
+        settled = [self.book.take(step, time.time()) for step in steps]
+        return [one for one in settled if one.outcome != "done"]
+
+    async def claim(self, decision: str, owner: str, by: str) -> bool:
+        """Hand a decision over from its owner to `by`; True where `by` owns it then."""
+        return self.book.claim(decision, owner, by)
+
+    async def astray(self) -> dict[str, int]:
+        """How often money was told of that was not reserved."""
+        return dict(self.book.strays)
+
+    async def orphan(self, decision: str) -> bool:
+        """Nobody will tell: it is paid at its estimate. True if it held money."""
+        return self.book.orphan(decision)
+
+    async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
+        """Spend without asking, once for each event; True the first time."""
+        return self.book.charge(event, amount, accounts, time.time())
+
+    async def open(self) -> list[Open]:
+        """The decisions that hold money, oldest first."""
+        return self.book.open(time.time())
+
+    async def balances(self) -> list[Balance]:
+        """Every account, by key."""
+        return self.book.balances()
+
+    async def forget(self, key: str) -> int:
+        """Set what was spent from the accounts of this key to zero; how many there were."""
+        return self.book.forget(key)
+
+
+def _sha(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _step_words(step: Step) -> list[str | int]:
+    words: list[str | int] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
+    if step.what == "settle":
+        words.append(-1 if step.cost is None else checked_amount(step.cost))
+        other = step.otherwise
+        words += [-1, 0] if other is None else [checked_amount(other.amount), *_words(other.accounts)]
+    return words
+
+
+def _settled(reply: Any) -> Settled:
+    outcome, amount, over = reply
+    return Settled(cast("Outcome", outcome.decode()), int(amount), int(over))
+
+
+def _words(accounts: Sequence[Account]) -> list[str | int]:
+    words: list[str | int] = [len(accounts)]
+    for one in accounts:
+        limit = -1 if one.limit is None else checked_amount(one.limit)
+        words += [one.key, limit, one.window_s, one.keep_s * 1000]
+    return words
+
+
+def _key_of(place: str) -> str:
+    return place.rpartition(":")[0] if place else ""
+
+
+def _pairs(reply: Any) -> list[tuple[str, float]]:
+    """Member and score, as RESP2 (flat) or RESP3 (pairs) gives them."""
+    if reply and not isinstance(reply[0], list | tuple):
+        reply = list(zip(reply[::2], reply[1::2], strict=True))
+    return [(name.decode("ascii", "replace"), float(score)) for name, score in reply]
+
+
+def _balance(place: bytes, values: Sequence[bytes | None]) -> Balance:
+    key, _, window = place.decode("utf-8", "replace").rpartition(":")
+    limit, spent, reserved, overruns, orphans = map(_number, values)
+    return Balance(key, int(window or 0), None if limit < 0 else limit, spent, reserved, overruns, orphans)
+
+
+def _number(raw: bytes | None) -> int:
+    """A number that the script wrote; 0 for what it cannot have written."""
+    sign, digits = (-1, raw[1:]) if raw and raw[:1] == b"-" else (1, raw or b"")
+    return sign * int(digits) if digits.isdigit() and len(digits) < 20 else 0

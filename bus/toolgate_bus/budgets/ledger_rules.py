@@ -1,0 +1,266 @@
+"""The ledger's rules as a pure book: what `ledger_script` does on a server, in memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from toolgate_bus.budgets.ledger import (
+    MAX_SUM,
+    Account,
+    Balance,
+    Offer,
+    Open,
+    Otherwise,
+    Outcome,
+    Reservation,
+    Settled,
+    Step,
+    checked_amount,
+)
+
+__all__ = ["Book"]
+
+_CLOSED: Final = Reservation("closed")
+
+
+@dataclass(slots=True)
+class _Record:
+    state: Literal["reserved", "denied", "settled", "released", "orphaned"]
+    phase: int = -1
+    amount: int = 0
+    accounts: tuple[tuple[str, int], ...] = ()
+    owner: str = ""
+    since: float = 0.0
+    executing: bool = False
+    answer: Reservation = _CLOSED
+
+    def is_foreign(self, by: str) -> bool:
+        """Whether it belongs to somebody else than `by`."""
+        return bool(by and self.owner and self.owner != by)
+
+
+@dataclass(slots=True)
+class _Purse:
+    limit: int | None = None
+    spent: int = 0
+    reserved: int = 0
+    overruns: int = 0
+    orphans: int = 0
+
+    def add(self, spent: int = 0, reserved: int = 0, overruns: int = 0, orphans: int = 0) -> None:
+        """Count; no number leaves its bounds."""
+        self.spent, self.reserved = _bounded(self.spent + spent), _bounded(self.reserved + reserved)
+        self.overruns, self.orphans = _bounded(self.overruns + overruns), _bounded(self.orphans + orphans)
+
+
+@dataclass(slots=True)
+class Book:
+    """The rules, in memory; `now` is the server's time in seconds."""
+
+    purses: dict[tuple[str, int], _Purse] = field(default_factory=dict)
+    records: dict[str, _Record] = field(default_factory=dict)
+    charges: set[str] = field(default_factory=set)
+    """Events that were charged: apart from decisions, whose ids others choose."""
+    strays: dict[str, int] = field(default_factory=dict)
+
+    def reserve(
+        self,
+        decision: str,
+        phase: int,
+        offers: Sequence[Offer],
+        accounts: Sequence[Account],
+        owner: str,
+        now: float,
+    ) -> Reservation:
+        """As `Ledger.reserve`."""
+        for offer in offers:
+            checked_amount(offer.amount)
+            checked_amount(offer.room)
+        record = self._known(decision, owner)
+        if record is not None:
+            if record.is_foreign(owner) or record.state not in ("reserved", "denied") or phase < record.phase:
+                return _CLOSED
+            if phase == record.phase:
+                return record.answer
+        held = record.accounts if record is not None and record.state == "reserved" else ()
+        before = record.amount if record is not None and held else 0
+        where = _resolved(accounts, now)
+        for account, place in zip(accounts, where, strict=True):
+            self.purses.setdefault(place, _Purse()).limit = account.limit
+        answer = self._choose(offers, where, dict.fromkeys(held, before))
+        if record is None:
+            record = self.records[decision] = _Record("denied", since=now, owner=owner)
+        if answer.status == "reserved":
+            for place in held:
+                self.purses[place].add(reserved=-before)
+            for place in where:
+                self.purses[place].add(reserved=answer.amount)
+            record.state, record.amount = "reserved", answer.amount
+        if answer.status == "reserved" or not held:
+            record.accounts = where
+        record.phase, record.answer = phase, answer
+        return answer
+
+    def _choose(
+        self,
+        offers: Sequence[Offer],
+        where: Sequence[tuple[str, int]],
+        held: Mapping[tuple[str, int], int],
+    ) -> Reservation:
+        short, left = "", 0
+        for offer in offers:
+            tight = [
+                (purse.limit - purse.spent - purse.reserved + held.get(place, 0), place[0])
+                for place in where
+                if (purse := self.purses[place]).limit is not None
+            ]
+            room, tightest = min(tight, key=lambda one: one[0], default=(offer.needed, ""))
+            if offer.needed <= room:
+                return Reservation("reserved", offer.name, offer.amount)
+            short, left = tightest, max(0, room)
+        return Reservation("denied", short=short, left=left)
+
+    def take(self, step: Step, now: float) -> Settled:
+        """As one of `Ledger.take`."""
+        if step.what == "settle":
+            return self.settle(step.decision, step.cost, now, step.by, step.otherwise)
+        if step.what == "release":
+            return self.release(step.decision, now, step.by)
+        return self.executing(step.decision, step.by)
+
+    def executing(self, decision: str, by: str = "") -> Settled:
+        """As `Ledger.executing`."""
+        record = self._known(decision, by)
+        if record is not None and record.is_foreign(by):
+            return self._stray("foreign")
+        if record is not None and record.state == "reserved":
+            record.executing = True
+        return Settled("done")
+
+    def settle(
+        self, decision: str, actual: int | None, now: float, by: str = "", otherwise: Otherwise | None = None
+    ) -> Settled:
+        """As `Ledger.settle`."""
+        cost = None if actual is None else checked_amount(actual)
+        record = self._known(decision, by)
+        if record is not None and record.is_foreign(by):
+            return self._stray("foreign")
+        if record is not None and record.state == "settled":
+            return Settled("duplicate")
+        if record is None or not record.accounts:
+            if record is None:
+                record = self.records[decision] = _Record("settled", since=now, owner=by)
+            record.state = "settled"
+            return self._unreserved(cost, otherwise, now)
+        cost = record.amount if cost is None else cost
+        state, record.state = record.state, "settled"
+        held = record.amount if state in ("reserved", "orphaned") else 0
+        over = max(0, cost - record.amount) if state in ("reserved", "orphaned") else 0
+        for place in record.accounts:
+            self.purses[place].add(
+                spent=cost - (record.amount if state == "orphaned" else 0),
+                reserved=-record.amount if state == "reserved" else 0,
+                overruns=int(over > 0),
+                orphans=-(state == "orphaned"),
+            )
+        outcome: Outcome = (
+            "settled" if state == "reserved" else "corrected" if state == "orphaned" else "late"
+        )
+        return Settled(outcome, held, over)
+
+    def _unreserved(self, cost: int | None, otherwise: Otherwise | None, now: float) -> Settled:
+        if otherwise is None:
+            return Settled("unreserved")
+        amount = checked_amount(otherwise.amount) if cost is None else cost
+        if not amount:
+            return Settled("unreserved")
+        self._spend(amount, otherwise.accounts, now)
+        return self._stray("charged" if otherwise.accounts else "unplaced")
+
+    def release(self, decision: str, now: float, by: str = "") -> Settled:
+        """As `Ledger.release`."""
+        record = self._known(decision, by)
+        if record is None:
+            self.records[decision] = _Record("released", since=now, owner=by)
+        elif record.is_foreign(by):
+            return self._stray("foreign")
+        elif record.state in ("reserved", "denied", "orphaned"):
+            for place in record.accounts:
+                if record.state == "reserved":
+                    self.purses[place].add(reserved=-record.amount)
+                elif record.state == "orphaned":
+                    self.purses[place].add(spent=-record.amount, orphans=-1)
+            record.state = "released"
+        return Settled("done")
+
+    def claim(self, decision: str, owner: str, by: str) -> bool:
+        """As `Ledger.claim`."""
+        record = self._known(decision, owner)
+        if record is None or record.owner not in (owner, by):
+            return False
+        record.owner = by
+        return True
+
+    def _known(self, decision: str, by: str) -> _Record | None:
+        """The record of a decision; a tombstone that somebody else put there is none."""
+        record = self.records.get(decision)
+        return None if record is not None and record.phase < 0 and record.is_foreign(by) else record
+
+    def _stray(self, outcome: Outcome) -> Settled:
+        self.strays[outcome] = self.strays.get(outcome, 0) + 1
+        return Settled(outcome)
+
+    def orphan(self, decision: str) -> bool:
+        """As `Ledger.orphan`."""
+        record = self.records.get(decision)
+        if record is None or record.state != "reserved":
+            return False
+        for place in record.accounts:
+            self.purses[place].add(reserved=-record.amount, spent=record.amount, orphans=1)
+        record.state = "orphaned"
+        return True
+
+    def charge(self, event: str, amount: int, accounts: Sequence[Account], now: float) -> bool:
+        """As `Ledger.charge`."""
+        amount = checked_amount(amount)
+        if event in self.charges:
+            return False
+        self._spend(amount, accounts, now)
+        self.charges.add(event)
+        return True
+
+    def _spend(self, amount: int, accounts: Sequence[Account], now: float) -> None:
+        for account, place in zip(accounts, _resolved(accounts, now), strict=True):
+            purse = self.purses.setdefault(place, _Purse())
+            purse.limit = account.limit
+            purse.add(spent=amount)
+
+    def open(self, now: float) -> list[Open]:
+        """As `Ledger.open`."""
+        held = [(one.since, name, one) for name, one in self.records.items() if one.state == "reserved"]
+        return [
+            Open(name, one.owner, now - since, one.executing)
+            for since, name, one in sorted(held, key=lambda each: each[:2])
+        ]
+
+    def balances(self) -> list[Balance]:
+        """As `Ledger.balances`."""
+        return [
+            Balance(key, window, purse.limit, purse.spent, purse.reserved, purse.overruns, purse.orphans)
+            for (key, window), purse in sorted(self.purses.items())
+        ]
+
+    def forget(self, key: str) -> int:
+        """As `Ledger.forget`."""
+        found = [purse for place, purse in self.purses.items() if place[0] == key]
+        for purse in found:
+            purse.spent = purse.overruns = purse.orphans = 0
+        return len(found)
+
+
+def _resolved(accounts: Sequence[Account], now: float) -> tuple[tuple[str, int], ...]:
+    return tuple((one.key, int(now // one.window_s) if one.window_s else 0) for one in accounts)
+
+
+def _bounded(number: int) -> int:
+    return min(max(number, 0), MAX_SUM)

@@ -1,0 +1,127 @@
+"""What budgets there are, and the limits that an operator has set, which win over the configured ones.
+
+Schedulers write down their budgets when they start, for people to read. Limits stand in the shared store
+under the ledger's book, all in one value, so that who applies them reads one key. An override is for a
+budget (`daily`) or for one of its accounts (`daily/session/s-1`); the account's wins. Writers take turns
+by a lock that expires.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.protocol.money import MAX_AMOUNT
+from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.transport.ports import Store
+
+__all__ = ["Described", "Limits", "Overrides", "describe", "described", "limit_of"]
+
+Overrides = Mapping[str, int | None]
+"""Budget or account to its limit in micro-units; None only counts."""
+
+LOCK_S: Final = 5.0
+ATTEMPTS: Final = 100
+PAUSE_S: Final = 0.05
+MOST: Final = 1000
+
+
+def limit_of(key: str, configured: int | None, overrides: Overrides) -> int | None:
+    """The limit that holds for an account."""
+    for name in (key, key.partition("/")[0]):
+        if name in overrides:
+            return overrides[name]
+    return configured
+
+
+class Limits:
+    """The overrides of one book."""
+
+    def __init__(self, store: Store, book: str) -> None:
+        self._store, self._key = store, f"{book}:limits"
+
+    async def read(self) -> Overrides:
+        """Every override. What is no override is passed over: others may have written it."""
+        raw = await self._store.get(self._key)
+        try:
+            found = unpack(raw) if raw else {}
+        except CodecError:
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {name: limit for name, limit in found.items() if isinstance(name, str) and _is_limit(limit)}
+
+    async def put(self, key: str, limit: int | None) -> None:
+        """Set a limit in micro-units for a budget or an account; None only counts."""
+        await self._change(key, limit, keep=True)
+
+    async def drop(self, key: str) -> bool:
+        """Let the configured limit hold again; True if there was an override."""
+        return await self._change(key, None, keep=False)
+
+    async def _change(self, key: str, limit: int | None, *, keep: bool) -> bool:
+        lock, token = f"{self._key}:lock", secrets.token_bytes(8)
+        for _ in range(ATTEMPTS):
+            if await self._store.add(lock, token, LOCK_S):
+                break
+            await asyncio.sleep(PAUSE_S)
+        else:
+            raise TransportError("somebody else is changing limits; try again")
+        try:
+            found = dict(await self.read())
+            was = found.pop(key, _NONE) is not _NONE
+            if keep:
+                found[key] = limit
+            if len(found) > MOST:
+                raise TransportError(f"more than {MOST} limits are set; reset some")
+            await self._store.put(self._key, pack(found))
+        finally:
+            await self._store.delete(lock)
+        return was
+
+
+_NONE: Final = object()
+
+
+class Described(NamedTuple):
+    """A budget as it was configured."""
+
+    name: str
+    level: str
+    limit: int | None
+    """Micro-units; None only counts."""
+    window_s: int
+    """Seconds; 0 is for all time."""
+    currency: str
+
+
+async def describe(store: Store, book: str, budgets: Iterable[Described]) -> None:
+    """Write down what budgets there are."""
+    for budget in budgets:
+        await store.put(f"{book}:described:{budget.name}", pack(list(budget[1:])))
+
+
+async def described(store: Store, book: str) -> dict[str, Described]:
+    """The budgets that were written down, by name."""
+    prefix = f"{book}:described:"
+    found = {}
+    for key in await store.keys(prefix):
+        budget = _budget(key.removeprefix(prefix), await store.get(key))
+        if budget is not None:
+            found[budget.name] = budget
+    return found
+
+
+def _budget(name: str, raw: bytes | None) -> Described | None:
+    try:
+        match unpack(raw) if raw else None:
+            case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:
+                return Described(name, level, limit, window, currency)
+    except CodecError:
+        pass
+    return None
+
+
+def _is_limit(value: object) -> bool:
+    return value is None or (type(value) is int and 0 <= value <= MAX_AMOUNT)

@@ -1,0 +1,188 @@
+"""Keeps a ledger true to what really happened, from the facts of all orchestrators.
+
+    decision denied or cancelled, tool:unused ─▶ release
+    tool:selected                             ─▶ executing
+    tool:post, tool:error                     ─▶ settle, with the cost that the tool told
+    what another orchestrator tells           ─▶ nothing: it is counted
+    nothing more from an orchestrator that died, or for far too long ─▶ orphan
+
+Every replica runs one; the one that holds the lease works, and writes down how far it has read after
+it has done what it read. So a fact may be applied twice, which changes nothing, and none is left
+out: not when a keeper dies, and not while there is none (as long as facts are kept).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Final
+
+from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Open, Otherwise, Step
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.protocol.money import is_amount
+from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Facts, Store
+
+__all__ = ["LedgerKeeper", "step_of"]
+
+LEASE_S: Final = 3.0
+TICK_S: Final = 0.5
+GRACE_S: Final = 5.0
+"""An orchestrator counts as dead when it was missing from the roster for this long."""
+AT_ONCE: Final = 200
+MAX_ID: Final = 64
+WARN_S: Final = 60.0
+LONGEST_S: Final = 3600.0
+"""A reservation of which nothing is heard for this long is an orphan although its owner lives."""
+_log = get_logger("toolgate.ledger")
+
+
+def step_of(
+    fact: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None
+) -> Step | None:
+    """The step that a fact asks for, if any. Facts come off a wire: anything may be in them.
+
+    Who tells it is whose stream it stood in. `otherwise` says who pays for a call that was not reserved for.
+    """
+    event, by = fact.get("event"), fact.get("orchestrator")
+    decision = fact.get("id" if event == "decision" else "decision_id")
+    if not isinstance(decision, str) or not 0 < len(decision) <= MAX_ID:
+        return None
+    who = by if isinstance(by, str) else ""
+    if event == "decision":
+        return Step("release", decision, by=who) if fact.get("outcome") in ("deny", "cancelled") else None
+    if event in ("tool:post", "tool:error"):
+        told = fact.get("cost")
+        cost = told if is_amount(told) else None
+        return Step("settle", decision, cost, who, otherwise(fact) if otherwise is not None else None)
+    if event == "tool:unused":
+        return Step("release", decision, by=who)
+    return Step("executing", decision, by=who) if event == "tool:selected" else None
+
+
+class LedgerKeeper:
+    """One replica's keeper of one book."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        facts: Facts,
+        store: Store,
+        *,
+        book: str,
+        replica: str,
+        also: Callable[[Mapping[str, Any]], Any] | None = None,
+        otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`also` hears of each fact as well, and is awaited if it gives an awaitable.
+
+        `otherwise` says who pays where a fact tells the end of a call that was not reserved for.
+        """
+        self._ledger, self._facts, self._store = ledger, facts, store
+        self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
+        self._otherwise = otherwise
+        self._missing: dict[str, float] = {}
+        self._resumed = False
+        self._looked = 0.0
+        self._warned = float("-inf")
+
+    async def run(self) -> None:
+        """Work until cancelled; a server that is away is waited for."""
+        while True:
+            try:
+                leads = await self.step()
+            except TransportError as error:
+                leads = self._resumed = False
+                _log.info("the ledger waits for the bus", error=str(error))
+            if not leads:
+                await asyncio.sleep(TICK_S)
+
+    async def step(self) -> bool:
+        """One pass: read, apply, note how far, look for orphans; False where another keeps this book."""
+        if not await self._leads():
+            self._resumed = False
+            return False
+        if not self._resumed:
+            self._facts.resume(await self._noted())
+            self._resumed = True
+        facts = await self._facts.next()
+        for at in range(0, len(facts), AT_ONCE):
+            if at:
+                await self._leads()  # a long backlog outlasts the lease
+            await self._apply(facts[at : at + AT_ONCE])
+        if facts:
+            await self._store.put(f"{self._book}:read", pack(self._facts.positions))
+        if not facts or self._clock() - self._looked >= TICK_S:
+            await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
+            self._looked = self._clock()
+        return True
+
+    # ------------------------------------------------------------------ one keeper at a time
+
+    async def _leads(self) -> bool:
+        key = f"{self._book}:keeper"
+        if await self._store.add(key, self._replica, LEASE_S):
+            return True
+        if await self._store.get(key) != self._replica:
+            return False
+        await self._store.put(key, self._replica, LEASE_S)  # two at once would do no harm
+        return True
+
+    async def _noted(self) -> dict[str, str]:
+        raw = await self._store.get(f"{self._book}:read")
+        try:
+            noted = unpack(raw) if raw else {}
+        except CodecError:
+            noted = {}
+        return {str(name): str(last) for name, last in noted.items()} if isinstance(noted, dict) else {}
+
+    # ------------------------------------------------------------------ facts and orphans
+
+    async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
+        for fact in facts:
+            await self._tell(fact)
+        steps = [step for fact in facts if (step := step_of(fact, self._otherwise)) is not None]
+        for settled in await self._ledger.take(steps):
+            metrics.count(metrics.BUDGET_SETTLEMENTS, self._book, settled.outcome)
+            if settled.outcome in ASTRAY and self._clock() - self._warned >= WARN_S:
+                self._warned = self._clock()
+                _log.warning(
+                    "money was told of that was not reserved: toolgate budget list", outcome=settled.outcome
+                )
+            if settled.over:
+                metrics.count(metrics.BUDGET_OVERRUNS, self._book)
+
+    async def _tell(self, fact: Mapping[str, Any]) -> None:
+        """Tell who wants to hear; one fact that they cannot bear must not come again and again."""
+        try:
+            told = self._also(fact) if self._also is not None else None
+            if asyncio.iscoroutine(told):
+                await told
+        except TransportError:
+            raise
+        except Exception:  # noqa: BLE001 - see above: told with its traceback, and passed over
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+            _log.exception("a fact could not be heard", event_of_fact=str(fact.get("event"))[:64])
+
+    async def _look_for_orphans(self, telling: Set[str]) -> None:
+        """Who is gone, and has told all that it had to tell: `telling` still do."""
+        held = await self._ledger.open()
+        if not held:
+            self._missing.clear()
+            return
+        alive, now = await self._facts.alive(), self._clock()
+        gone = {one.owner for one in held} - alive - telling
+        self._missing = {owner: self._missing.get(owner, now) for owner in gone}
+        for one in held:
+            reason = self._why_orphan(one, now)
+            if reason and await self._ledger.orphan(one.decision):
+                metrics.count(metrics.BUDGET_ORPHANS, self._book, reason)
+                _log.warning("nobody told the cost of a call", decision=one.decision, reason=reason)
+
+    def _why_orphan(self, one: Open, now: float) -> str | None:
+        since = self._missing.get(one.owner)
+        if since is not None and now - since >= GRACE_S:
+            return "dead"
+        return "expired" if one.age_s >= LONGEST_S else None

@@ -1,0 +1,1 @@
+"""The `toolgate` command and those of the bus."""

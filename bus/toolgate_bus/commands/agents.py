@@ -1,0 +1,232 @@
+"""`toolgate agents`: the live trees of agents, and one hand on the stop."""
+
+import getpass
+import secrets
+import time
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Final
+
+import anyio
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    joined_bus,
+    run_async,
+)
+from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.protocol.agents import LiveAgent, forest, meant, stop_of
+from toolgate_bus.protocol.money import shown
+from toolgate_bus.transport.redis.agents import Fleet
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, EXPIRY_SECONDS
+
+__all__ = ["app"]
+
+OVERVIEW = """
+See the agents that are alive, and stop them.
+
+\b
+  toolgate agents                     trees of agents, and what each does now
+  toolgate agents --watch             the same, until Ctrl-C
+  toolgate agents stop 4f2a           an agent and all that work for it
+  toolgate agents stop 4f2a --now     and not even after the tools that run
+  toolgate agents stop --all          everyone in the namespace
+
+`spent` is what an agent's tools and LLM told of costs; with --json, in
+millionths. Exit codes: 0 shown, 1 the bus is away, 2 an option is wrong, or
+no server was found.
+"""
+
+app = typer.Typer(name="agents", help=OVERVIEW, invoke_without_command=True)
+
+_LOOK_S: Final = 0.05
+_SAY_AGAIN_S: Final = 1.0
+_REFRESH_S: Final = 0.5
+_COLUMNS: Final = ("agent", "session", "now", "turns", "calls", "vetoes", "spent", "age")
+_NOBODY: Final = "No agent is alive. `toolgate run` and `toolgate chat` start some."
+WaitOption = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How long to wait until they have ended.")
+]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Go on showing them, until Ctrl-C.")]
+
+
+@app.callback(help=OVERVIEW)
+def agents(
+    ctx: typer.Context,
+    watch: WatchOption = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the live agents as trees."""
+    if ctx.invoked_subcommand is not None:
+        _no_options_before(ctx)
+        return
+    if watch and as_json:
+        raise ConfigError("--watch: shows a table; with --json, call it again and again")
+    with joined_bus(redis, namespace, None) as settings:
+        url, where = str(settings.redis), settings.namespace
+        if watch:
+            run_async(lambda: _watch(url, where))
+            return
+        found = run_async(lambda: _living(url, where))
+    if as_json:
+        for _, one in forest(found):
+            print_json(one.as_json())
+    elif found:
+        console.print(_table(found))
+    else:
+        err_console.print(_NOBODY)
+
+
+@app.command()
+def stop(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Sessions, or their first letters. A root means its tree."),
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Every agent of the namespace.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="At once; else the tools that run may finish.")] = False,
+    wait: WaitOption = 10.0,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Stop an agent with all that work for it, wherever they run: toolgate agents stop 4f2a --now
+
+    Their turns end as cancelled: every call has a result, what was reserved is given back. An agent
+    between two turns is left as it is.
+
+    Exit codes: 0 they have ended, 1 some still ran after --wait seconds, or the bus is away, 2 an id
+    means no agent or several, or no server was found.
+    """
+    if everyone == bool(ids):
+        raise ConfigError("say whom: one or more sessions (`toolgate agents` lists them), or --all")
+    with joined_bus(redis, namespace, None) as settings:
+        url, where = str(settings.redis), settings.namespace
+        ran, left = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, wait_s=wait))
+    told = {"stopped": sorted(ran - left), "running": sorted(left)}
+    if as_json:
+        print_json(told)
+    else:
+        for session in told["stopped"]:
+            console.print(f"stopped {escape(session)}")
+        for session in told["running"]:
+            err_console.print(f"[yellow]still running[/] {escape(session)} (--now ends it at once)")
+        if not ran:
+            console.print("Nothing was running.")
+    if left:
+        raise typer.Exit(1)
+
+
+async def _living(url: str, namespace: str) -> list[LiveAgent]:
+    commands = RedisCommands(url, "toolgate-agents", connections=1)
+    try:
+        return await Fleet(commands, namespace).agents()
+    finally:
+        await commands.aclose()
+
+
+async def _stop(
+    url: str, namespace: str, ids: Sequence[str], *, now: bool, wait_s: float
+) -> tuple[set[str], set[str]]:
+    """Who was meant and ran, and who of them still runs.
+
+    The order is given again and again: to those that came meanwhile, and after the server was away.
+    Who ran is told by those who carried it out: a session that began since its process's last heartbeat
+    may have ended, and its process with it, before the next one.
+    """
+    commands = RedisCommands(url, "toolgate-agents", connections=1)
+    fleet = Fleet(commands, namespace)
+    try:
+        order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser(), order=secrets.token_hex(8))
+        ran: set[str] = set()
+        running: set[str] = set()
+        told: set[str] = set()
+        until, said, unseen = time.monotonic() + wait_s, float("-inf"), float("-inf")
+        while True:
+            try:
+                look = await fleet.look(order.id, told)
+                running = {one.session for one in meant(order, look.agents) if _busy(one)}
+                ran |= running.union(*look.obeyed.values())
+                if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
+                    told |= await fleet.stop(order)
+                    if said < 0:  # who began only now says so with its next heartbeat
+                        unseen = time.monotonic() + BEAT_SECONDS
+                    said = time.monotonic()
+                elif (
+                    not running
+                    and time.monotonic() >= unseen
+                    and (
+                        # Who was killed never says so, nor who runs an earlier version.
+                        told <= look.obeyed.keys() or time.monotonic() >= said + EXPIRY_SECONDS
+                    )
+                ):
+                    return ran, running
+            except ConfigError:
+                raise
+            except TransportError:
+                if time.monotonic() >= until:
+                    raise
+                unseen = time.monotonic() + EXPIRY_SECONDS  # until then, who is alive may not have said so
+            if running and time.monotonic() >= until:
+                return ran, running
+            await anyio.sleep(_LOOK_S)
+    finally:
+        await commands.aclose()
+
+
+async def _watch(url: str, namespace: str) -> None:
+    commands = RedisCommands(url, "toolgate-agents", connections=1)
+    fleet = Fleet(commands, namespace)
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                found = await fleet.agents()
+                live.update(_table(found) if found else _NOBODY, refresh=True)
+                await anyio.sleep(_REFRESH_S)
+    finally:
+        await commands.aclose()
+
+
+def _no_options_before(ctx: typer.Context) -> None:
+    """Raise ConfigError for an option that stands before the subcommand: it would say nothing there."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            name = ctx.invoked_subcommand
+            raise ConfigError(f"{param.opts[0]}: give it after `{name}`: toolgate agents {name} …")
+
+
+def _busy(one: LiveAgent) -> bool:
+    return one.doing != "idle"
+
+
+def _table(agents: Collection[LiveAgent]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in _COLUMNS:
+        figure = name in ("turns", "calls", "vetoes", "spent", "age")
+        table.add_column(name, justify="right" if figure else "left", no_wrap=name != "now")
+    for depth, one in forest(agents):
+        table.add_row(*map(escape, _row(depth, one)))
+    return table
+
+
+def _row(depth: int, one: LiveAgent) -> list[str]:
+    figures: list[Any] = [one.turns, one.calls, one.vetoes or "·", shown(one.cost) if one.cost else "·"]
+    name = one.agent or "(no name)"
+    return [f"{'  ' * depth}{name}", one.session[:8], one.doing, *map(str, figures), _age(one.age)]
+
+
+def _age(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,379 @@
+"""`toolgate budget`: what is spent and held, by whom; limits set by hand; accounts set to zero."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from rich.table import Table
+
+from toolgate_bus.budgets.ledger import Balance
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.budgets.limits import Described, Limits, Overrides, described, limit_of
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    joined_bus,
+    run_async,
+)
+from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.money import micro, shown
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.store import RedisStore
+
+__all__ = ["app"]
+
+OVERVIEW = """
+Set budgets and see what is spent.
+
+Budgets come with the configuration of a cost-aware scheduler; here they are
+watched, and changed while it runs.
+
+\b
+  toolgate budget list                      what is spent, reserved and left
+  toolgate budget show daily                which decisions hold money
+  toolgate budget set daily 12.50           within a second, until `reset`
+  toolgate budget set daily/agent/anna 2    one account of it alone
+  toolgate budget reset daily               nothing spent, the configured limit
+"""
+
+app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
+
+_MOST_ACCOUNTS: Final = 1024
+_LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
+_COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
+_ASTRAY: Final[Mapping[str, str]] = {
+    "charged": "costs were told of calls for which nothing was reserved: the fleet's budgets paid them.",
+    "unplaced": "costs were told of calls for which nothing was reserved, and no budget is the fleet's.",
+    "foreign": "facts told of decisions of another orchestrator: nothing was settled or released by them.",
+}
+_MONEY: Final = ("limit", "spent", "reserved", "left")
+
+KeyArgument = Annotated[
+    str, typer.Argument(metavar="BUDGET", help="A budget (daily), or one account of it (daily/agent/anna).")
+]
+BookOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Whose ledger: budget, budget-shadow (rehearsals), budget-hooks (hook modules)."
+    ),
+]
+
+
+class _Book(NamedTuple):
+    """One ledger, and what is known about it."""
+
+    commands: RedisCommands
+    namespace: str
+    name: str
+    ledger: RedisLedger
+    limits: Limits
+    budgets: dict[str, Described]
+    overrides: Overrides
+    balances: list[Balance]
+    astray: Mapping[str, int]
+
+    def accounts(self, key: str | None = None, *, past: bool = False) -> list[dict[str, Any]]:
+        """The accounts of a budget or account, or all, as objects; those of past windows on demand."""
+        return [
+            self._account(one)
+            for one in self.balances
+            if key in (None, one.key, _name(one.key)) and (past or self._is_current(one))
+        ]
+
+    def check(self, key: str) -> None:
+        """Raise ConfigError for a key that is neither a budget nor an account of one."""
+        names = {*self.budgets, *(_name(one.key) for one in self.balances)}
+        if _name(key) not in names:
+            there = ", ".join(sorted(names)) or "none; a cost-aware scheduler with budgets makes them"
+            raise ConfigError(f"there is no budget {_name(key)!r}; there are: {there}")
+
+    def currency(self, key: str) -> str:
+        """What the amounts of a budget are counted in."""
+        budget = self.budgets.get(_name(key))
+        return budget.currency if budget else ""
+
+    def _is_current(self, one: Balance) -> bool:
+        budget = self.budgets.get(_name(one.key))
+        length = budget.window_s if budget else 0
+        return not (length and one.window) or one.window >= time.time() // length
+
+    def _account(self, one: Balance) -> dict[str, Any]:
+        budget, overrides = self.budgets.get(_name(one.key)), self.overrides
+        limit = limit_of(one.key, budget.limit if budget else one.limit, overrides)
+        return {
+            "account": one.key,
+            "budget": _name(one.key),
+            "whose": one.key.partition("/")[2],
+            "window": _length(budget, one),
+            "window_number": one.window,
+            "currency": self.currency(one.key),
+            "limit": limit,
+            "limit_set": one.key in overrides or _name(one.key) in overrides,
+            "spent": one.spent,
+            "reserved": one.reserved,
+            "left": None if limit is None else limit - one.spent - one.reserved,
+            "overruns": one.overruns,
+            "orphans": one.orphans,
+        }
+
+
+@app.command("list")
+def list_(
+    past: Annotated[bool, typer.Option("--past", help="Also hours and days that are over.")] = False,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Show every account: budget, whose, window, limit, spent, reserved, left.
+
+    With --json amounts are whole millionths of the currency. What was told of
+    and not reserved is counted on stderr: calls whose reservation the server
+    lost, or that ran unasked, and facts about decisions of somebody else.
+
+    \b
+      toolgate budget list
+      toolgate budget list --past --json
+      toolgate budget list --book budget-shadow     what a shadow would have spent
+    """
+
+    async def work(book: _Book) -> None:
+        accounts = book.accounts(past=past)
+        if json_:
+            _print_json(accounts)
+        elif accounts:
+            console.print(_table(accounts))
+        else:
+            err_console.print("Nothing was spent yet. Budgets are configured in a cost-aware scheduler.")
+        for outcome, many in book.astray.items():
+            err_console.print(f"{many} {_ASTRAY[outcome]}", soft_wrap=True)
+
+    _on_book(redis, namespace, book, work)
+
+
+@app.command()
+def show(
+    key: KeyArgument,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Show the accounts of one budget, and which decisions hold money in them.
+
+    \b
+      toolgate budget show daily
+      toolgate budget show daily/agent/anna --json
+    """
+
+    async def work(book: _Book) -> None:
+        book.check(key)
+        accounts = book.accounts(key)
+        held = await _held(book, key)
+        if json_:
+            _print_json(
+                [{**one, "held": [h for h in held if one["account"] in h["accounts"]]} for one in accounts]
+            )
+            return
+        console.print(_table(accounts) if accounts else f"Nothing was spent of {escape(key)} yet.")
+        for one in held:
+            state = "runs" if one["executing"] else "is decided"
+            console.print(
+                f"  {escape(one['decision'])}  {escape(one['tool'])} "
+                f"{shown(one['amount'], book.currency(key))}  "
+                f"{state} since {one['age_s']:.1f} s  orchestrator {escape(one['owner'])}",
+                soft_wrap=True,
+            )
+
+    _on_book(redis, namespace, book, work)
+
+
+@app.command("set")
+def set_(
+    key: KeyArgument,
+    limit: Annotated[
+        str | None, typer.Argument(metavar="LIMIT", help="In the currency, such as 12.50; none only counts.")
+    ] = None,
+    configured: Annotated[
+        bool, typer.Option("--configured", help="Let the limit in the configuration hold again.")
+    ] = False,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Set the limit of a budget or account; within a second it wins over the configured one, until reset.
+
+    \b
+      toolgate budget set daily 12.50
+      toolgate budget set daily/agent/anna 2
+      toolgate budget set daily none            only count
+      toolgate budget set daily --configured    what the file says holds again
+    """
+    amount = _limit(limit, configured)
+
+    async def work(book: _Book) -> None:
+        book.check(key)
+        if configured:
+            await book.limits.drop(key)
+        else:
+            await book.limits.put(key, amount)
+        told = {"budget": key, "limit": amount, "configured": configured}
+        words = "the configured limit holds" if configured else _money(amount, book.currency(key))
+        _say(told, f"{key}: {words}", json_)
+
+    _on_book(redis, namespace, book, work)
+
+
+@app.command()
+def reset(
+    key: KeyArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Set what was spent to zero, and let the configured limit hold again; what is reserved stays.
+
+    \b
+      toolgate budget reset daily
+      toolgate budget reset daily/agent/anna --yes
+    """
+    if not yes:
+        typer.confirm(f"Set what was spent of {visible(key)} to zero?", abort=True, err=True)
+
+    async def work(book: _Book) -> None:
+        book.check(key)
+        keys = sorted({one.key for one in book.balances if key in (one.key, _name(one.key))})
+        accounts = sum([await book.ledger.forget(one) for one in keys])
+        await book.limits.drop(key)
+        _say({"budget": key, "accounts": accounts}, f"{key}: {accounts} accounts set to zero", json_)
+
+    _on_book(redis, namespace, book, work)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _on_book(redis: str | None, namespace: str, book: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+    with joined_bus(redis, namespace, None) as settings:
+        run_async(lambda: _opened(settings, book, work))
+
+
+async def _opened(settings: BusSettings, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+    commands = RedisCommands(str(settings.redis), "toolgate-budget", connections=1)
+    store = RedisStore(commands, settings.namespace)
+    ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
+    try:
+        known = await described(store, name), await limits.read(), await ledger.balances()
+        astray = await ledger.astray()
+        await work(_Book(commands, settings.namespace, name, ledger, limits, *known, astray))
+    finally:
+        await commands.aclose()
+
+
+async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
+    """The decisions that hold money in these accounts (`ledger_script` says what a record has)."""
+    prefix = Keys(book.namespace).stored(book.name)
+    held = await book.ledger.open()
+    asks = [("HGETALL", f"{prefix}:r:{one.decision}") for one in held]
+    found = await book.commands.pipeline(asks) if asks else []
+    records = [_record(raw) for raw in found]
+    rows: list[dict[str, Any]] = [
+        {
+            "decision": one.decision,
+            "tool": record.get("name", ""),
+            "amount": _whole(record.get("amount")),
+            "owner": one.owner,
+            "age_s": round(one.age_s, 3),
+            "executing": one.executing,
+            "accounts": [
+                record.get(f"k{number}", "").rpartition(":")[0]
+                for number in range(1, min(_whole(record.get("n")), _MOST_ACCOUNTS) + 1)
+            ],
+        }
+        for one, record in zip(held, records, strict=True)
+    ]
+    return [row for row in rows if any(key in (one, _name(one)) for one in row["accounts"])]
+
+
+def _whole(text: str | None) -> int:
+    """A number of a record; 0 for what is none."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else 0
+
+
+def _record(raw: Any) -> dict[str, str]:
+    """A hash, as RESP2 (flat) or RESP3 (a map) gives it; nothing for what is none."""
+    if not isinstance(raw, dict | list):
+        return {}
+    flat: list[bytes] = [part for pair in raw.items() for part in pair] if isinstance(raw, dict) else raw
+    words = [part.decode("utf-8", "replace") for part in flat]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _limit(limit: str | None, configured: bool) -> int | None:
+    if configured == (limit is not None):
+        raise ConfigError("give a LIMIT (an amount, or none), or --configured")
+    if limit is None or limit == "none":
+        return None
+    amount = micro(limit)
+    if amount is None:
+        raise ConfigError(f"LIMIT: must be an amount of money such as 12.50, or none, not {limit!r}")
+    return amount
+
+
+def _name(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _length(budget: Described | None, one: Balance) -> str:
+    if budget is None:
+        return "window" if one.window else "total"
+    return _LENGTHS.get(budget.window_s, f"{budget.window_s} s")
+
+
+# ---------------------------------------------------------------------- showing
+
+
+def _table(accounts: Iterable[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right" if column in _MONEY else "left", overflow="fold")
+    for one in accounts:
+        notes = ["limit set by hand"] if one["limit_set"] else []
+        notes += [f"{one['overruns']} overruns"] if one["overruns"] else []
+        notes += [f"{one['orphans']} orphans"] if one["orphans"] else []
+        money = [_money(one[name], one["currency"]) for name in _MONEY]
+        table.add_row(
+            escape(one["budget"]),
+            escape(one["whose"]),
+            escape(one["window"]),
+            *money,
+            escape(", ".join(notes)),
+        )
+    return table
+
+
+def _money(amount: int | None, currency: str) -> str:
+    return "none" if amount is None else escape(shown(amount, currency))
+
+
+def _print_json(rows: Iterable[dict[str, Any]]) -> None:
+    for row in rows:
+        print_json(row)
+
+
+def _say(fields: dict[str, Any], words: str, as_json: bool) -> None:
+    if as_json:
+        _print_json([fields])
+    else:
+        console.print(escape(words), soft_wrap=True)

@@ -1,0 +1,126 @@
+"""What the archive knows of what it has: how far each writer was read, and what is missing.
+
+Facts of one orchestrator are numbered from 1, without gaps. So whatever was written and not read shows
+in the numbers: trimmed before it was read, lost with a server, or refused. Two things the numbers cannot
+show are handled beside them: orchestrators that wrote before the archive began (their first number may be
+any), and those that lived and were forgotten while nobody read (told as one gap in time, `away`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
+
+__all__ = ["GAP", "Standing", "words_of_gap"]
+
+Fact = dict[str, Any]
+
+GAP: Final = "archive:gap"
+"""The event of a line that tells of facts that are not there."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """How far an archive is; changes as facts are taken."""
+
+    places: dict[str, str] = field(default_factory=dict)
+    """How far each writer's stream was read: id of the last entry."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The number taken last of each writer's facts."""
+    before: set[str] | None = None
+    """Writers that were there when the archive began, and told nothing since; None: it has not begun."""
+    read_ms: int = 0
+    """When it was last read, in milliseconds of the server's clock."""
+    facts: int = 0
+    gaps: int = 0
+
+    def begin(self, writers: Iterable[str]) -> None:
+        """The first look at a server: what these wrote before is no gap of the archive."""
+        if self.before is None:
+            self.before = set(writers)
+
+    def take(self, facts: Iterable[Fact], places: Mapping[str, str], now_ms: int) -> list[Fact]:
+        """The lines for these facts, which were read up to `places` by `now_ms`; gaps stand among them."""
+        lines = self._away(now_ms)
+        for fact in facts:
+            lines += self._missing(fact)
+            lines.append(fact)
+            self.facts += 1
+        self.places, self.read_ms = dict(places), max(self.read_ms, now_ms)
+        self.numbers = {name: last for name, last in self.numbers.items() if name in places}
+        if self.before:
+            self.before &= places.keys()
+        self.gaps += sum(line["event"] == GAP for line in lines)
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """To be kept."""
+        return {
+            "places": self.places,
+            "numbers": self.numbers,
+            "before": None if self.before is None else sorted(self.before),
+            "read_ms": self.read_ms,
+            "facts": self.facts,
+            "gaps": self.gaps,
+        }
+
+    @classmethod
+    def of(cls, kept: Any) -> "Standing":
+        """What was kept; raises ConfigError for what is none."""
+        try:
+            return cls(
+                {str(name): str(place) for name, place in kept["places"].items()},
+                {str(name): int(number) for name, number in kept["numbers"].items()},
+                None if kept["before"] is None else set(map(str, kept["before"])),
+                int(kept["read_ms"]),
+                int(kept["facts"]),
+                int(kept["gaps"]),
+            )
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise ConfigError(f"the standing of the archive cannot be read: {error!r}") from None
+
+    def _away(self, now_ms: int) -> list[Fact]:
+        if not self.read_ms or now_ms - self.read_ms <= FACTS_RETENTION_MS:
+            return []
+        until = now_ms - FACTS_RETENTION_MS
+        return [{"event": GAP, "kind": "away", "from_ms": self.read_ms, "to_ms": until}]
+
+    def _missing(self, fact: Fact) -> list[Fact]:
+        name, number = fact.get("orchestrator"), fact.get("seq")
+        if not isinstance(name, str) or type(number) is not int:
+            return []
+        known_before = name in (self.before or ()) and name not in self.numbers
+        expected = self.numbers.get(name, 0) + 1
+        if self.before:
+            self.before.discard(name)
+        self.numbers[name] = number  # readers give each number once; a lower one was hidden by a forged one
+        if number <= expected or known_before:
+            return []
+        return [
+            {
+                "event": GAP,
+                "kind": "missing",
+                "orchestrator": name,
+                "from": expected,
+                "to": number - 1,
+                "after": self.places.get(name),
+                "before": fact.get("entry"),
+            }
+        ]
+
+
+def words_of_gap(gap: Mapping[str, Any]) -> str:
+    """A gap for people."""
+    if gap.get("kind") == "away":
+        minutes = (int(gap["to_ms"]) - int(gap["from_ms"])) / 60_000
+        return (
+            f"Nothing was read for longer than facts are kept: what was written in {minutes:.0f} min, "
+            f"up to {gap['to_ms']} ms of the server's clock, may be missing."
+        )
+    count = int(gap["to"]) - int(gap["from"]) + 1
+    return (
+        f"{count} facts of orchestrator {gap.get('orchestrator')} are missing, numbers {gap['from']} to "
+        f"{gap['to']}: trimmed before they were read, or lost by the server."
+    )

@@ -1,0 +1,193 @@
+"""An archive of facts in a directory: each fact once, whenever the process or the machine dies.
+
+    append lines ─▶ sync the file ─▶ write archive.json beside, sync, rename over the old one, sync names
+                                        └── from here on the lines count
+
+`archive.json` says how far the streams were read (`Standing`) and how long the last file is. Whoever
+opens the archive cuts that file there and removes later ones: what they hold was read, but not committed,
+and is read again. A closed file may be compressed: first the whole of it beside, then the name, then the
+old one goes. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.commands.decisions.archive_disk import Disk
+from toolgate_bus.commands.decisions.archive_standing import Standing
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["COMMITTED", "ArchiveStore", "Committed", "data_files", "hour_of", "line_of", "read_committed"]
+
+Fact = dict[str, Any]
+
+COMMITTED: Final = "archive.json"
+VERSION: Final = 1
+_DATA: Final = re.compile(r"facts-(\d{4}-\d\d-\d\dT\d\dZ)-(\d+)\.jsonl(\.gz)?")
+_TEMPORARY: Final = ".tmp"
+
+
+class Committed(NamedTuple):
+    """What counts."""
+
+    namespace: str
+    file: str | None
+    size: int
+    standing: Standing
+
+
+class ArchiveStore:
+    """The one writer of an archive; `standing` is how far it is."""
+
+    def __init__(self, disk: Disk, namespace: str, *, compress: bool = True, max_bytes: int = 2**28) -> None:
+        """Opens it and puts right what a death left; raises ConfigError for what is no archive of ours."""
+        self._disk, self._namespace = disk, namespace
+        self._compress, self._max_bytes = compress, max_bytes
+        found = read_committed(disk)
+        if found is None:
+            if left := data_files(disk.names()):
+                raise ConfigError(
+                    f"{left[0]} is there, but no {COMMITTED}: give an empty directory, or put that file back"
+                )
+            found = Committed(namespace, None, 0, Standing())
+        if found.namespace != namespace:
+            raise ConfigError(
+                f"the archive is of namespace {found.namespace}, not {namespace}: give each its own directory"
+            )
+        self._file, self._size, self.standing = found.file, found.size, found.standing
+        self._recover()
+        self.commit()
+
+    def append(self, lines: Sequence[Fact], now_ms: int) -> None:
+        """Add these lines, and commit them together with the standing; `now_ms` chooses the file."""
+        if not lines:
+            self.commit()
+            return
+        before, self._file = self._file, self._file_at(now_ms)
+        opened = self._file != before
+        data = b"".join(line_of(line) for line in lines)
+        self._disk.append(self._file, data)
+        self._disk.sync(self._file)
+        if opened:
+            self._disk.sync_names()
+        self._size = len(data) + (0 if opened else self._size)
+        self.commit()
+        if opened and before is not None:
+            self._close(before)
+
+    def commit(self) -> None:
+        """Have the standing, and the length of the open file, count."""
+        told = {
+            "version": VERSION,
+            "namespace": self._namespace,
+            "file": self._file,
+            "size": self._size,
+            "standing": self.standing.as_json(),
+        }
+        beside = COMMITTED + _TEMPORARY
+        self._disk.append(beside, json.dumps(told).encode())
+        self._disk.sync(beside)
+        self._disk.rename(beside, COMMITTED)
+        self._disk.sync_names()
+
+    def _recover(self) -> None:
+        names = self._disk.names()
+        for name in names:
+            if name.endswith(_TEMPORARY) and (name.startswith(COMMITTED) or _DATA.match(name)):
+                self._disk.remove(name)
+        for name in data_files(names):
+            if self._file is None or _place(name) > _place(self._file):
+                self._disk.remove(name)
+            elif name == self._file:
+                self._cut(name)
+            elif name.endswith(".gz") and name.removesuffix(".gz") in names:
+                self._disk.remove(name.removesuffix(".gz"))
+            elif not name.endswith(".gz") and f"{name}.gz" not in names:
+                self._close(name)
+        if self._file is not None and self._file not in names and self._size:
+            raise ConfigError(f"{self._file} is gone, which {COMMITTED} says is the newest: put it back")
+
+    def _cut(self, name: str) -> None:
+        there = self._disk.size(name)
+        if there < self._size:
+            raise ConfigError(
+                f"{name} has {there} bytes, {COMMITTED} says {self._size}: it was changed; go on in a new "
+                "directory"
+            )
+        if there > self._size:
+            self._disk.truncate(name, self._size)
+            self._disk.sync(name)
+
+    def _close(self, name: str) -> None:
+        """Compress a file that is complete."""
+        if not self._compress:
+            return
+        beside = f"{name}.gz{_TEMPORARY}"
+        self._disk.append(beside, gzip.compress(self._disk.read(name), 6, mtime=0))
+        self._disk.sync(beside)
+        self._disk.rename(beside, f"{name}.gz")
+        self._disk.sync_names()
+        self._disk.remove(name)
+
+    def _file_at(self, now_ms: int) -> str:
+        hour, part = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%HZ"), 0
+        if self._file is not None:
+            open_hour, open_part = _place(self._file)
+            if hour <= open_hour:  # a server's clock may go back; names must not
+                if self._size < self._max_bytes:
+                    return self._file
+                hour, part = open_hour, open_part + 1
+        return f"facts-{hour}-{part:03d}.jsonl"
+
+
+def read_committed(disk: Disk) -> Committed | None:
+    """What counts of an archive; None where nothing was committed. Raises ConfigError."""
+    if COMMITTED not in disk.names():
+        return None
+    try:
+        told = json.loads(disk.read(COMMITTED))
+        if told["version"] != VERSION:
+            raise ConfigError(f"{COMMITTED} is of version {told['version']}; this Toolgate reads {VERSION}")
+        file = told["file"]
+        if file is not None and not _DATA.fullmatch(file):
+            raise ValueError(file)
+        return Committed(str(told["namespace"]), file, int(told["size"]), Standing.of(told["standing"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{COMMITTED} cannot be read ({error!r}): put back what was there") from None
+
+
+def data_files(names: Sequence[str]) -> list[str]:
+    """The files that hold facts, the oldest first."""
+    return sorted((name for name in names if _DATA.fullmatch(name)), key=_place)
+
+
+def hour_of(name: str) -> float:
+    """When the hour of a file began, in seconds since the epoch."""
+    return datetime.strptime(_place(name)[0], "%Y-%m-%dT%HZ").replace(tzinfo=UTC).timestamp()
+
+
+def line_of(fact: Fact) -> bytes:
+    """One line of JSON."""
+    try:
+        text = json.dumps(fact, ensure_ascii=False, allow_nan=False, default=repr)
+    except ValueError:  # NaN or infinity: no JSON, so they become words
+        text = json.dumps(_finite(fact), ensure_ascii=False, default=repr)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(child) for child in value]
+    return str(value) if isinstance(value, float) and value - value != 0 else value
+
+
+def _place(name: str) -> tuple[str, int]:
+    found = _DATA.fullmatch(name)
+    if found is None:
+        raise ValueError(name)
+    return found[1], int(found[2])

@@ -1,0 +1,158 @@
+"""`toolgate decisions archive`: follows the facts into a directory, until it is told to stop.
+
+    facts that come ─▶ collected for a second ─▶ one commit (`archive_store`)
+
+A server that is away is waited for; what cannot be written ends it, with everything that was committed
+in place. It stands on the roster as an archiver, so that orchestrators write facts for it alone, too.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from anyio import to_thread
+
+from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, locked
+from toolgate_bus.commands.decisions.archive_standing import GAP, words_of_gap
+from toolgate_bus.commands.decisions.archive_store import ArchiveStore
+from toolgate_bus.commands.options import err_console
+from toolgate_bus.commands.terminal import escape
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.retry import Backoff
+
+__all__ = ["archive"]
+
+Fact = dict[str, Any]
+
+COMMIT_S: Final = 1.0
+IDLE_COMMIT_S: Final = 10.0
+"""So often it is noted that nothing came: how long nobody read is known by it."""
+COMMIT_LINES: Final = 20_000
+REWIND_S: Final = 10.0
+
+
+async def archive(
+    settings: BusSettings, directory: Path, *, once: bool, compress: bool, max_bytes: int
+) -> int:
+    """Archive until cancelled, or what is there (`once`); gives the number of facts taken in this run.
+
+    Raises ConfigError for a directory that cannot be used, ToolgateError where it cannot be written.
+    """
+    try:
+        disk = FilesOnDisk(directory)
+        with locked(directory):
+            store = ArchiveStore(disk, settings.namespace, compress=compress, max_bytes=max_bytes)
+            return await _archive(settings, store, once=once)
+    except OSError as error:
+        raise ConfigError(f"{directory}: it cannot be written: {error.strerror}") from None
+
+
+async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) -> int:
+    commands = RedisCommands(str(settings.redis), "toolgate-archiver")
+    reader = FactsReader(commands, settings.namespace, "archiver")
+    archiver = _Archiver(reader, store)
+    try:
+        if once:
+            await archiver.catch_up()
+        else:
+            async with reader.joined():
+                await archiver.run()
+    except asyncio.CancelledError:  # told to stop: what was read is committed below
+        if once:
+            raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            await archiver.commit()
+            await reader.leave()
+            await commands.aclose()
+    return archiver.taken
+
+
+class _Archiver:
+    """One run; `taken` is how many facts it took."""
+
+    def __init__(self, reader: FactsReader, store: ArchiveStore) -> None:
+        self._reader, self._store = reader, store
+        self._lines: list[Fact] = []
+        self._now_ms = store.standing.read_ms
+        self._committed = self._rewound = time.monotonic()
+        self._broken = False
+        self.taken = 0
+        reader.resume(store.standing.places, store.standing.numbers)
+
+    async def run(self) -> None:
+        """Follow until cancelled; a server that is away is waited for."""
+        backoff, away = Backoff(), False
+        while True:
+            try:
+                await self._step()
+                if time.monotonic() - self._rewound >= REWIND_S:
+                    await self._reader.rewind()
+                    self._rewound = time.monotonic()
+            except ConfigError:
+                raise
+            except TransportError as error:
+                if not away:
+                    err_console.print(f"Waiting for the server: {escape(error)}")
+                away = True
+                await self._commit_if_due()
+                await backoff.wait()
+                continue
+            if away:
+                err_console.print("The server is back; going on.")
+                away = False
+            backoff.reset()
+
+    async def catch_up(self) -> None:
+        """Take what is kept, and no more; raises TransportError."""
+        while await self._step():
+            pass
+
+    async def _step(self) -> bool:
+        """Read once; whether anything came."""
+        standing = self._store.standing
+        if standing.before is None:
+            standing.begin(await self._reader.writers())
+            await self.commit()  # before any fact: who was there is known from now on
+        now_ms = await self._reader.now_ms()
+        facts = await self._reader.next()
+        self._take(standing.take(facts, self._reader.positions, now_ms), now_ms)
+        await self._commit_if_due()
+        return bool(facts)
+
+    def _take(self, lines: Iterable[Fact], now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+        for line in lines:
+            self._lines.append(line)
+            if line["event"] == GAP:
+                err_console.print(f"Gap: {escape(words_of_gap(line))}")
+            else:
+                self.taken += 1
+
+    async def _commit_if_due(self) -> None:
+        waited = time.monotonic() - self._committed
+        due = COMMIT_S if self._lines else IDLE_COMMIT_S
+        if waited >= due or len(self._lines) >= COMMIT_LINES:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Write down what was read; raises ToolgateError where that cannot be done, and then no more."""
+        if self._broken:
+            return
+        lines, self._lines = self._lines, []
+        try:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(self._store.append, lines, self._now_ms)
+        except OSError as error:
+            self._broken = True
+            raise ToolgateError(
+                f"The archive cannot be written: {error.strerror}. "
+                "All that was committed is in place: make room, and start it again."
+            ) from None
+        self._committed = time.monotonic()

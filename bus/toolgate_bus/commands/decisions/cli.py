@@ -1,0 +1,347 @@
+"""`toolgate decisions`: the record, on a server or in an archive; listed, explained, exported, archived."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from toolgate_bus.commands.decisions.archive_reading import Checked, check
+from toolgate_bus.commands.decisions.archiver import archive
+from toolgate_bus.commands.decisions.exporting import export
+from toolgate_bus.commands.decisions.filters import Filters, beginning, checked
+from toolgate_bus.commands.decisions.listing import Listing, follow, show_kept
+from toolgate_bus.commands.decisions.showing import show
+from toolgate_bus.commands.decisions.source import ArchiveSource, ServerSource, Source, opened
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    joined_bus,
+    run_async,
+)
+from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["app"]
+
+app = typer.Typer(name="decisions", invoke_without_command=True)
+
+_WHICH: Final = "Which decisions"
+_MEGABYTE: Final = 2**20
+
+
+def _which(*names: str, metavar: str, help_: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel=_WHICH)
+
+
+ToolOption = Annotated[
+    list[str] | None,
+    _which("--tool", metavar="GLOB", help_="Of this tool: the LLM's own choice or what was to run."),
+]
+SchedulerOption = Annotated[
+    str | None,
+    _which("--scheduler", metavar="NAME", help_="About which this one was asked (--shadow: would change)."),
+]
+OutcomeOption = Annotated[
+    list[str] | None,
+    _which("--outcome", metavar="OUTCOME", help_="continue, modify, deny or cancelled."),
+]
+WhyOption = Annotated[
+    list[str] | None,
+    _which("--why", metavar="WHY", help_="agreed, modified, denied, silent, expired, failed_open …"),
+]
+SessionOption = Annotated[
+    str | None, _which("--session", metavar="ID", help_="Of this session; the beginning of its id is enough.")
+]
+AgentOption = Annotated[str | None, _which("--agent", metavar="NAME", help_="Of this agent.")]
+LabelOption = Annotated[
+    list[str] | None, _which("--label", metavar="KEY=VALUE", help_="With this label; several: with all.")
+]
+SinceOption = Annotated[
+    str | None,
+    _which("--since", metavar="TIME", help_="From then on: 10m or 2h (ago), or 2026-11-21T10:30Z."),
+]
+UntilOption = Annotated[str | None, _which("--until", metavar="TIME", help_="Up to then; times as above.")]
+IdOption = Annotated[str | None, _which("--id", metavar="ID", help_="Whose id begins so.")]
+FromOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="DIR",
+        help="Read this archive, not the server.",
+        rich_help_panel="Bus",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The options that say where the record is."""
+
+    redis: str | None
+    namespace: str
+    archive: Path | None
+
+    def run(self, do: Callable[[Source], Awaitable[None]]) -> None:
+        """Do something with the record."""
+        if self.archive is not None:
+            source = ArchiveSource(self.archive)
+            run_async(lambda: _awaited(do(source)))
+            return
+        with joined_bus(self.redis, self.namespace, None) as settings:
+
+            async def with_server() -> None:
+                async with opened(settings) as source:
+                    await do(source)
+
+            run_async(with_server)
+
+
+async def _awaited(doing: Awaitable[None]) -> None:
+    await doing
+
+
+@dataclass(frozen=True, slots=True)
+class _Which:
+    """The options that say which decisions."""
+
+    tool: Sequence[str] | None
+    scheduler: str | None
+    outcome: Sequence[str] | None
+    why: Sequence[str] | None
+    session: str | None
+    agent: str | None
+    label: Sequence[str] | None
+    since: str | None
+    until: str | None
+    id: str | None = None
+
+    def filters(self, now: float) -> Filters:
+        """The filters, times counted from `now`; raises ConfigError."""
+        return checked(
+            now=now,
+            tool=self.tool or (),
+            scheduler=self.scheduler,
+            outcome=self.outcome or (),
+            why=self.why or (),
+            session=self.session,
+            agent=self.agent,
+            label=self.label or (),
+            since=self.since,
+            until=self.until,
+            id_=self.id,
+        )
+
+
+@app.callback()
+def decisions(
+    context: typer.Context,
+    follow_: Annotated[bool, typer.Option("--follow", "-f", help="Go on with those that come.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Only the newest N (0: all; with --follow: 10).")] = 0,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow", help="Only those that a shadow would have changed; what it would have, and totals."
+        ),
+    ] = False,
+    tool: ToolOption = None,
+    scheduler: SchedulerOption = None,
+    outcome: OutcomeOption = None,
+    why: WhyOption = None,
+    session: SessionOption = None,
+    agent: AgentOption = None,
+    label: LabelOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    id_: IdOption = None,
+    from_: FromOption = None,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what was decided, with every verdict.
+
+    \b
+      toolgate decisions --limit 20
+      toolgate decisions --outcome deny --tool 'web_*' --since 10m
+      toolgate decisions --follow --scheduler policy
+      toolgate decisions --shadow        what rehearsing schedulers would change
+      toolgate decisions show 3f2a       why that one came out so
+
+    Oldest first. Arguments stand as they left the agent's process: redacted
+    values are placeholders. The record keeps one hour; an archive (`archive`,
+    `--from`) as long as you like. With --json, one object a line. All filters
+    that are given must fit; of --tool, --outcome and --why, given several
+    times, any. Times are by the server's clock.
+
+    --shadow compares each decision with what it would have been, had the
+    shadow counted: it would veto, reroute, have a person asked (ask), hold
+    without a final answer, or allow what was denied. A replacement that the
+    other schedulers were not asked about is marked: one of them might still
+    have denied it. With --json each decision has its `disagreements`; the
+    last line has the `totals` of each shadow over all decisions that fit (not
+    with --follow).
+    """
+    if context.invoked_subcommand:
+        _no_options_before(context)
+        return
+    if follow_ and (until is not None or from_ is not None):
+        raise ConfigError("--follow: goes with what comes, so not with --until or --from")
+    named = None if shadow else scheduler  # a shadow is no one who was asked: it is looked for below
+    which = _Which(tool, named, outcome, why, session, agent, label, since, until, id_)
+    which.filters(time.time())  # a wrong option needs no server
+
+    async def do(source: Source) -> None:
+        listing = Listing(which.filters(await source.now()), shadow and (scheduler or True), as_json)
+        if follow_ and isinstance(source, ServerSource):
+            await follow(listing, source, limit)
+        else:
+            await show_kept(listing, source, limit)
+
+    _Where(redis, namespace, from_).run(do)
+
+
+@app.command("show")
+def show_(
+    id_: Annotated[
+        str, typer.Argument(metavar="ID", help="Of a decision; the beginning is enough, if no other has it.")
+    ],
+    from_: FromOption = None,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Explain one decision in words.
+
+    \b
+      toolgate decisions show 3f2a
+      toolgate decisions show 3f2a --from /srv/record
+
+    Who asked what, what each scheduler said and when, by which rule it came
+    out so, what the agent was told, what ran then and what that cost; and
+    beside it what came too late, and what shadows would have changed. With
+    --json one object: the `decision`, the facts `after` it, and the words
+    (`explained`).
+    """
+    prefix = beginning("ID", id_)
+    _Where(redis, namespace, from_).run(lambda source: show(source, prefix, as_json=as_json))
+
+
+@app.command("export")
+def export_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; `-` is stdout.")],
+    facts: Annotated[
+        bool,
+        typer.Option("--facts", help="Every fact (tools that ran, usage …); only times filter them."),
+    ] = False,
+    tool: ToolOption = None,
+    scheduler: SchedulerOption = None,
+    outcome: OutcomeOption = None,
+    why: WhyOption = None,
+    session: SessionOption = None,
+    agent: AgentOption = None,
+    label: LabelOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    from_: FromOption = None,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+) -> None:
+    """Write decisions as JSON Lines, as --json prints them.
+
+    \b
+      toolgate decisions export denied.jsonl --outcome deny
+      toolgate decisions export - --since 10m | jq .why
+      toolgate decisions export all.jsonl --facts
+
+    The file gets its name when it is complete, and replaces one that was there.
+    Progress goes to stderr.
+    """
+    which = _Which(tool, scheduler, outcome, why, session, agent, label, since, until)
+    if facts and which != _Which(None, None, None, None, None, None, None, since, until):
+        raise ConfigError("--facts: only --since and --until go with it; the other filters are of decisions")
+    which.filters(time.time())
+
+    async def do(source: Source) -> None:
+        await export(source, which.filters(await source.now()), file, facts=facts)
+
+    _Where(redis, namespace, from_).run(do)
+
+
+@app.command("archive")
+def archive_(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Of the archive; made where there is none.")
+    ],
+    once: Annotated[
+        bool, typer.Option("--once", help="Archive what the server has now, and end; for cron.")
+    ] = False,
+    check_: Annotated[
+        bool,
+        typer.Option("--check", help="Instead: read all of it, and end with 1 if anything is missing."),
+    ] = False,
+    compress: Annotated[bool, typer.Option(help="Compress files (gzip) when they are complete.")] = True,
+    size: Annotated[
+        int, typer.Option(min=1, metavar="MB", help="Begin a new file within the hour from this size on.")
+    ] = 256,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print one JSON object.")] = False,
+) -> None:
+    """Follow the facts into files that keep them for longer than an hour.
+
+    \b
+      toolgate decisions archive /srv/record
+      toolgate decisions archive /srv/record --once
+      toolgate decisions archive /srv/record --check
+      toolgate decisions --from /srv/record --outcome deny --since 7d
+
+    Files are JSON Lines, one for each hour (UTC) or more. Each fact is there
+    once, whenever this process or its machine ends: it goes on where it ended.
+    It waits for a server that is away. One archiver writes to a directory.
+    What it could not read, because it was trimmed or lost, is told on stderr
+    and by a line in the archive (`archive:gap`).
+
+    The server keeps facts for an hour: run it all the time, or --once every
+    half hour. Without it orchestrators write facts while a scheduler is alive.
+    """
+    if check_:
+        if once:
+            raise ConfigError("--check: reads what is archived, and goes without --once")
+        found = check(directory)
+        _tell(directory, found, as_json)
+        raise typer.Exit(0 if found.whole else 1)
+    if as_json:
+        raise ConfigError("--json: goes with --check")
+    with joined_bus(redis, namespace, None) as settings:
+        err_console.print(f"Archiving namespace {settings.namespace} to {escape(directory)}", soft_wrap=True)
+        taken = run_async(
+            lambda: archive(settings, directory, once=once, compress=compress, max_bytes=size * _MEGABYTE)
+        )
+        err_console.print(f"Archived {taken} facts.")
+
+
+def _tell(directory: Path, found: Checked, as_json: bool) -> None:
+    """What a check found."""
+    if as_json:
+        print_json(found.as_json())
+        return
+    for line in found.words():
+        console.print(line, soft_wrap=True, markup=False)
+    verdict = "Nothing is missing." if found.whole else f"Wrong or missing: {len(found.words())}."
+    told = f"{found.facts} facts ({found.decisions} of them decisions); files: {found.files}."
+    console.print(f"{directory}: {told} {verdict}", soft_wrap=True, markup=False)
+
+
+def _no_options_before(context: typer.Context) -> None:
+    """Options of the list do nothing for another command: that must not go unnoticed."""
+    for param in context.command.params:
+        source = context.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            name = context.invoked_subcommand
+            raise ConfigError(f"{param.opts[0]}: give it after `{name}`: toolgate decisions {name} …")

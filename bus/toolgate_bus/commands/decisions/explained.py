@@ -1,0 +1,299 @@
+"""One decision in plain words: who asked what, who said what, why it came out so, what followed.
+
+`toolgate decisions show` and the console print these sentences. They say what the record holds and no
+more: arguments are as they left the agent's process, so a redacted value is a placeholder here too. The
+fields come off a wire, and any of them may be something else than it should be.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from toolgate_bus.commands.decisions.rules import PROBLEMS, UNASKED, rule_of
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.shadow_report import disagreements, is_redacted
+from toolgate_bus.protocol.money import shown
+
+__all__ = ["Explained", "aftermath", "explained"]
+
+Fact = Mapping[str, Any]
+
+_LONGEST: Final = 2000
+"""Characters of arguments or a reason; the rest is cut."""
+_AFTER: Final = ("tool:selected", "tool:post", "tool:error", "tool:unused")
+_WOULD: Final = {
+    "veto": "would have denied it",
+    "reroute": "would have had {call} run instead",
+    "ask": "would have had a person asked about {call}",
+    "hold": "would have held it, and gave no final answer",
+    "allow": "would have let {call} run",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A decision, told in parts; each part is plain sentences."""
+
+    asked: tuple[str, ...]
+    """Who wanted to call what."""
+    heard: tuple[str, ...]
+    """What each scheduler said in time, in order, and who was silent."""
+    why: tuple[str, ...]
+    """What came of it, by which rule, and what the LLM was told."""
+    after: tuple[str, ...]
+    """What ran, with what result."""
+    beside: tuple[str, ...]
+    """What did not count: shadows and late verdicts."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All of it, in order."""
+        return (*self.asked, *self.heard, *self.why, *self.after, *self.beside)
+
+    def as_json(self) -> dict[str, list[str]]:
+        """For scripts and pages."""
+        return {
+            "asked": list(self.asked),
+            "heard": list(self.heard),
+            "why": list(self.why),
+            "after": list(self.after),
+            "beside": list(self.beside),
+        }
+
+
+def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:
+    """The facts that tell what became of a decision's call, in the order in which they came."""
+    return [
+        fact
+        for fact in facts
+        if fact.get("event") in _AFTER
+        and fact.get("decision_id") == decision.get("id")
+        and fact.get("orchestrator") in (None, decision.get("orchestrator"))
+    ]
+
+
+def explained(decision: Fact, facts: Iterable[Fact] = ()) -> Explained:
+    """A decision of the record, with its verdicts (`gathered`), and what the facts tell of its call."""
+    verdicts = [one for one in _list(decision.get("verdicts")) if isinstance(one, Mapping)]
+    counted = [one for one in verdicts if not (one.get("late") or one.get("shadow"))]
+    return Explained(
+        tuple(_asked(decision)),
+        tuple(_heard(decision, counted)),
+        tuple(_why(decision, counted)),
+        tuple(_after(decision, aftermath(decision, facts))),
+        tuple(_beside(decision, [one for one in verdicts if one.get("late") or one.get("shadow")])),
+    )
+
+
+# ------------------------------------------------------------------ who asked what
+
+
+def _asked(decision: Fact) -> Iterable[str]:
+    who = f"The agent {decision['agent']}" if decision.get("agent") else "An agent without a name"
+    where = f" in session {decision['session']}" if decision.get("session") else ""
+    root = decision.get("root_session")
+    if root and root != decision.get("session"):
+        where += f" (of the tree of {root})"
+    target = f", which delegates to {decision['agent_target']}" if decision.get("agent_target") else ""
+    call = _call(decision.get("tool_name"), decision.get("tool_input"))
+    yield f"{who}{where} wanted to call {call}{target}, at {_time(decision.get('at'))}."
+    lineage = [str(one) or "(no name)" for one in _list(decision.get("lineage"))]
+    if lineage:
+        yield f"It works for others: {' > '.join(lineage)}."
+    if labels := decision.get("labels"):
+        told = ", ".join(f"{key}={value}" for key, value in sorted(_dict(labels).items()))
+        yield f"Its labels: {told}."
+    if is_redacted(decision.get("tool_input")):
+        yield "Placeholders (⟦toolgate:…⟧) stand for values that did not leave the agent's process."
+    if decision.get("truncated"):
+        yield "Some of the call was too long to be sent in full, and the schedulers were told so."
+    if decision.get("cut"):
+        yield "The decision was too long for the record: the arguments of its verdicts are left out."
+
+
+# ------------------------------------------------------------------ who said what
+
+
+def _heard(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
+    for one in counted:
+        if one.get("phase") != "verify":
+            yield f"{_said(one)}."
+    verify = [one for one in counted if one.get("phase") == "verify"]
+    if verify:
+        yield "The others were asked about the replacement:"
+        yield from (f"{_said(one)}." for one in verify)
+    failed = _dict(decision.get("failed_open"))
+    said = {str(one.get("scheduler")) for one in counted if one.get("action") == "failed"}
+    for name in [str(one) for one in _list(decision.get("silent")) if str(one) not in said]:
+        reason = f" ({failed[name]})" if failed.get(name) not in (None, "silent") else ""
+        yield f"{name} gave no answer in time{reason}."
+    for name, reason in failed.items():
+        if why := UNASKED.get(str(reason)):
+            yield f"{name} could not be asked: {why}."
+    for name in _list(decision.get("passed_over")):
+        yield f"{name} was not waited for: it had been silent before, and is tried again once a second."
+
+
+def _said(verdict: Fact) -> str:
+    """One verdict as a sentence without its end."""
+    name, action, reason = verdict.get("scheduler"), verdict.get("action"), verdict.get("reason")
+    words = {
+        "continue": "said continue",
+        "deny": "said deny",
+        "modify": "wanted another call",
+        "ask_user": "wanted a person asked",
+        "hold": "held the call",
+        "failed": "could not decide, which counts as silence",
+    }.get(str(action), f"said {action}")
+    revision = f", revision {verdict['revision']}" if verdict.get("revision") else ""
+    told = f"{name} (priority {verdict.get('priority')}{revision}) {words}{_when(verdict)}"
+    if action == "modify":
+        target = f" by {verdict['agent_target']}" if verdict.get("agent_target") else ""
+        arguments = verdict.get("arguments")
+        call = str(verdict.get("tool")) if arguments is None else _call(verdict.get("tool"), arguments)
+        told += f": {call}{target}{', with the same arguments' if arguments is None else ''}"
+    if action == "ask_user":
+        told += f": {_quoted(verdict.get('prompt'))}"
+    told += f", because: {_text(reason)}" if reason else ""
+    if verdict.get("capped"):
+        told += "; its own priority was higher, and is capped by the orchestrator"
+    if problem := verdict.get("problem"):
+        told += f"; that is invalid and was set aside: {PROBLEMS.get(str(problem), problem)}"
+    return told
+
+
+def _when(verdict: Fact) -> str:
+    seconds = verdict.get("seconds")
+    if verdict.get("action") == "hold":  # its `seconds` are its own
+        return f" for up to {seconds} s"
+    return f" after {_length(seconds)}"
+
+
+# ------------------------------------------------------------------ why
+
+
+def _why(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
+    outcome = decision.get("outcome")
+    after = f" after {_length(decision.get('seconds'))}"
+    if outcome == "deny":
+        yield f"Denied{after}: the call did not run."
+    elif outcome == "modify":
+        target = f" by {decision['final_agent']}" if decision.get("final_agent") else ""
+        yield f"Replaced{after}: {_call(decision.get('final_tool'), decision.get('final_input'))}{target}."
+    elif outcome == "continue":
+        yield f"Allowed as it was{after}."
+    else:
+        yield f"Ended as {outcome}{after}."
+    yield rule_of(decision, counted)
+    yield from _also(decision, counted)
+    if outcome == "deny" and decision.get("reason"):
+        yield f"The agent was told: {_quoted(decision['reason'])}"
+
+
+def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
+    """What the rule alone does not say."""
+    decided = str(decision.get("scheduler"))
+    if decision.get("why") == "denied":
+        others = {str(one.get("scheduler")) for one in counted if one.get("action") == "deny"} - {decided}
+        if others:
+            yield f"{_names(others)} denied it too; the agent is told the reason of the highest priority."
+    if decision.get("outcome") == "modify":
+        others = {
+            str(one.get("scheduler"))
+            for one in counted
+            if one.get("action") == "modify" and one.get("phase") == "select" and not one.get("problem")
+        } - {decided}
+        if others:
+            yield f"{_names(others)} wanted another call too, and had no higher priority."
+    if decision.get("asked_user") and decision.get("outcome") in ("continue", "modify"):
+        yield "A person was asked about the call that would run, and agreed."
+
+
+# ------------------------------------------------------------------ what followed
+
+
+def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
+    if decision.get("outcome") not in ("continue", "modify"):
+        return
+    ran = False
+    for fact in facts:
+        tool, cost = fact.get("tool"), fact.get("cost")
+        paid = f", and cost {shown(cost)}" if type(cost) is int else ""
+        took = f" for {_length(fact['seconds'])}" if "seconds" in fact else ""
+        if fact["event"] == "tool:post":
+            well = "with success" if fact.get("success") else "and told an error"
+            yield f"{tool} ran{took} {well}{paid}."
+        elif fact["event"] == "tool:error":
+            yield f"{tool} failed{f' after{took[4:]}' if took else ''} ({fact.get('error')}){paid}."
+        elif fact["event"] == "tool:unused":
+            yield f"{tool} was not run after all{_because(fact)}."
+        ran = ran or fact["event"] != "tool:selected"
+    if not ran and facts:
+        yield f"{facts[0].get('tool')} was selected to run; the record does not tell yet what came of it."
+    elif not ran:
+        yield "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell."
+
+
+def _because(fact: Fact) -> str:
+    return f" ({fact['error']})" if fact.get("error") else ""
+
+
+def _beside(decision: Fact, verdicts: Sequence[Fact]) -> Iterable[str]:
+    for one in verdicts:
+        if one.get("shadow"):
+            yield f"Beside that, as a shadow that never counts: {_said(one)}."
+        else:
+            yield f"Too late to count: {_said(one)}."
+    try:
+        found = disagreements(decision)
+    except (CodecError, KeyError, TypeError):
+        return
+    for shadow in found:
+        words = _WOULD[shadow.change].format(call=_call(shadow.tool, shadow.arguments))
+        doubt = "" if shadow.verified else " (nobody was asked whether that may run)"
+        yield f"Had {shadow.scheduler} counted, it {words}{doubt}."
+
+
+# ------------------------------------------------------------------ small words
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _dict(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _names(names: Iterable[str]) -> str:
+    return " and ".join(sorted(names))
+
+
+def _call(tool: Any, arguments: Any) -> str:
+    return f"{tool} {_text(json.dumps(arguments, ensure_ascii=False, default=repr))}"
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _quoted(value: Any) -> str:
+    return f"“{_text(value)}”"
+
+
+def _time(at: Any) -> str:
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        return "an unknown time"
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return "an unknown time"
+
+
+def _length(seconds: Any) -> str:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return "an unknown time"
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

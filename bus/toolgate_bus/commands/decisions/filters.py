@@ -1,0 +1,173 @@
+"""Which decisions are wanted: what the options say, checked, and one question to a decision.
+
+Times are those of the server, which wrote down when a decision came in (`entry`): one clock for the whole
+fleet. All that is given must hold; of an option that is given several times, any (of labels, all).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final, get_args
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.events import Outcome, Why
+from toolgate_bus.transport.redis.clock import entry_order
+
+__all__ = ["LONGEST_HOLD_S", "Filters", "beginning", "checked", "moment", "written"]
+
+Fact = Mapping[str, Any]
+
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+WHYS: Final[tuple[str, ...]] = get_args(Why)
+LONGEST_HOLD_S: Final = 900.0
+"""Verdicts that came after their decision are looked for this much later than the last decision."""
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_AGO: Final = re.compile(r"(?:\d{1,9}[smhd])+")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What decisions must be; nothing given wants all of them."""
+
+    tools: tuple[str, ...] = ()
+    """Globs: of the tool that was asked about, or the one that was to run."""
+    scheduler: str | None = None
+    """Gave a verdict, or was asked and silent."""
+    outcomes: tuple[str, ...] = ()
+    whys: tuple[str, ...] = ()
+    session: str | None = None
+    """The session id begins so."""
+    agent: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    since: float | None = None
+    """Seconds since the epoch, by the server's clock."""
+    until: float | None = None
+    id: str | None = None
+    """The decision id begins so."""
+
+    def match(self, decision: Fact) -> bool:
+        """Whether a decision is wanted; its fields come off a wire."""
+        return (
+            self._in_time(decision)
+            and _starts(decision.get("id"), self.id)
+            and _starts(decision.get("session"), self.session)
+            and self.agent in (None, decision.get("agent"))
+            and (not self.outcomes or decision.get("outcome") in self.outcomes)
+            and (not self.whys or decision.get("why") in self.whys)
+            and self._tool(decision)
+            and self._labels(decision)
+            and (self.scheduler is None or self.scheduler in _concerned(decision))
+        )
+
+    def over(self, fact: Fact) -> bool:
+        """Whether no fact from this one on, in the order of the record, can matter any more."""
+        return self.until is not None and written(fact) > self.until + LONGEST_HOLD_S
+
+    def _in_time(self, decision: Fact) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        at = written(decision)
+        return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
+
+    def _tool(self, decision: Fact) -> bool:
+        names = [name for key in ("tool_name", "final_tool") if isinstance(name := decision.get(key), str)]
+        return not self.tools or any(fnmatchcase(name, glob) for name in names for glob in self.tools)
+
+    def _labels(self, decision: Fact) -> bool:
+        labels = decision.get("labels")
+        has = labels if isinstance(labels, Mapping) else {}
+        return all(has.get(key) == value for key, value in self.labels)
+
+
+def checked(
+    *,
+    now: float,
+    tool: Sequence[str] = (),
+    scheduler: str | None = None,
+    outcome: Sequence[str] = (),
+    why: Sequence[str] = (),
+    session: str | None = None,
+    agent: str | None = None,
+    label: Sequence[str] = (),
+    since: str | None = None,
+    until: str | None = None,
+    id_: str | None = None,
+) -> Filters:
+    """The options as filters; `now` is the server's clock. Raises ConfigError with what is allowed."""
+    for option, given, allowed in (("--outcome", outcome, OUTCOMES), ("--why", why, WHYS)):
+        for value in given:
+            if value not in allowed:
+                raise ConfigError(f"{option}: {value!r} is none; there are: {', '.join(allowed)}")
+    begins = moment("--since", since, now)
+    ends = moment("--until", until, now)
+    if begins is not None and ends is not None and begins > ends:
+        raise ConfigError("--since: must be before --until")
+    return Filters(
+        tuple(tool),
+        scheduler,
+        tuple(outcome),
+        tuple(why),
+        session,
+        agent,
+        tuple(_label(one) for one in label),
+        begins,
+        ends,
+        None if id_ is None else beginning("--id", id_),
+    )
+
+
+def beginning(option: str, text: str) -> str:
+    """The beginning of a decision's id; raises ConfigError for what is none."""
+    if not re.fullmatch(r"[0-9a-f]{1,32}", text.lower()):
+        raise ConfigError(f"{option}: {text!r} is no beginning of a decision id: up to 32 of 0-9 and a-f")
+    return text.lower()
+
+
+def moment(option: str, text: str | None, now: float) -> float | None:
+    """A time in seconds since the epoch: `30m` before `now`, or an ISO timestamp (local unless it says)."""
+    if text is None:
+        return None
+    if _AGO.fullmatch(text):
+        return now - sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)([smhd])", text))
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError(
+            f"{option}: {text!r} is no time; so long ago: 45s, 30m, 2h, 1h30m, 3d; "
+            "or a timestamp: 2026-11-21, 2026-11-21T10:30 (local), 2026-11-21T10:30Z"
+        ) from None
+
+
+def written(fact: Fact) -> float:
+    """When the server took a fact in, in seconds since the epoch; else what its orchestrator says."""
+    entry, at = fact.get("entry"), fact.get("at")
+    if isinstance(entry, str):
+        try:
+            return entry_order(entry)[0] / 1000
+        except ValueError:
+            pass
+    return float(at) if isinstance(at, int | float) else 0.0
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--label: {text!r} is none; write it as key=value")
+    return key, value
+
+
+def _starts(value: object, prefix: str | None) -> bool:
+    return prefix is None or (isinstance(value, str) and value.startswith(prefix))
+
+
+def _concerned(decision: Fact) -> set[object]:
+    """Who was asked about a decision, as far as the record tells."""
+    verdicts, names = decision.get("verdicts"), set[object]()
+    if isinstance(verdicts, list):
+        names = {str(one.get("scheduler")) for one in verdicts if isinstance(one, Mapping)}
+    for key in ("silent", "asked"):
+        told = decision.get(key)
+        names |= {one for one in told if isinstance(one, str)} if isinstance(told, list) else set()
+    return names

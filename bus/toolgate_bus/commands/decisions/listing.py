@@ -1,0 +1,128 @@
+"""`toolgate decisions`: the decisions that are wanted, the newest of them, and those that come."""
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from toolgate_bus.commands.decisions.filters import Filters
+from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in
+from toolgate_bus.commands.decisions.view import print_decision, print_disagreements, print_totals
+from toolgate_bus.commands.options import console, err_console
+from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.join import Gathering
+from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
+
+__all__ = ["Listing", "follow", "show_kept"]
+
+Fact = dict[str, Any]
+
+TAIL: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which decisions are shown, and how."""
+
+    filters: Filters
+    shadow: str | bool = False
+    """Only those that a shadow would have changed: any, or that of this name."""
+    as_json: bool = False
+    told: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """What was shown already, by decision: shadow and change."""
+
+    def wants(self, decision: Fact) -> bool:
+        """Whether a decision is to be shown."""
+        return self.filters.match(decision) and (not self.shadow or bool(self._changes(decision)))
+
+    def show(self, decision: Fact) -> None:
+        """Print a decision that is wanted; with --shadow only if there is something new to say of it."""
+        found = self._changes(decision) if self.shadow else []
+        news = {(one.scheduler, one.change) for one in found} - self.told.get(decision["id"], set())
+        if self.shadow and not news:
+            return
+        self.told.setdefault(decision["id"], set()).update(news)
+        if self.as_json:
+            more = {"disagreements": [one.as_json() for one in found]} if self.shadow else {}
+            print_json({**decision, **more})
+        else:
+            print_decision(console, decision)
+            print_disagreements(console, found)
+
+    def totals(self, totals: Mapping[str, ShadowTotals]) -> None:
+        """Print the totals of shadows."""
+        wanted = {name: one for name, one in sorted(totals.items()) if self.shadow in (True, name)}
+        if self.as_json:
+            figures = {name: one.as_json() for name, one in wanted.items()}
+            print_json({"totals": figures})
+        elif wanted:
+            print_totals(console, wanted)
+        else:
+            who = f"The shadow {self.shadow}" if isinstance(self.shadow, str) else "No shadow"
+            err_console.print(
+                f"{escape(who)} gave no verdict in the record. "
+                "Start one: toolgate scheduler run NAME --shadow"
+            )
+
+    def _changes(self, decision: Fact) -> list[Disagreement]:
+        """What shadows, or this one, would have changed; nothing where it cannot be compared."""
+        try:
+            found = disagreements(decision)
+        except CodecError:
+            return []
+        return [one for one in found if self.shadow in (True, one.scheduler)]
+
+
+async def show_kept(listing: Listing, source: Source, limit: int) -> None:
+    """Show what is kept; of what is wanted the newest `limit`, or all (0)."""
+    newest: deque[Fact] = deque(maxlen=limit or None)
+    totals: dict[str, ShadowTotals] = {}
+    kept = shown = 0
+    async for decision in decisions_in(_until(listing, source)):
+        kept += 1
+        if listing.shadow and listing.filters.match(decision):
+            add_to_totals(totals, decision)
+        if listing.wants(decision):
+            shown += 1
+            newest.append(decision) if limit else listing.show(decision)
+    for decision in newest:
+        listing.show(decision)
+    if listing.shadow:
+        listing.totals(totals)
+    elif not shown and not listing.as_json:
+        _say_that_there_are_none(kept, listing, source)
+
+
+def _say_that_there_are_none(kept: int, listing: Listing, source: Source) -> None:
+    if kept or listing.filters != Filters():
+        err_console.print(f"No decision is such (of {kept} that were looked at). {escape(source.keeps)}")
+    elif isinstance(source, ServerSource):
+        err_console.print("No decisions yet. `toolgate decisions --follow` waits for them.")
+    else:
+        err_console.print(f"No decisions. {escape(source.keeps)}")
+
+
+async def _until(listing: Listing, source: Source) -> AsyncIterator[Fact]:
+    """The facts that may matter."""
+    async for fact in source.facts(listing.filters.since):
+        if listing.filters.over(fact):
+            return
+        yield fact
+
+
+async def follow(listing: Listing, source: ServerSource, limit: int) -> None:
+    """Show the newest, then decisions as they come; with --shadow also those of which a shadow speaks now."""
+    gathering = Gathering(REMEMBERED)
+    async for fact in source.facts(listing.filters.since):
+        gathering.take(fact)
+    newest = deque(filter(listing.wants, gathering.decisions.values()), maxlen=limit or TAIL)
+    for decision in newest:
+        listing.show(decision)
+    async with aclosing(cast("AsyncGenerator[Fact, None]", source.reader.follow())) as coming:
+        async for fact in coming:
+            made = gathering.take(fact)
+            new = fact["event"] == "decision" or listing.shadow
+            if made is not None and new and listing.wants(made):
+                listing.show(made)

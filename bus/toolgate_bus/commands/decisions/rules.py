@@ -1,0 +1,77 @@
+"""The rules of ruling (DESIGN §4), as people read them: one for each `why`, and each invalid modify. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from toolgate_bus.protocol.events import Why
+
+__all__ = ["PROBLEMS", "RULES", "UNASKED", "rule_of"]
+
+_RULES: Final[Mapping[Why, str]] = {
+    "agreed": "Nobody objected: where no deny and no modify counts, the LLM's own choice stands.",
+    "unasked": "No scheduler was there to ask and none was required: the LLM's own choice stands.",
+    "failed_open": "Nobody objected, and {silent} did not answer: silence of an optional scheduler "
+    "counts as continue.",
+    "modified": "{scheduler} decided: of the valid modifies that of the highest priority wins, and no "
+    "deny came.",
+    "denied": "{scheduler} decided: a valid deny from any scheduler vetoes, whatever the priorities.",
+    "silent": "{scheduler} decided by its silence: it is required, and a required scheduler that gives "
+    "no valid answer in time denies.",
+    "expired": "{scheduler} decided: a call that is held, or put to a person, is denied when the time "
+    "runs out.",
+    "refused": "{scheduler} wanted a person asked, and the person refused.",
+    "gate_failed": "the gate itself failed on this call, and somebody might have objected: that denies.",
+    "no_approver": "{scheduler} wanted a person asked, and there was nobody to ask: that denies.",
+    "bus_down": "The bus was away, and the orchestrator's `on_bus_down` (deny, where a scheduler is "
+    "required) decided.",
+    "cancelled": "The turn was cancelled before anything was decided.",
+}
+RULES: Final[Mapping[str, str]] = {str(why): rule for why, rule in _RULES.items()}
+"""Why a decision came out so. `{scheduler}` is whose verdict decided, `{silent}` who said nothing."""
+PROBLEMS: Final[Mapping[str, str]] = {
+    "unavailable_tool": "the agent has no such tool",
+    "not_allowed": "the orchestrator's configuration does not let this scheduler use that tool",
+    "schema": "the arguments do not fit the tool's schema",
+    "placeholder": "it holds a placeholder that it may not use there",
+    "agent": "it delegates to an agent that is not there",
+}
+"""Why a modify was set aside."""
+UNASKED: Final[Mapping[str, str]] = {
+    "incompatible": "it speaks no version of the wire that the agent speaks",
+    "phase": "it does not rule on replacements",
+}
+"""Why an optional scheduler was not even asked."""
+
+
+def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The rule that decided; `counted` are the verdicts that came in time, without shadows."""
+    why, decided = decision.get("why"), decision.get("scheduler")
+    rule = RULES.get(str(why))
+    if rule is None:
+        return f"The record says why: {why}."
+    if why == "expired":
+        rule = _expired(decided, counted) or rule
+    if why == "denied" and _in_verify(decided, counted):
+        rule = "{scheduler} denied the replacement: a replacement is a new call, and a deny of it vetoes."
+    silent = decision.get("silent")
+    names = [str(one) for one in silent] if isinstance(silent, list | tuple) else []
+    failed = [str(one.get("scheduler")) for one in counted if one.get("action") == "failed"]
+    told = " and ".join(sorted({*names, *failed})) or "somebody"
+    return rule.format(scheduler=decided or "A scheduler", silent=told)
+
+
+def _expired(decided: Any, counted: Sequence[Mapping[str, Any]]) -> str | None:
+    """Whether a hold ran out or a person did not answer, if the verdicts tell."""
+    said = {str(one.get("action")) for one in counted if one.get("scheduler") == decided}
+    if "ask_user" in said:
+        return "{scheduler} wanted a person asked, and nobody answered in time: that denies."
+    if "hold" in said:
+        return "{scheduler} held the call and gave no answer in time: a hold that runs out denies."
+    return None
+
+
+def _in_verify(decided: Any, counted: Sequence[Mapping[str, Any]]) -> bool:
+    phases = {
+        one.get("phase") for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"
+    }
+    return phases == {"verify"}

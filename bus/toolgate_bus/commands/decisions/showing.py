@@ -1,0 +1,72 @@
+"""`toolgate decisions show`: one decision, found by the beginning of its id, in words."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.commands.decisions.explained import Explained, aftermath, explained
+from toolgate_bus.commands.decisions.source import Source
+from toolgate_bus.commands.options import console
+from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.facts.join import gathered
+
+__all__ = ["found", "show"]
+
+Fact = dict[str, Any]
+
+LISTED: Final = 10
+_PARTS: Final = {
+    "asked": "Asked",
+    "heard": "Heard",
+    "why": "Decided",
+    "after": "Afterwards",
+    "beside": "Beside it",
+}
+
+
+async def found(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:
+    """The one decision whose id begins so, with all its verdicts, and the facts of what became of it.
+
+    Raises ConfigError where several do, ToolgateError where none does.
+    """
+    facts = [fact async for fact in source.facts() if _about(fact, prefix)]
+    decisions = gathered(facts)
+    if not decisions:
+        raise ToolgateError(
+            f"No decision is kept whose id begins with {prefix}. {source.keeps} "
+            "`toolgate decisions --json` shows the ids in full."
+        )
+    if len(decisions) > 1:
+        raise ConfigError(f"{prefix}: {_choice(decisions)}")
+    return decisions[0], aftermath(decisions[0], facts)
+
+
+async def show(source: Source, prefix: str, *, as_json: bool) -> None:
+    """Print it."""
+    decision, after = await found(source, prefix)
+    words = explained(decision, after)
+    if as_json:
+        told = {"decision": decision, "after": after, "explained": words.as_json()}
+        print_json(told)
+    else:
+        for line in _lines(decision, words):
+            console.print(line, soft_wrap=True)
+
+
+def _about(fact: Fact, prefix: str) -> bool:
+    key = fact.get("id") if fact["event"] in ("decision", "verdict") else fact.get("decision_id")
+    return isinstance(key, str) and key.startswith(prefix)
+
+
+def _choice(decisions: list[Fact]) -> str:
+    told = [f"{one['id']} ({one['outcome']} {one['tool_name']})" for one in decisions[-LISTED:]]
+    more = "" if len(decisions) <= LISTED else f", the newest {LISTED} of them"
+    return f"{len(decisions)} decisions begin so; give more of the id{more}: " + ", ".join(told)
+
+
+def _lines(decision: Fact, words: Explained) -> Iterable[str]:
+    yield f"Decision [bold]{escape(decision['id'])}[/]"
+    for part, sentences in words.as_json().items():
+        if sentences:
+            yield f"\n[bold]{_PARTS[part]}[/]"
+            yield from (f"  {escape(sentence)}" for sentence in sentences)

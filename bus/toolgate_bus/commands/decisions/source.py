@@ -1,0 +1,96 @@
+"""Where the facts come from: the server, which keeps an hour, or an archive. Both oldest first."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from toolgate_bus.commands.decisions.archive_reading import archived_facts
+from toolgate_bus.facts.join import Gathering
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.connection import RedisCommands
+
+__all__ = ["REMEMBERED", "ArchiveSource", "ServerSource", "Source", "decisions_in", "opened"]
+
+Fact = dict[str, Any]
+
+REMEMBERED: Final = 10_000
+"""Decisions that are in memory at once: their late verdicts are put to them."""
+
+
+class Source(Protocol):
+    """Facts that are there."""
+
+    keeps: str
+    """How long they are kept, for people."""
+
+    async def now(self) -> float:
+        """The clock by which facts are dated, in seconds since the epoch."""
+
+    def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
+        """The facts, oldest first, a part of them in memory; `since` may leave out older ones."""
+
+
+class ServerSource:
+    """The record of a namespace."""
+
+    keeps = "The record keeps one hour; `toolgate decisions archive DIR` keeps more, for `--from DIR`."
+
+    def __init__(self, reader: FactsReader) -> None:
+        self.reader = reader
+
+    async def now(self) -> float:
+        """The server's clock."""
+        return await self.reader.now_ms() / 1000
+
+    def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
+        """What is kept."""
+        return self.reader.stored(None if since is None else int(since * 1000))
+
+
+class ArchiveSource:
+    """An archive that `toolgate decisions archive` made."""
+
+    keeps = "The archive has what was read since it was begun."
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def now(self) -> float:
+        """This machine's clock: there is no server to ask."""
+        return time.time()
+
+    async def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
+        """What was archived; files that are older than `since` are not opened."""
+        for fact in archived_facts(self._directory, since):
+            yield fact
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: BusSettings) -> AsyncIterator[ServerSource]:
+    """The record on a server, for the length of a block."""
+    commands = RedisCommands(str(settings.redis), "toolgate-decisions")
+    reader = FactsReader(commands, settings.namespace)
+    try:
+        yield ServerSource(reader)
+    finally:
+        await reader.leave()
+        await commands.aclose()
+
+
+async def decisions_in(
+    facts: AsyncIterator[Mapping[str, Any]], most: int = REMEMBERED
+) -> AsyncIterator[Fact]:
+    """The decisions among facts, in their order, each with the verdicts that came beside it.
+
+    At most `most` are in memory: a verdict that comes after so many further decisions is left out.
+    """
+    gathering = Gathering(most + 1)
+    async for fact in facts:
+        gathering.take(fact)
+        if len(gathering.decisions) > most:
+            yield gathering.decisions.popitem(last=False)[1]
+    for decision in gathering.decisions.values():
+        yield decision

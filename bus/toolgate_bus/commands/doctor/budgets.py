@@ -1,0 +1,208 @@
+"""Budgets, judged: spent, nearly spent, money that nobody settles."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from toolgate_bus.budgets.ledger import Balance, Open
+from toolgate_bus.budgets.limits import Described, Overrides, limit_of
+from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, notice, warning
+from toolgate_bus.protocol.money import shown
+
+__all__ = ["BookState", "budget_findings"]
+
+SUBJECT: Final = "budgets"
+NEARLY: Final = 0.9
+"""As the alert has it."""
+LONG_S: Final = 900.0
+EACH: Final = frozenset({"session", "tree"})
+"""Levels with an account for every piece of work: that some are spent is their purpose."""
+MOST: Final = 5
+
+
+class BookState(NamedTuple):
+    """One ledger's book."""
+
+    book: str
+    budgets: Mapping[str, Described]
+    overrides: Overrides
+    balances: Sequence[Balance]
+    kept: bool
+    """Whether a scheduler that lives keeps it."""
+    held: Sequence[Open] | None = None
+    """Decisions that hold money; None where this user may not see them."""
+    astray: Mapping[str, int] = {}
+    """How often money was told of that was not reserved, by outcome."""
+
+
+class _Account(NamedTuple):
+    key: str
+    budget: Described | None
+    limit: int | None
+    balance: Balance
+
+    @property
+    def used(self) -> float:
+        """The share of the limit that is spent or held."""
+        return (self.balance.spent + self.balance.reserved) / self.limit if self.limit else 0.0
+
+
+def budget_findings(books: Iterable[BookState], now: float) -> list[Finding]:
+    """Everything about budgets; `now` is the server's time in seconds since the epoch."""
+    found: list[Finding] = []
+    for book in books:
+        accounts = list(_accounts(book, now))
+        found += [
+            *_unkept(book),
+            *_used(book, accounts),
+            *_untold(book, accounts),
+            *_astray(book),
+            *_long(book),
+        ]
+    return found or [fine(SUBJECT, "budgets", "no budget is spent, and none waits for anybody")]
+
+
+def _accounts(book: BookState, now: float) -> Iterable[_Account]:
+    """The accounts of present windows."""
+    for one in book.balances:
+        budget = book.budgets.get(one.key.partition("/")[0])
+        if budget is not None and budget.window_s and one.window < now // budget.window_s:
+            continue
+        configured = budget.limit if budget is not None else one.limit
+        yield _Account(one.key, budget, limit_of(one.key, configured, book.overrides), one)
+
+
+def _unkept(book: BookState) -> list[Finding]:
+    if book.kept:
+        return []
+    reserved = max((one.reserved for one in book.balances), default=0)
+    if reserved or book.held:
+        many = f"{how_many(len(book.held), 'decision')} hold" if book.held else "decisions hold"
+        what = (
+            f"{many} money ({_money(book, reserved)} on one account of the book {book.book}), "
+            "and nobody settles: no cost-aware scheduler is alive"
+        )
+        change = (
+            "toolgate scheduler run cost-aware --config FILE: it settles what was told since, within the hour"
+        )
+        return [error(SUBJECT, "budgets-unsettled", what, change)]
+    if not book.budgets:
+        return []
+    what = f"there are budgets ({_names(sorted(book.budgets))}), and no scheduler that keeps them is alive"
+    change = "toolgate scheduler run cost-aware --config FILE; and name it in `required` of the plans"
+    return [notice(SUBJECT, "budgets-unkept", what, change)]
+
+
+def _used(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
+    found: list[Finding] = []
+    of_work: dict[str, int] = {}
+    for one in accounts:
+        if one.used < NEARLY:
+            continue
+        if one.budget is not None and one.budget.level in EACH:
+            of_work[one.budget.name] = of_work.get(one.budget.name, 0) + (one.used >= 1)
+        else:
+            found.append(_nearly(book, one))
+    several = sorted(found, key=lambda one: one.name == "budget-nearly-spent")
+    rest = len(several) - MOST
+    if rest > 0:
+        several = [
+            *several[:MOST],
+            notice(SUBJECT, "budget-more", f"and {rest} more accounts", "toolgate budget list"),
+        ]
+    works = [
+        notice(
+            SUBJECT,
+            "budget-works",
+            f"{how_many(many, 'account')} of {name} are spent: their calls are denied",
+        )
+        for name, many in sorted(of_work.items())
+        if many
+    ]
+    return [*several, *works]
+
+
+def _nearly(book: BookState, one: _Account) -> Finding:
+    told = (
+        f"the budget {one.key}{_of(book)} has {_money(book, one.balance.spent, one)} spent and "
+        f"{_money(book, one.balance.reserved, one)} reserved of {_money(book, one.limit or 0, one)}"
+    )
+    name = one.key.partition("/")[0]
+    more = f"toolgate budget set {one.key} AMOUNT{_option(book)} (or reset {name})"
+    window = f"; its window is {one.budget.window_s} s long" if one.budget and one.budget.window_s else ""
+    if one.used >= 1:
+        what = f"{told}: calls that cost something are denied or replaced{window}"
+        return warning(SUBJECT, "budget-spent", what, f"raise it: {more}")
+    return warning(SUBJECT, "budget-nearly-spent", f"{told}{window}", f"raise it in time: {more}")
+
+
+def _untold(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
+    found = []
+    for name, number, what, change in (
+        (
+            "budget-orphans",
+            max((one.balance.orphans for one in accounts), default=0),
+            "calls were never told to have ended, and were paid at their estimates: agents died in mid-call",
+            "look for agents that are killed; `toolgate budget show NAME` has the accounts",
+        ),
+        (
+            "budget-overruns",
+            max((one.balance.overruns for one in accounts), default=0),
+            "calls cost more than was reserved for them: estimates are too low",
+            "raise `cost` of these tools in cost-aware's config, or let it learn",
+        ),
+    ):
+        if number:
+            found.append(notice(SUBJECT, name, f"{number} {what}{_of(book)}", change))
+    return found
+
+
+def _astray(book: BookState) -> list[Finding]:
+    found = []
+    lost = book.astray.get("charged", 0) + book.astray.get("unplaced", 0)
+    if lost:
+        unplaced = book.astray.get("unplaced", 0)
+        what = (
+            f"{how_many(lost, 'cost')} came without a reservation{_of(book)} ({unplaced} "
+            "of them are in no budget): the server lost it, or nobody was asked"
+        )
+        change = (
+            "name cost-aware in `required` of the plans, give a budget to the fleet, keep the server's data"
+        )
+        found.append(notice(SUBJECT, "budget-unreserved", what, change))
+    if foreign := book.astray.get("foreign", 0):
+        many = how_many(foreign, "fact")
+        what = f"{many} told of another orchestrator's decisions{_of(book)}, and were refused"
+        change = "give every agent a user that may write its own facts alone: deploy/README.md"
+        found.append(warning(SUBJECT, "budget-foreign", what, change))
+    return found
+
+
+def _long(book: BookState) -> list[Finding]:
+    old = [one for one in book.held or () if one.age_s >= LONG_S]
+    if not book.kept or not old:
+        return []
+    oldest = max(one.age_s for one in old)
+    what = (
+        f"{how_many(len(old), 'decision')} hold money for over {LONG_S / 60:.0f} min, one for "
+        f"{oldest / 60:.0f} min"
+    )
+    change = "toolgate budget show NAME; what is not told within the hour is paid at its estimate"
+    return [notice(SUBJECT, "budgets-held-long", what + _of(book), change)]
+
+
+def _money(book: BookState, amount: int, one: _Account | None = None) -> str:
+    budget = one.budget if one is not None else next(iter(book.budgets.values()), None)
+    return shown(amount, budget.currency if budget is not None else "")
+
+
+def _of(book: BookState) -> str:
+    return "" if book.book == "budget" else f" (book {book.book})"
+
+
+def _option(book: BookState) -> str:
+    return "" if book.book == "budget" else f" --book {book.book}"
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = len(names) - MOST
+    return ", ".join(names[:MOST]) + (f" and {rest} more" if rest > 0 else "")

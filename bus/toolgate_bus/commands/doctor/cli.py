@@ -1,0 +1,196 @@
+"""`toolgate doctor`: the edge where options become a context, and findings lines and an exit code."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolgate_bus.commands.doctor.check import Bus, Check, Context, contributed
+from toolgate_bus.commands.doctor.examining import Asked, examined
+from toolgate_bus.commands.doctor.finding import Finding, error, notice
+from toolgate_bus.commands.doctor.rights import ROLES, wants_name
+from toolgate_bus.commands.doctor.view import lines_of
+from toolgate_bus.commands.options import (
+    JsonOption,
+    KeysOption,
+    NamespaceOption,
+    RedisOption,
+    bus_settings,
+    console,
+    run_async,
+)
+from toolgate_bus.commands.terminal import print_json
+from toolgate_bus.errors import ConfigError, NoServer
+from toolgate_bus.server.embedded import join_server
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    ctx: typer.Context,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check this mount plan too, and its schedulers on the bus."),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE", help="Check a scheduler's config file, as `scheduler run NAME` reads it."
+        ),
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROLE",
+            help=f"Try whether the server lets the user do this role's work: {', '.join(ROLES)}; "
+            "scheduler:NAME is one of that name.",
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose rights --role is about; default is who we are."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings as well.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="List what is fine, too.")] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Look for what is wrong with a bus, a plan or a config, and say what to change.
+
+    Nothing is changed or started. Without --redis, the server that the plan names is
+    looked at, or the embedded one if it runs.
+
+    \b
+      toolgate doctor                                   server, roster, backlog, budgets
+      toolgate doctor --plan plan.yaml                  and what its agents would meet
+      toolgate doctor --config policy=policy.yaml       and a scheduler's file
+      toolgate doctor --role orchestrator               and what this user may do
+      toolgate doctor --role scheduler:policy --user scheduler-policy
+      toolgate doctor --json --strict                   for scripts
+
+    Errors do not work; warnings work for now; notices may be meant so.
+
+    Exit codes: 0 no errors, 1 errors (with --strict warnings), 2 an option is wrong.
+    """
+    asked = _asked(role, user)
+    given = Context(plan=plan, configs=[_config(one) for one in config or ()], keys=keys)
+    checks, findings = contributed()
+    with ExitStack() as stay:
+        context, about_bus = _on_bus(given, redis, _named(ctx, "namespace", namespace), checks, stay)
+        findings += about_bus
+        findings += run_async(lambda: examined(context, checks, asked))
+    findings += _left_out(context, checks)
+    _show(findings, json_=json_, verbose=verbose)
+    bad = {"error", "warning"} if strict else {"error"}
+    raise typer.Exit(1 if any(one.level in bad for one in findings) else 0)
+
+
+# ---------------------------------------------------------------- options
+
+
+def _asked(role: str | None, user: str | None) -> Asked | None:
+    if role is None:
+        if user is not None:
+            raise typer.BadParameter("is about --role: name that too", param_hint="--user")
+        return None
+    kind, _, name = role.partition(":")
+    if kind not in ROLES or (name and not wants_name(kind)):
+        raise typer.BadParameter(f"must be one of {', '.join(ROLES)}, or scheduler:NAME", param_hint="--role")
+    return Asked(kind, name, user)
+
+
+def _config(given: str) -> tuple[str, Path]:
+    name, equals, file = given.partition("=")
+    if not (name and equals and file):
+        raise typer.BadParameter("must be NAME=FILE, as in policy=policy.yaml", param_hint="--config")
+    return name, Path(file)
+
+
+def _named(ctx: typer.Context, name: str, value: str) -> str | None:
+    """An option if somebody gave it; its default yields to the plan's."""
+    source = ctx.get_parameter_source(name)
+    return value if source is not None and source.name != "DEFAULT" else None
+
+
+# ---------------------------------------------------------------- which bus
+
+
+def _on_bus(
+    given: Context, redis: str | None, namespace: str | None, checks: Iterable[Check], stay: ExitStack
+) -> tuple[Context, list[Finding]]:
+    """The context with a server, if there is one to look at, and why there is none."""
+    own = _planned(given, checks)
+    context, found = _settled(given, redis or own.redis, namespace or own.namespace)
+    if found or context.redis is not None:
+        return context, found
+    try:
+        server = stay.enter_context(join_server())
+    except NoServer:
+        what = "no bus was looked at: none is named, and no embedded server runs for this user"
+        change = (
+            "name one (--redis URL or TOOLGATE_REDIS_URL), or look again while a command runs (`toolgate "
+            "demo`)"
+        )
+        return context, [notice("server", "server-none", what, change)]
+    except ConfigError as raised:
+        return context, [error("server", "server-embedded", str(raised), "as it says")]
+    return _with(context, redis=server.url, embedded=True), []
+
+
+def _planned(given: Context, checks: Iterable[Check]) -> Bus:
+    """Where the plan's agents would meet schedulers."""
+    named = [check.bus(given) for check in checks if check.bus is not None and check.needs <= given.given]
+    return next((bus for bus in named if bus.redis or bus.namespace), Bus())
+
+
+def _settled(given: Context, redis: str | None, namespace: str | None) -> tuple[Context, list[Finding]]:
+    try:
+        settings = bus_settings(redis, namespace, given.keys)
+    except ConfigError as raised:
+        change = (
+            "correct --redis, --namespace or --keys, or TOOLGATE_REDIS_URL, TOOLGATE_NAMESPACE, TOOLGATE_KEYS"
+        )
+        return given, [error("server", "server-settings", str(raised), change)]
+    return _with(given, settings.namespace, settings.redis, settings.keys), []
+
+
+def _with(
+    context: Context,
+    namespace: str | None = None,
+    redis: str | None = None,
+    keys: Path | None = None,
+    *,
+    embedded: bool = False,
+) -> Context:
+    return Context(
+        namespace or context.namespace, context.plan, context.configs, keys or context.keys, redis, embedded
+    )
+
+
+# ---------------------------------------------------------------- what came of it
+
+
+def _left_out(context: Context, checks: Iterable[Check]) -> list[Finding]:
+    """What was asked for and nobody here can check."""
+    able = {need for check in checks for need in check.needs}
+    change = 'pip install "toolgate[orchestrator]"; what kept it from being loaded is told above'
+    return [
+        error(need, f"{need}-unchecked", f"nothing here can check a {need}", change)
+        for need in ("plan", "config")
+        if need in context.given and need not in able
+    ]
+
+
+def _show(findings: Sequence[Finding], *, json_: bool, verbose: bool) -> None:
+    if json_:
+        for one in findings:
+            if verbose or one.level != "ok":
+                print_json(one.as_json())
+        return
+    width = console.width if console.is_terminal else None  # what is piped is searched by line
+    for line in lines_of(findings, verbose=verbose, width=width):
+        console.print(line, soft_wrap=True)

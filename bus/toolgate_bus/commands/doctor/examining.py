@@ -1,0 +1,123 @@
+"""Runs checks: first whether the server answers, then everything else; nothing takes for ever.
+
+A server that is away or hangs is one finding, and leaves plan and config to be checked. A check that takes
+too long, may not look or breaks is a finding too.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from toolgate_bus.commands.doctor.check import Check, Context
+from toolgate_bus.commands.doctor.connection import SUBJECT, unusable
+from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
+from toolgate_bus.commands.doctor.looking import Looking, refused
+from toolgate_bus.commands.doctor.own_checks import KEYS, OWN, SERVER
+from toolgate_bus.commands.doctor.trying import try_rights
+from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.server.settings import shown
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster, RosterView
+
+__all__ = ["Asked", "examined"]
+
+ANSWER_S: Final = 6.0
+"""So long a server has for its first answer: more than the client waits for one."""
+CHECK_S: Final = 12.0
+CONNECTIONS: Final = 4
+
+
+class Asked(NamedTuple):
+    """Whose rights are looked at."""
+
+    role: str
+    scheduler: str = ""
+    user: str | None = None
+
+
+async def examined(context: Context, checks: Iterable[Check], asked: Asked | None = None) -> list[Finding]:
+    """Everything that was found; `context` has no commands yet, and its `redis` may be None."""
+    checks = [KEYS, *checks]
+    if context.redis is None:
+        return await _run(context, checks)
+    try:
+        commands = RedisCommands(context.redis, "toolgate-doctor", connections=CONNECTIONS)
+    except ToolgateError as raised:
+        return [unusable(context.redis, raised), *await _run(context, checks)]
+    try:
+        return await _with_server(context, context.redis, commands, checks, asked)
+    finally:
+        await commands.aclose()
+
+
+async def _with_server(
+    context: Context, url: str, commands: RedisCommands, checks: list[Check], asked: Asked | None
+) -> list[Finding]:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await commands.execute("PING")
+    except (ToolgateError, TimeoutError) as raised:
+        return [unusable(url, raised), *await _run(context, checks)]
+    context = replace(context, commands=Looking(commands))
+    reached = fine(SUBJECT, "server-reached", f"{shown(url)} answers")
+    found = [reached, *await _one(SERVER, context)]
+    context, of_roster = await _with_roster(context)
+    if asked is not None:
+        found += await _one(_rights(commands, url, asked), context)
+    return [*found, *of_roster, *await _run(context, [*OWN, *checks])]
+
+
+async def _with_roster(context: Context) -> tuple[Context, list[Finding]]:
+    """The context with who is alive; what kept the roster from being read."""
+    views: list[RosterView] = []
+
+    async def read(context: Context) -> Sequence[Finding]:
+        if context.commands is not None:
+            views.append(await Roster(context.commands, context.namespace).read(ages=True))
+        return ()
+
+    found = await _one(Check("roster", "roster", read), context)
+    return replace(context, view=views[0]) if views else context, found
+
+
+def _rights(commands: RedisCommands, url: str, asked: Asked) -> Check:
+    async def run(context: Context) -> Sequence[Finding]:
+        return await try_rights(commands, url, context.namespace, *asked)
+
+    return Check("rights", "rights", run)
+
+
+async def _run(context: Context, checks: Iterable[Check]) -> list[Finding]:
+    """All whose needs are there, at once; in their order."""
+    there = [check for check in checks if check.needs <= context.given]
+    return [one for found in await asyncio.gather(*(_one(each, context) for each in there)) for one in found]
+
+
+async def _one(check: Check, context: Context) -> list[Finding]:
+    try:
+        async with asyncio.timeout(CHECK_S):
+            return list(await check.run(context))
+    except TimeoutError:
+        what = f"this could not be looked at in {CHECK_S:.0f} s"
+        change = "look again; if it stays so, look at the server's load (`redis-cli --latency`, SLOWLOG GET)"
+        return [warning(check.subject, f"{check.name}-slow", what, change)]
+    except ConfigError as raised:
+        return [_may_not(check, raised) if refused(raised) else _failed(check, raised)]
+    except ToolgateError as raised:
+        return [_failed(check, raised)]
+    except Exception as raised:  # noqa: BLE001 - a check may be another package's: told, and the others go on
+        what = f"the check {check.name} itself broke: {type(raised).__name__}: {raised}"
+        return [error(check.subject, f"{check.name}-broken", what, "tell the authors of that check")]
+
+
+def _may_not(check: Check, raised: ConfigError) -> Finding:
+    said = str(raised).partition(": ")[2] or str(raised)
+    what = f"this was not looked at: {said}"
+    change = "look as a user that may: `doctor` of deploy/redis/roles, or an administrator"
+    return notice(check.subject, f"{check.name}-not-shown", what, change)
+
+
+def _failed(check: Check, raised: ToolgateError) -> Finding:
+    what = f"this could not be looked at: {raised}"
+    return error(check.subject, f"{check.name}-failed", what, "look at the server, and again")

@@ -1,0 +1,80 @@
+"""Questions that wait, judged: for whom, how long, and who has them and does not answer. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, warning
+
+__all__ = ["Inbox", "Reading", "inbox_findings"]
+
+SUBJECT: Final = "inboxes"
+SLOW_S: Final = 1.0
+"""Twice the default patience: whoever asked has given up."""
+STILL_S: Final = 3.0
+"""A replica that lives is heard of every second."""
+
+
+class Reading(NamedTuple):
+    """One replica as a reader of its inbox."""
+
+    replica: str
+    has: int
+    """Entries it was given and has not answered."""
+    idle_s: float
+    """Since it last asked for more."""
+
+
+class Inbox(NamedTuple):
+    """One scheduler's inbox."""
+
+    scheduler: str
+    replicas: int
+    """How many are alive."""
+    waiting: int
+    """Entries that nobody was given yet."""
+    lag_s: float
+    """How long the oldest of those waits."""
+    readings: Sequence[Reading] = ()
+
+
+def inbox_findings(inboxes: Iterable[Inbox]) -> list[Finding]:
+    """Everything about backlogs."""
+    found = [one for inbox in inboxes for one in (*_unread(inbox), *_stuck(inbox))]
+    return found or [fine(SUBJECT, "inboxes", "no question waits")]
+
+
+def _unread(inbox: Inbox) -> list[Finding]:
+    name, many = inbox.scheduler, how_many(inbox.waiting, "question")
+    if inbox.waiting and not inbox.replicas:
+        what = f"{many} for {name}, the oldest {inbox.lag_s:.0f} s old, and no replica of it is alive"
+        change = f"toolgate scheduler run {name}; if one should run, look at its process (stopped? its log?)"
+        return [error(SUBJECT, "inbox-nobody", what, change)]
+    if inbox.waiting and inbox.lag_s >= SLOW_S:
+        replicas = how_many(inbox.replicas, "replica")
+        what = (
+            f"{many} for {name} wait to be read, the oldest for {inbox.lag_s:.1f} s: its {replicas} cannot "
+            "keep up"
+        )
+        change = f"start more replicas of {name} (--replicas), or raise its --concurrency"
+        return [warning(SUBJECT, "inbox-backlog", what, change)]
+    return []
+
+
+def _stuck(inbox: Inbox) -> list[Finding]:
+    return [
+        warning(
+            SUBJECT,
+            "inbox-stuck",
+            f"the replica {one.replica} of {inbox.scheduler} took {how_many(one.has, 'question')} "
+            f"and was not heard of for {one.idle_s:.0f} s: it is stopped, hangs or died",
+            f"look at its process ({_process(one.replica)}): go on (kill -CONT) or end it; "
+            "another replica then takes over",
+        )
+        for one in inbox.readings
+        if one.has and one.idle_s >= STILL_S
+    ]
+
+
+def _process(replica: str) -> str:
+    host, _, pid = replica.rpartition("-")[0].rpartition("-")
+    return f"pid {pid} on {host}" if host and pid.isdecimal() else f"its name is {replica}"

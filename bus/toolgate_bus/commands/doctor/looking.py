@@ -1,0 +1,78 @@
+"""Commands that only look: whoever is given them cannot change the server, by mistake or otherwise."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from toolgate_bus.errors import TransportError
+from toolgate_bus.transport.ports import Commands
+
+__all__ = ["Looking", "refused"]
+
+LOOKS: Final = frozenset(
+    {
+        "PING",
+        "TIME",
+        "INFO",
+        "PTTL",
+        "GET",
+        "MGET",
+        "HGETALL",
+        "HMGET",
+        "SMEMBERS",
+        "SCARD",
+        "SRANDMEMBER",
+        "ZRANGE",
+        "SCAN",
+        "XLEN",
+        "XRANGE",
+        "XREVRANGE",
+        "XPENDING",
+    }
+)
+LOOKS_AT: Final = frozenset(
+    {
+        ("XINFO", "STREAM"),
+        ("XINFO", "GROUPS"),
+        ("XINFO", "CONSUMERS"),
+        ("CONFIG", "GET"),
+        ("MEMORY", "USAGE"),
+        ("ACL", "WHOAMI"),
+        ("ACL", "DRYRUN"),
+        ("LATENCY", "LATEST"),
+    }
+)
+TIDYING: Final = frozenset({"SREM"})
+"""What readers do in passing to sets of what is gone: here it is left undone."""
+Command = Sequence[str | bytes | int | float]
+
+
+class Looking:
+    """`Commands` that let only reading through; raises TransportError for anything else."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+
+    async def execute(self, *command: str | bytes | int | float) -> Any:
+        """Run one command."""
+        return 0 if not _looks(command) else await self._commands.execute(*command)
+
+    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+        """Run several in one round trip."""
+        run = [command for command in commands if _looks(command)]
+        replies = iter(await self._commands.pipeline(run) if run else [])
+        return [next(replies) if _looks(command) else 0 for command in commands]
+
+
+def _looks(command: Command) -> bool:
+    """Whether to run it; raises TransportError for what may not be run at all."""
+    name, *rest = (str(word).upper() for word in command[:2])
+    if name in LOOKS or (name, *rest) in LOOKS_AT:
+        return True
+    if name not in TIDYING:
+        raise TransportError(f"a check may only look, and {name} could change something")
+    return False
+
+
+def refused(reply: Any) -> bool:
+    """Whether a reply or error says that this user may not do that."""
+    return isinstance(reply, Exception) and "no permissions" in str(reply).casefold()

@@ -1,0 +1,148 @@
+"""Who is on the bus, judged: replicas, orchestrators, readers of facts."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from toolgate_bus.commands.doctor.finding import Finding, fine, how_many, notice, warning
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.roster import RosterView
+from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, strangers, who_cannot_ask
+
+__all__ = ["roster_findings"]
+
+SUBJECT: Final = "roster"
+LATE: Final = 0.1
+ENOUGH: Final = 20
+"""Answers from which a share says something."""
+MOST_NAMES: Final = 5
+
+
+def roster_findings(view: RosterView) -> list[Finding]:
+    """Everything about who is alive."""
+    by_name: dict[str, list[Member]] = defaultdict(list)
+    for member in view.members:
+        by_name[member.name].append(member)
+    found = [one for name in sorted(by_name) for one in _scheduler(name, by_name[name], view)]
+    return [*_nobody(view), *found, *_orchestrators(view, by_name), *_readers(view)]
+
+
+def _nobody(view: RosterView) -> list[Finding]:
+    if view.members:
+        return []
+    what, change = "no scheduler is alive: nobody rules on calls", "toolgate scheduler run NAME --config FILE"
+    if view.orchestrators:
+        return [warning(SUBJECT, "roster-nobody", f"agents work here, and {what}", change)]
+    return [notice(SUBJECT, "roster-nobody", what, change)]
+
+
+def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
+    found = [
+        *_strangers(name, members, view),
+        *_disagreement(name, members),
+        *_revisions(name, members),
+        *_lateness(name, members),
+    ]
+    if len(members) == 1:
+        what = f"{name} has one replica: while that restarts or hangs, nobody answers for it"
+        found.append(notice(SUBJECT, "roster-one-replica", what, _one_more(name)))
+    return found or [
+        fine(SUBJECT, "roster-scheduler", f"{name}: {how_many(len(members), 'replica')} that agree")
+    ]
+
+
+def _one_more(name: str) -> str:
+    return f"run it once more under the same name: `toolgate scheduler run … --name {name}`, or --replicas 2"
+
+
+def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
+    ordered = sorted(members, key=lambda member: member.started)
+    newest, told = ordered[-1], []
+    for label, values in (
+        ("priority", [str(member.priority) for member in ordered]),
+        ("tools", [" ".join(member.tools) for member in ordered]),
+        ("shadow", ["yes" if member.shadow else "no" for member in ordered]),
+    ):
+        if len(set(values)) > 1:
+            told.append(f"{label} {' and '.join(dict.fromkeys(values))}")
+    if not told:
+        return []
+    what = f"the replicas of {name} disagree: {'; '.join(told)}. The newest start ({newest.replica}) counts"
+    old = _first([_whose(member) for member in ordered if _terms(member) != _terms(newest)])
+    change = (
+        f"end the older ones ({old}), or start all with the same --priority, --tools, --shadow and config"
+    )
+    return [warning(SUBJECT, "roster-disagree", what, change)]
+
+
+def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
+    told = who_cannot_ask(members, view.wires)
+    if told is None:
+        return []
+    what = f"{name} is {told}: where it is required their calls are denied, elsewhere it is passed over"
+    agents = _first(strangers(members, view.wires))
+    change = f"bring {name} or those agents ({agents}) to a version that both speak"
+    return [warning(SUBJECT, "roster-incompatible", what, change)]
+
+
+def _revisions(name: str, members: Sequence[Member]) -> list[Finding]:
+    told = revisions_alive(members)
+    if told is None:
+        return []
+    ordered = sorted(members, key=lambda member: member.started)
+    newest = ordered[-1]
+    old = _first([_whose(member) for member in ordered if member.revision != newest.revision])
+    what = f"{name} has {told}: which of them rules on a call is chance"
+    right = newest.revision.text or UNNAMED
+    change = f"end those that do not rule by {right} ({old}), or give all the same config"
+    return [warning(SUBJECT, "roster-revisions", what, change)]
+
+
+def _terms(member: Member) -> tuple[int, tuple[str, ...], bool]:
+    return member.priority, member.tools, member.shadow
+
+
+def _whose(member: Member) -> str:
+    return f"pid {member.pid} on {member.host or 'its host'}"
+
+
+def _lateness(name: str, members: Sequence[Member]) -> list[Finding]:
+    answered, late = sum(one.answered for one in members), sum(one.late for one in members)
+    if answered < ENOUGH or late < LATE * answered:
+        return []
+    what = f"{name} was late with {late} of {answered} answers: those counted as silence"
+    change = "raise `patience_ms` in the plans, start more replicas, or make it faster"
+    return [warning(SUBJECT, "roster-late", what, change)]
+
+
+def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Finding]:
+    found = [
+        fine(SUBJECT, "roster-orchestrators", f"{how_many(len(view.orchestrators), 'orchestrator')} alive")
+    ]
+    missed = sorted({name for reads in view.orchestrators.values() for name in reads} - set(alive))
+    if missed:
+        names = _first(missed)
+        what = f"agents wait for verdicts of {names}, and no replica of that is alive"
+        change = f"toolgate scheduler run {missed[0]}; or take it out of `required` in their plans"
+        found.append(warning(SUBJECT, "roster-missed", what, change))
+    return found
+
+
+def _readers(view: RosterView) -> list[Finding]:
+    roles = view.readers_by_role()
+    found = []
+    for role, lack, change in (
+        ("exporter", "are no metrics of the fleet, and no alerts", "toolgate exporter"),
+        ("archiver", "is no record beyond the last hour", "toolgate decisions archive DIR"),
+    ):
+        if roles[role]:
+            found.append(fine(SUBJECT, f"roster-{role}", f"{how_many(roles[role], role)} alive"))
+        else:
+            what = f"no {role} is alive: there {lack}"
+            found.append(notice(SUBJECT, f"roster-{role}", what, change))
+    return found
+
+
+def _first(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")

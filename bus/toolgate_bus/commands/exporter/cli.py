@@ -1,0 +1,136 @@
+"""`toolgate exporter`: the edge where options meet the service."""
+
+import os
+import secrets
+import socket
+from contextlib import suppress
+from typing import Annotated
+
+import anyio
+import typer
+
+from toolgate_bus.commands.exporter.gauges import FleetGauges
+from toolgate_bus.commands.exporter.service import Exporter
+from toolgate_bus.commands.exporter.shelf import RedisShelf
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    err_console,
+    run_async,
+    started_bus,
+)
+from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry.http import Serving, serve_page
+from toolgate_bus.telemetry.loop_lag import watch_loop_lag
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, encode_role
+from toolgate_bus.transport.redis.roster_sets import OLD
+
+__all__ = ["exporter"]
+
+PORT = 9464
+LOOKS = ("orchestrators", OLD)
+
+
+def exporter(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where to serve /metrics; 0 is any free port.")
+    ] = PORT,
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is every interface.")
+    ] = "127.0.0.1",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Serve the metrics of a whole fleet to Prometheus, out of the facts on the bus.
+
+    Agents that live for seconds and agents that were killed are counted, too.
+    What was counted is kept on the server of the bus, together with how far was
+    read: an exporter that is restarted goes on exactly where it was, and loses
+    nothing while facts are kept (an hour).
+
+    \b
+      toolgate exporter                       http://127.0.0.1:9464/metrics
+      toolgate exporter --port 0 --json       any free port; a line tells it
+      toolgate exporter --address 0.0.0.0 --redis redis://bus:6379
+
+    Of several for one namespace one counts. The others stand by, serve nothing
+    of the fleet, and take over within seconds. GET /healthz says 200 where facts
+    are read, else 503 (stands by, or the server is away); /livez always 200.
+
+    Labels are bounded: beyond 1000 series of a metric they become `other`.
+    What is served: deploy/README.md. Ctrl-C and SIGTERM keep the count.
+
+    Exit codes: 0 ended in good order, 2 an option is wrong or the port is taken.
+    """
+    with started_bus(redis, namespace, None) as settings:
+        run_async(lambda: _serve(settings, port, address, json_))
+
+
+async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) -> None:
+    url = settings.redis
+    if url is None:
+        raise ConfigError("redis: no server is named")
+    me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+    reading = RedisCommands(url, "toolgate-exporter-facts", connections=1)
+    commands = RedisCommands(url, "toolgate-exporter")
+    service = Exporter(
+        FactsReader(reading, settings.namespace, "exporter"),
+        RedisShelf(commands, settings.namespace, me),
+        FleetGauges(commands, settings.namespace),
+    )
+    serving = serve_page(port, address, service.page, service.health)
+    refused: ToolgateError | None = None
+    try:
+        _tell_ready(serving, settings, as_json)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch_loop_lag, "exporter")
+            tasks.start_soon(_stand_on_roster, Roster(commands, settings.namespace, LOOKS), f"r:{me}")
+            try:
+                await service.run()
+            except ToolgateError as error:
+                refused = error
+                tasks.cancel_scope.cancel()
+    except anyio.get_cancelled_exc_class():
+        pass  # being cancelled is how it is told to finish
+    finally:
+        with anyio.CancelScope(shield=True):
+            serving.close()
+            await reading.aclose()
+            await commands.aclose()
+    if refused is not None:
+        raise refused
+
+
+async def _stand_on_roster(roster: Roster, me: str) -> None:
+    """Be known as a reader of facts, so that they are written even where no scheduler is alive."""
+    known = False
+    try:
+        while True:
+            with suppress(ToolgateError):  # the service says what is wrong
+                await roster.write(me, encode_role("exporter"))
+                if not known:
+                    await roster.wake_orchestrators()
+                    known = True
+            await anyio.sleep(BEAT_SECONDS)
+    finally:
+        with anyio.CancelScope(shield=True), suppress(ToolgateError):
+            await roster.leave(me)
+
+
+def _tell_ready(serving: Serving, settings: BusSettings, as_json: bool) -> None:
+    if as_json:
+        fields = {
+            "port": serving.port,
+            "url": serving.url,
+            "namespace": settings.namespace,
+            "pid": os.getpid(),
+        }
+        print_json({"event": "ready", **fields})
+        return
+    err_console.print(escape(f"The metrics of {settings.namespace} are at {serving.url}"), soft_wrap=True)

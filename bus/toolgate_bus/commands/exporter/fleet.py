@@ -1,0 +1,166 @@
+"""The fleet's counters as values: facts in, series out, and all of it as one text to keep.
+
+Each fact counts once: by its number, as writers may write a fact twice. Series are bounded: beyond
+`MOST_SERIES` of a metric the labels that others choose become `other`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from toolgate_bus.commands.exporter.savings import Savings
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.sequence import SeenNumbers
+from toolgate_bus.telemetry import definitions
+from toolgate_bus.telemetry.definitions import OTHER, Metric
+from toolgate_bus.telemetry.fact_metrics import counted
+from toolgate_bus.telemetry.metrics import Collector, Counts, Durations
+
+__all__ = ["FleetCounts"]
+
+MOST_SERIES: Final = 1000
+CLOSED: Final = frozenset({"outcome", "action", "status", "kind"})
+"""Labels with few values, which stay as they are."""
+VERSION: Final = 1
+
+
+class FleetCounts:
+    """What was counted so far, and the numbers of the facts that it was counted from."""
+
+    def __init__(self) -> None:
+        self._counters = {one: Counts(one) for one in definitions.FLEET if one.kind == "counter"}
+        self._histograms = {one: Durations(one) for one in definitions.FLEET if one.kind == "histogram"}
+        self.savings = Savings()
+        self.facts = 0
+        self.gaps = 0
+        self._seen: dict[str, SeenNumbers] = {}
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """By orchestrator: the number counted last."""
+        return {name: seen.last for name, seen in self._seen.items()}
+
+    def take(self, fact: Mapping[str, Any]) -> bool:
+        """Count one fact; False for one that was counted before."""
+        if not self._is_new(fact):
+            return False
+        self.facts += 1
+        at = fact.get("at")
+        when = float(at) if isinstance(at, int | float) else 0.0
+        for metric, labels, amount, trace in counted(fact):
+            if metric.kind == "histogram":
+                series = self._histograms[metric]
+                series.observe(amount, _bounded(metric, labels, series), trace, when)
+            else:
+                counts = self._counters[metric]
+                counts.add(_bounded(metric, labels, counts.series), amount)
+        self.savings.take(fact)
+        return True
+
+    def _is_new(self, fact: Mapping[str, Any]) -> bool:
+        writer, number = fact.get("orchestrator"), fact.get("seq")
+        if not isinstance(writer, str) or type(number) is not int:
+            return True
+        seen = self._seen.get(writer)
+        if seen is None:
+            seen = self._seen[writer] = SeenNumbers()
+        last = seen.last
+        try:
+            new = seen.take(number)
+        except CodecError:  # its reader has counted it
+            return False
+        if new and last:
+            self.gaps += max(0, number - last - 1)
+        return new
+
+    def forget(self, known: Iterable[str]) -> None:
+        """Drop the numbers of writers that are not among these: nothing of theirs is kept any longer."""
+        kept = set(known)
+        self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
+
+    def collectors(self) -> list[Collector]:
+        """Everything that was counted, for a page."""
+        own = {
+            definitions.SAVED: self.savings.total,
+            definitions.EXPORTER_FACTS: self.facts,
+            definitions.EXPORTER_GAPS: self.gaps,
+        }
+        singles = [Counts(metric) for metric in own]
+        for counts in singles:
+            counts.add((), own[counts.metric])
+        return [*self._counters.values(), *self._histograms.values(), *singles]
+
+    # ------------------------------------------------------------------ kept and read back
+
+    def text(self) -> str:
+        """All of it, to be read back by `read`."""
+        return json.dumps(
+            {
+                "version": VERSION,
+                "counters": {
+                    one.name: _rows(counts.series.items()) for one, counts in self._counters.items()
+                },
+                "histograms": {
+                    one.name: _rows(series.rows().items()) for one, series in self._histograms.items()
+                },
+                "examples": {
+                    one.name: [[list(labels), bucket, *found] for (labels, bucket), found in kept.items()]
+                    for one, series in self._histograms.items()
+                    if (kept := series.examples)
+                },
+                "saved": self.savings.total,
+                "costs": self.savings.costs,
+                "waiting": [[*pair, times] for pair, times in self.savings.waiting.items()],
+                "facts": self.facts,
+                "gaps": self.gaps,
+                "numbers": self.numbers,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def read(cls, text: str) -> "FleetCounts":
+        """What `text` gave; raises ValueError for anything else. Metrics that are gone are passed over."""
+        made = cls()
+        try:
+            made._fill(json.loads(text))
+        except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise ValueError(f"these are no counts: {error!r}") from None
+        return made
+
+    def _fill(self, kept: Mapping[str, Any]) -> None:
+        if kept["version"] != VERSION:
+            raise ValueError(f"version {kept['version']!r} is not {VERSION}")
+        for metric, counts in self._counters.items():
+            for labels, number in kept["counters"].get(metric.name, ()):
+                if len(labels) == len(metric.labels):
+                    counts.series[tuple(map(str, labels))] = number + 0
+        for metric, series in self._histograms.items():
+            for labels, row in kept["histograms"].get(metric.name, ()):
+                if len(row) == len(metric.buckets) + 2 and len(labels) == len(metric.labels):
+                    series.load(tuple(map(str, labels)), [number + 0 for number in row])
+            for labels, bucket, trace, seconds, at in kept["examples"].get(metric.name, ()):
+                series.examples[tuple(labels), int(bucket)] = (str(trace), float(seconds), float(at))
+        self.savings.total = int(kept["saved"])
+        self.savings.costs = {
+            tool: (int(times), int(total)) for tool, (times, total) in kept["costs"].items()
+        }
+        self.savings.waiting = {(str(asked), str(run)): int(times) for asked, run, times in kept["waiting"]}
+        self.facts, self.gaps = int(kept["facts"]), int(kept["gaps"])
+        self._seen = {str(name): SeenNumbers(int(number)) for name, number in kept["numbers"].items()}
+
+
+def _rows(series: Iterable[tuple[tuple[str, ...], Any]]) -> list[list[Any]]:
+    return [[list(labels), value] for labels, value in series]
+
+
+def _bounded(
+    metric: Metric, labels: tuple[str, ...], series: Mapping[tuple[str, ...], float] | Durations
+) -> tuple[str, ...]:
+    if labels in series or len(series) < MOST_SERIES:
+        return labels
+    return _other(metric.labels, labels)
+
+
+def _other(names: Sequence[str], labels: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(label if name in CLOSED else OTHER for name, label in zip(names, labels, strict=True))

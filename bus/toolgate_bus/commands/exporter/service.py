@@ -1,0 +1,231 @@
+"""The exporter at work: one leads and counts, others stand by and take over when it is gone.
+
+    lead? ─ no ──▶ stand by: only the exporter's own metrics; asked again every half second
+      │ yes
+    go on from what was kept ─▶ read facts ─▶ count ─▶ keep, every second ─▶ show what was kept
+
+What is shown is what was kept: so an exporter that is killed and started again never shows less than
+it did before, which Prometheus would take for a restart from zero.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import anyio
+
+from toolgate_bus.commands.exporter.fleet import FleetCounts
+from toolgate_bus.commands.exporter.shelf import Kept
+from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.telemetry import definitions, metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.metrics import Collector, Gauges
+
+__all__ = ["Exporter"]
+
+KEEP_EVERY_S: Final = 1.0
+GAUGES_EVERY_S: Final = 2.0
+STAND_BY_S: Final = 0.5
+STALE_S: Final = 10.0
+"""After so long without having read facts it is not well."""
+LEAVING_S: Final = 5.0
+AT_ONCE: Final = 500
+"""Facts that are counted before others of this process have their turn."""
+_log = get_logger("toolgate.exporter")
+
+
+class Shelf(Protocol):
+    """Where the count is kept, and who leads."""
+
+    async def lead(self) -> bool:
+        """Take the lease, or renew it; False while another holds it."""
+
+    async def read(self) -> Kept | None:
+        """What was kept last; None if nothing was."""
+
+    async def keep(self, kept: Kept) -> bool:
+        """Write it down; False where another leads by now."""
+
+    async def leave(self) -> None:
+        """Let another lead at once."""
+
+
+class Facts(Protocol):
+    """`FactsReader`, as it is used here."""
+
+    async def next(self) -> list[dict[str, Any]]:
+        """The facts that came since the last call; waits a moment."""
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """How far each orchestrator's facts were read."""
+
+    def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
+        """Go on from where somebody had read to."""
+
+    async def rewind(self) -> None:
+        """Read anew what begins again."""
+
+
+class ReadsGauges(Protocol):
+    """What the server knows at this moment."""
+
+    async def read(self, positions: Mapping[str, str]) -> list[Gauges]:
+        """All gauges, where facts were read to these positions; raises TransportError."""
+
+
+class Exporter:
+    """One exporter of one namespace."""
+
+    def __init__(self, facts: Facts, shelf: Shelf, gauges: ReadsGauges) -> None:
+        self._facts, self._shelf, self._gauges = facts, shelf, gauges
+        self._counts: FleetCounts | None = None
+        """What is counted; None while another leads."""
+        self._shown: str | None = None
+        """What was kept last."""
+        self._before: Kept | None = None
+        """What was counted when the lead was lost: of use where the server lost what was kept."""
+        self._of_server: list[Gauges] = []
+        self._kept_at = self._read_at = self._looked_at = float("-inf")
+        self._new = False
+        self._connected = False
+        self._warned = ""
+
+    # ------------------------------------------------------------------ what it shows
+
+    @property
+    def leads(self) -> bool:
+        """Whether this exporter counts."""
+        return self._counts is not None
+
+    def health(self) -> tuple[bool, str]:
+        """Whether it reads facts, and what to say."""
+        if not self._connected:
+            return False, "the bus cannot be reached; waiting for it"
+        if not self.leads:
+            return False, "stands by: another exporter of this namespace leads"
+        if time.monotonic() - self._read_at >= STALE_S:
+            return False, f"has read no facts for {STALE_S:g} s"
+        return True, "reads facts"
+
+    def page(self, accept: str) -> tuple[str, bytes]:
+        """The page of metrics."""
+        return metrics.exposition(accept, self._collectors())
+
+    def _collectors(self) -> Iterable[Collector]:
+        yield Gauges(definitions.EXPORTER_LEADS, {(): float(self.leads)})
+        yield Gauges(definitions.CONNECTED, {("exporter",): float(self._connected)})
+        yield from (metrics.BAD_MESSAGES, metrics.RECONNECTS, metrics.LOOP_LAG)
+        yield from metrics.ABOUT_PROCESS
+        shown = self._shown
+        if shown is not None:
+            yield from FleetCounts.read(shown).collectors()
+            yield from self._of_server
+
+    # ------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Work until cancelled; then keep what was counted, and let another lead."""
+        try:
+            while True:
+                try:
+                    leads = await self.step()
+                except ConfigError:
+                    raise
+                except TransportError as error:
+                    self._lost(error)
+                    leads = False
+                if not leads:
+                    await asyncio.sleep(STAND_BY_S)
+        finally:
+            with anyio.move_on_after(LEAVING_S, shield=True), suppress(ToolgateError):
+                await self.leave()
+
+    async def step(self) -> bool:
+        """Read once, count, and keep where it is time; False where another leads."""
+        counts = self._counts or await self._take_the_lead()
+        if counts is None:
+            return False
+        facts = await self._facts.next()
+        for start in range(0, len(facts), AT_ONCE):
+            for fact in facts[start : start + AT_ONCE]:
+                self._new |= counts.take(fact)
+            await asyncio.sleep(0)
+        self._read_at = time.monotonic()
+        if self._read_at - self._kept_at >= KEEP_EVERY_S and not await self.keep():
+            _log.warning("another exporter leads now; this one stands by")
+            self._give_up()
+            self._shown = None
+            return False
+        if self._read_at - self._looked_at >= GAUGES_EVERY_S:
+            await self._look()
+        return True
+
+    async def keep(self) -> bool:
+        """Write down what was counted, and renew the lease; False where another leads."""
+        counts = self._counts
+        if counts is None:
+            return False
+        if self._new:
+            kept = self._present(counts)
+            if not await self._shelf.keep(kept):
+                return False
+            self._shown, self._new = kept.text, False
+        elif not await self._shelf.lead():
+            return False
+        self._kept_at = time.monotonic()
+        return True
+
+    async def leave(self) -> None:
+        """Keep what was counted, and let another lead."""
+        if await self.keep():
+            await self._shelf.leave()
+
+    def _present(self, counts: FleetCounts) -> Kept:
+        positions = self._facts.positions
+        counts.forget(positions)
+        return Kept(counts.text(), positions)
+
+    async def _take_the_lead(self) -> FleetCounts | None:
+        leads = await self._shelf.lead()
+        self._connected = True
+        if not leads:
+            self._shown = None
+            return None
+        kept = await self._shelf.read()
+        self._new = kept is None  # to be written down even if no fact comes
+        kept = kept or self._before or Kept(FleetCounts().text(), {})
+        counts = FleetCounts.read(kept.text)
+        self._facts.resume(kept.positions, counts.numbers)
+        await self._facts.rewind()
+        self._counts, self._shown = counts, kept.text
+        self._kept_at = float("-inf")
+        _log.info("counts the facts of the fleet", facts=counts.facts)
+        return counts
+
+    def _give_up(self) -> None:
+        if self._counts is not None:
+            self._before = self._present(self._counts)
+        self._counts = None
+
+    def _lost(self, error: TransportError) -> None:
+        if self._connected:
+            metrics.count(metrics.RECONNECTS, "exporter")
+            _log.warning("the bus cannot be reached; waiting for it", error=str(error))
+        self._connected = False
+        self._give_up()  # another may lead before this one is back; what is shown stays until then
+
+    async def _look(self) -> None:
+        try:
+            self._of_server = await self._gauges.read(self._facts.positions)
+            self._warned = ""
+        except (BusDown, OutcomeUnknown):
+            raise
+        except TransportError as error:  # a command that this user may not run: the counters go on
+            self._of_server = []
+            if self._warned != str(error):
+                self._warned = str(error)
+                _log.warning("the gauges cannot be read", error=str(error))
+        self._looked_at = time.monotonic()

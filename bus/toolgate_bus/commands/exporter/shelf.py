@@ -1,0 +1,93 @@
+"""What exporters of one namespace share: who leads, and what was counted with how far was read.
+
+Both are one value, written in one step and only by the leader, so that whoever goes on from it counts
+no fact twice and leaves none out. The lease is on the server; a leader that lost it writes nothing.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from toolgate_bus.commands.exporter.fleet import FleetCounts
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.scripts import run_script
+
+__all__ = ["Kept", "RedisShelf"]
+
+LEASE_MS: Final = 3000
+MOST_BYTES: Final = 64 * 1024 * 1024
+_log = get_logger("toolgate.exporter")
+
+LEAD: Final = """
+local leader = redis.call('GET', KEYS[1] .. ':leader')
+if leader and leader ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1] .. ':leader', ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+KEEP: Final = """
+if redis.call('GET', KEYS[1] .. ':leader') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1] .. ':leader', ARGV[1], 'PX', ARGV[2])
+redis.call('SET', KEYS[1] .. ':state', ARGV[3])
+return 1
+"""
+LEAVE: Final = """
+if redis.call('GET', KEYS[1] .. ':leader') == ARGV[1] then redis.call('DEL', KEYS[1] .. ':leader') end
+return 1
+"""
+
+
+class Kept(NamedTuple):
+    """What was counted (`FleetCounts.text`), and how far each writer's facts were read for it."""
+
+    text: str
+    positions: Mapping[str, str]
+
+    def packed(self) -> bytes:
+        """As bytes for the shelf."""
+        fields = {"counts": self.text, "positions": dict(self.positions)}
+        return zlib.compress(json.dumps(fields).encode(), level=1)
+
+    @classmethod
+    def unpacked(cls, raw: bytes) -> "Kept":
+        """What `packed` gave; raises ValueError for anything else."""
+        try:
+            reader = zlib.decompressobj()
+            fields = json.loads(reader.decompress(raw, MOST_BYTES))
+            positions = {str(name): str(last) for name, last in fields["positions"].items()}
+            FleetCounts.read(fields["counts"])
+            return cls(fields["counts"], positions)
+        except (zlib.error, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is nothing that an exporter kept: {error!r}") from None
+
+
+class RedisShelf:
+    """The shelf on a server."""
+
+    def __init__(self, commands: Commands, namespace: str, me: str) -> None:
+        self._commands, self._me = commands, me
+        self._prefix = Keys(namespace).stored("exporter")
+
+    async def lead(self) -> bool:
+        """Take the lease, or renew it; False while another holds it."""
+        return bool(await run_script(self._commands, LEAD, self._prefix, self._me, LEASE_MS))
+
+    async def read(self) -> Kept | None:
+        """What was kept last; None if nothing was, or nothing that can be read."""
+        raw = await self._commands.execute("GET", f"{self._prefix}:state")
+        try:
+            return None if raw is None else Kept.unpacked(raw)
+        except ValueError as error:
+            _log.error("what was counted cannot be read; counting begins anew", error=str(error))
+            return None
+
+    async def keep(self, kept: Kept) -> bool:
+        """Write it down and renew the lease, in one step; False where another leads by now."""
+        words = (self._me, LEASE_MS, kept.packed())
+        return bool(await run_script(self._commands, KEEP, self._prefix, *words))
+
+    async def leave(self) -> None:
+        """Let another lead at once."""
+        await run_script(self._commands, LEAVE, self._prefix, self._me)

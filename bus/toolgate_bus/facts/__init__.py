@@ -1,0 +1,1 @@
+"""What happened: the facts of a fleet, written, read and joined to decisions."""

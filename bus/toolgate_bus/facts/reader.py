@@ -1,0 +1,364 @@
+"""Reads the facts streams of all orchestrators of a namespace: what is kept, and what comes.
+
+Streams have one writer each; their facts are put in one order by the time the server gave their
+entries. A writer that lost its connection writes what it is not sure of once more, so a fact is known
+by its number. A follower stands on the roster as a reader, so that orchestrators write facts even where
+no scheduler is alive. Each fact bears `orchestrator`, who wrote it, and `entry`, the id that the server gave
+its entry: milliseconds of the server's clock, and a number.
+"""
+
+import contextlib
+import heapq
+import os
+import secrets
+import socket
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from typing import Any, Final
+
+import anyio
+
+from toolgate_bus.errors import CodecError, ConfigError, TransportError
+from toolgate_bus.facts import record
+from toolgate_bus.facts.sequence import SeenNumbers
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.clock import entry_order
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
+from toolgate_bus.transport.redis.roster_sets import OLD
+
+__all__ = ["FactsReader"]
+
+PAGE: Final = 500
+BUFFERED: Final = 2000
+"""Entries that `stored` has in memory at once; each holds up to 64 facts."""
+SWEEP_S: Final = 60.0
+"""So often the streams of writers that are gone are looked at again."""
+LINGER_S: Final = 10.0
+"""Who was not alive for so long, and has told all, is gone: until it is alive again."""
+FORGET_S: Final = 3600.0
+"""Who has been neither alive nor kept for so long does not come back: its stream expired before."""
+GLANCE: Final = 500
+"""Entries that `newest` reads; each holds up to 64 facts."""
+MIN_PAGE: Final = 10
+BLOCK_MS: Final = 200
+FIRST_ID: Final = b"0-0"
+
+Fact = dict[str, Any]
+_log = get_logger("toolgate.facts")
+
+
+class FactsReader:
+    """Facts of one namespace; `role` is what its heartbeat on the roster says that it reads for."""
+
+    def __init__(self, commands: Commands, namespace: str, role: ReaderRole = "follower") -> None:
+        self._commands = commands
+        self._keys = Keys(namespace)
+        self._roster = Roster(commands, namespace, ("orchestrators", "orchestrators", "orchestrators", OLD))
+        self._alive: frozenset[str] = frozenset()
+        self._looked = -BEAT_SECONDS
+        self._last: dict[str, bytes] = {}
+        self._seen: defaultdict[str, SeenNumbers] = defaultdict(SeenNumbers)
+        self._drained: set[str] = set()
+        """Writers that are gone, and whose streams were read to their ends."""
+        self._barred: set[str] = set()
+        """Writers whose keys are no streams: they would fail the read of all others."""
+        self._swept = 0.0
+        self._missed: dict[str, float] = {}
+        """Writers that are not alive, by when that was first seen."""
+        self._unknown: dict[str, float] = {}
+        self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._heartbeat = encode_role(role)
+
+    async def kept(self) -> list[Fact]:
+        """Every fact that is still kept, oldest first."""
+        return [fact async for fact in self.stored()]
+
+    async def since(self, seconds: float) -> tuple[list[Fact], float]:
+        """The facts of the last so many seconds, oldest first, and how old the oldest is, in seconds."""
+        now = await self.now_ms()
+        found = [fact async for fact in self.stored(now - int(seconds * 1000))]
+        oldest = entry_order(found[0]["entry"])[0] if found else now
+        return found, max(0, now - oldest) / 1000
+
+    async def stored(self, since_ms: int | None = None) -> AsyncIterator[Fact]:
+        """The facts that are still kept, oldest first, a page in memory at a time.
+
+        `since_ms` leaves out what was written before, in milliseconds of the server's clock.
+        """
+        start = "-" if since_ms is None else f"{max(0, since_ms)}-0"
+        starts = dict.fromkeys(await self.writers(), start)
+        if since_ms is not None:
+            self._last = {**dict.fromkeys(starts, start.encode()), **self._last}
+        each = max(MIN_PAGE, BUFFERED // max(1, len(starts)))
+        heads: list[tuple[tuple[int, int], str]] = []
+        waiting: dict[str, deque[Fact]] = {}
+        ask = sorted(starts)
+        while ask or heads:
+            for name, page in zip(ask, await self._pages(ask, starts, each), strict=True):
+                waiting[name] = deque(
+                    fact for entry, fields in page for fact in self._fresh(name, entry, fields)
+                )
+                if len(page) < each:
+                    del starts[name]
+                else:
+                    starts[name] = "(" + page[-1][0].decode()
+                if page:
+                    self._last[name] = page[-1][0]
+                if waiting[name]:
+                    heapq.heappush(heads, (entry_order(waiting[name][0]["entry"]), name))
+            # A page may hold nothing new: then the next one is needed before anything can be told.
+            ask = sorted(name for name in starts if not waiting[name])
+            while heads and not ask:
+                _, name = heapq.heappop(heads)
+                yield waiting[name].popleft()
+                if waiting[name]:
+                    heapq.heappush(heads, (entry_order(waiting[name][0]["entry"]), name))
+                elif name in starts:
+                    ask = [name]
+
+    async def _pages(self, names: Sequence[str], starts: Mapping[str, str], each: int) -> list[Any]:
+        if not names:
+            return []
+        pages = await self._commands.pipeline(
+            [("XRANGE", self._keys.facts(name), starts[name], "+", "COUNT", each) for name in names]
+        )
+        return [_page(page) for page in pages]
+
+    async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
+        """The newest facts, oldest first, and for how many seconds back they are complete.
+
+        Reads at most about `entries` entries, however much is kept.
+        """
+        writers = await self.writers()
+        each = max(MIN_PAGE, entries // max(1, len(writers)))
+        pages = await self._commands.pipeline(
+            [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", each) for name in writers]
+        )
+        now, since = await self.now_ms(), 0
+        found: list[tuple[tuple[int, int], Fact]] = []
+        for name, page in zip(writers, pages, strict=True):
+            page = _page(page)
+            if len(page) == each:
+                since = max(since, entry_order(page[-1][0].decode())[0])
+            found += [
+                (entry_order(fact["entry"]), fact)
+                for entry, fields in reversed(page)
+                for fact in self._fresh(name, entry, fields)
+            ]
+        facts = sorted((one for one in found if one[0][0] >= since), key=lambda one: one[0])
+        reach = since or (facts[0][0][0] if facts else now)
+        return [fact for _, fact in facts], max(0, now - reach) / 1000
+
+    async def follow(self) -> AsyncIterator[Fact]:
+        """Facts as they come, from where `kept` or `stored` ended, until the caller stops."""
+        async with self.joined():
+            while True:
+                try:
+                    for fact in await self.next():
+                        yield fact
+                except TransportError:
+                    await anyio.sleep(BEAT_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def joined(self) -> AsyncIterator[None]:
+        """Stand on the roster for the length of a block; a server that is away is waited for."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._beat)
+                try:
+                    yield
+                finally:
+                    tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) > 1:
+                raise
+            raise group.exceptions[0] from None  # what went wrong in the block is nobody else's
+
+    async def next(self) -> list[Fact]:
+        """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s."""
+        now = time.monotonic()
+        if now - self._looked >= BEAT_SECONDS:  # more often they do not tell of themselves
+            self._alive, self._looked = await self.alive(), now
+        alive = self._alive
+        known = alive.union(await self._kept_writers())
+        for orchestrator in known:
+            self._last.setdefault(orchestrator, FIRST_ID)
+        self._drained -= alive
+        self._forget(known)
+        return await self._next(alive)
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """How far each writer's stream was read: id of the last entry."""
+        return {name: last.decode("ascii", "replace") for name, last in self._last.items()}
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number read last of each writer's facts."""
+        return {name: seen.last for name, seen in self._seen.items() if seen.last}
+
+    def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
+        """Go on from where somebody had read to; what was read here beyond that is read again.
+
+        With `numbers`, what a writer wrote once more is passed over as if it had been read here.
+        """
+        self._seen.clear()
+        self._seen.update({name: SeenNumbers(number) for name, number in (numbers or {}).items()})
+        self._drained.clear()
+        self._last = {name: last.encode() for name, last in positions.items()}
+
+    async def rewind(self) -> None:
+        """Read anew the streams that begin again with lower ids: the server lost its data, and its time."""
+        names = sorted(self._last)
+        newest = await self._commands.pipeline(
+            [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", 1) for name in names]
+        )
+        for name, found in zip(names, newest, strict=True):
+            if not isinstance(found, list) or not found:
+                continue
+            if entry_order(found[0][0].decode()) < entry_order(self._last[name].decode()):
+                self._last[name] = FIRST_ID
+                self._drained.discard(name)
+
+    async def now_ms(self) -> int:
+        """The server's own time, in milliseconds."""
+        seconds, microseconds = await self._commands.execute("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def alive(self) -> frozenset[str]:
+        """The orchestrators that are alive."""
+        return frozenset((await self._roster.read(everything=False)).orchestrators)
+
+    async def join(self) -> None:
+        """Stand on the roster as a reader of facts."""
+        await self._roster.write(self._me, self._heartbeat)
+        await self._roster.wake_orchestrators()
+
+    async def leave(self) -> None:
+        """Leave the roster."""
+        with contextlib.suppress(TransportError):
+            await self._roster.leave(self._me)
+
+    async def _beat(self) -> None:
+        with contextlib.suppress(TransportError):
+            await self.join()
+        while True:
+            await anyio.sleep(BEAT_SECONDS)
+            with contextlib.suppress(TransportError):
+                await self._roster.write(self._me, self._heartbeat)
+
+    async def writers(self) -> list[str]:
+        """The orchestrators that are alive, or whose facts are kept."""
+        return sorted((await self.alive()).union(await self._kept_writers()))
+
+    async def _kept_writers(self) -> set[str]:
+        """Whose facts are kept, alive or not."""
+        kept = await self._commands.execute("ZRANGE", self._keys.writers, 0, -1)
+        return {name.decode("ascii", "replace") for name in kept}
+
+    def _forget(self, known: Set[str]) -> None:
+        """Drop writers that are long gone: many agents live for seconds."""
+        now = time.monotonic()
+        self._unknown = {name: self._unknown.get(name, now) for name in self._last if name not in known}
+        for name, since in self._unknown.items():
+            if now - since >= FORGET_S:
+                for of_writer in (self._last, self._seen):
+                    of_writer.pop(name, None)
+                self._drained.discard(name)
+
+    async def _next(self, alive: Set[str]) -> list[Fact]:
+        if time.monotonic() - self._swept >= SWEEP_S:
+            self._drained.clear()
+            self._barred.clear()
+            self._swept = time.monotonic()
+        names = sorted(self._last.keys() - self._drained - self._barred)
+        if not names:
+            await anyio.sleep(BLOCK_MS / 1000)
+            return []
+        read = ("XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS")
+        keys = [self._keys.facts(name) for name in names]
+        try:
+            reply = await self._commands.execute(*read, *keys, *(self._last[name] for name in names))
+        except ConfigError:
+            if not await self._bar(names):
+                raise
+            return []
+        by_key = {self._keys.facts(name).encode(): name for name in names}
+        found: list[Fact] = []
+        told: set[str] = set()
+        for key, entries in reply or ():
+            name = by_key[key]
+            told.add(name)
+            self._last[name] = entries[-1][0]
+            found += [fact for entry, fields in entries for fact in self._fresh(name, entry, fields)]
+        now = time.monotonic()
+        self._missed = {name: self._missed.get(name, now) for name in self._last if name not in alive}
+        self._drained.update(
+            name for name in names if name not in told and now - self._missed.get(name, now) >= LINGER_S
+        )
+        return sorted(found, key=lambda fact: entry_order(fact["entry"]))
+
+    async def _bar(self, names: Sequence[str]) -> bool:
+        """Pass over the keys that are no streams, until the next sweep; whether there are any."""
+        lengths = await self._commands.pipeline([("XLEN", self._keys.facts(name)) for name in names])
+        barred = {name for name, length in zip(names, lengths, strict=True) if _is_no_stream(length)}
+        for name in barred:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+            _log.warning(
+                "the facts of an orchestrator are no stream, and passed over", orchestrator=name[:128]
+            )
+        self._barred |= barred
+        return bool(barred)
+
+    def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
+        """The facts of one entry that were not read before."""
+        fresh = []
+        for fact in _facts(fields):
+            number = fact.get("seq")
+            try:
+                if number is not None and not self._seen[orchestrator].take(number):
+                    continue
+            except CodecError as error:
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+                continue
+            fresh.append({**fact, "orchestrator": orchestrator, "entry": entry.decode("ascii", "replace")})
+        return fresh
+
+
+def _is_no_stream(reply: Any) -> bool:
+    return isinstance(reply, Exception) and "WRONGTYPE" in str(reply)
+
+
+def _page(reply: Any) -> Any:
+    """The entries of a page; none of a key that is no stream. Raises TransportError."""
+    if _is_no_stream(reply):
+        metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+        return []
+    if isinstance(reply, Exception):
+        raise TransportError(str(reply))
+    return reply
+
+
+def _facts(fields: Sequence[bytes]) -> list[Fact]:
+    pairs = dict(zip(fields[::2], fields[1::2], strict=False))
+    facts: list[Fact] = []
+    try:
+        items = codec.items(pairs.get(b"frame", b""))
+    except CodecError as error:
+        items = [error]
+    for item in items:
+        try:
+            if isinstance(item, CodecError):
+                raise item
+            found = record.read_facts(item)
+            if len(facts) + len(found) > codec.MAX_ITEMS:
+                raise CodecError("oversize", f"a frame holds at most {codec.MAX_ITEMS} facts")
+            facts += found
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+    return facts

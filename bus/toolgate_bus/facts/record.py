@@ -1,0 +1,211 @@
+"""Facts as people read them: what one decision looks like in the record, and how to read it back.
+
+A fact is a msgpack map with `event`, `seq` (per orchestrator, without gaps) and `at` (seconds
+since the epoch by the orchestrator's clock, for display only). Arguments stand in it as they left
+the process: redacted. `bus/README.md` lists the facts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.columnar import each_decision
+from toolgate_bus.facts.validation import checked_fact
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
+
+__all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_facts", "read_verdict", "verdict_fields"]
+
+_NO_ID: Final = bytes(codec.ID_BYTES)
+CUT: Final = "⟦cut: the fact would have been too long⟧"
+"""Stands for the arguments of a verdict that had no room."""
+_UNREMARKABLE: Final[Mapping[str, Any]] = {
+    "reason": None,
+    "scheduler": None,
+    "final_tool": None,
+    "final_input": None,
+    "final_agent": None,
+    "asked_user": False,
+    "silent": [],
+    "passed_over": [],
+    "failed_open": {},
+    "disagreeing": [],
+}
+"""What the fact of a decision leaves out where there is nothing to remark on."""
+
+
+def verdict_fields(heard: Heard) -> dict[str, Any]:
+    """One verdict as plain values; flags that are not set are left out."""
+    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision = heard
+    fields: dict[str, Any] = {
+        "scheduler": scheduler,
+        "action": verdict.action,
+        "phase": phase,
+        "priority": priority,
+        "seconds": seconds,
+    }
+    if revision:
+        fields["revision"] = revision
+    if verdict is codec.PLAIN_CONTINUE and not (late or shadow or capped):
+        return fields
+    fields |= verdict.model_dump(exclude_none=True, exclude={"priority"})
+    fields |= {
+        flag: True for flag, is_set in (("late", late), ("shadow", shadow), ("capped", capped)) if is_set
+    }
+    if problem:
+        fields["problem"] = problem
+    return fields
+
+
+def decision_fact(
+    decision: Decision,
+    question: bytes,
+    verdicts: list[dict[str, Any]],
+    final_input: Any,
+    reason: str | None,
+    seq: int,
+    at: float,
+    beside: Mapping[str, Any] | None = None,
+) -> bytes:
+    """A decision with every verdict. `question` is the body that was asked, byte for byte.
+
+    `verdicts` are those of the decision (`verdict_fields`), fit to leave the process; `beside` is what
+    the function of that name gives.
+    """
+    fields: dict[str, Any] = {
+        "event": "decision",
+        "seq": seq,
+        "at": at,
+        "id": decision.id,
+        "question": question,
+        "outcome": decision.outcome,
+        "why": decision.why,
+        "verdicts": verdicts,
+        "seconds": decision.seconds,
+    }
+    if decision.why != "agreed" or decision.asked_user or decision.passed_over or decision.agent_target:
+        fields |= {
+            "reason": reason,
+            "scheduler": decision.scheduler,
+            "final_tool": decision.tool_name if decision.allowed else None,
+            "final_input": final_input,
+            "final_agent": decision.agent_target if decision.allowed else None,
+            "asked_user": decision.asked_user,
+            "silent": decision.silent,
+            "passed_over": decision.passed_over,
+        }
+    if beside:
+        fields |= beside
+    return _item(fields)
+
+
+def beside(
+    decision: Decision, asked: Sequence[str], failed_open: Mapping[str, str], disagreeing: Sequence[str]
+) -> dict[str, Any]:
+    """What the decision itself does not hold, where there is anything to tell; mostly nothing.
+
+    Who was asked goes without saying where just those are heard.
+    """
+    fields: dict[str, Any] = {}
+    if {heard.scheduler for heard in decision.verdicts} != set(asked):
+        fields["asked"] = asked
+    if failed_open:
+        fields["failed_open"] = failed_open
+    if disagreeing:
+        fields["disagreeing"] = disagreeing
+    return fields
+
+
+def other_fact(fields: Mapping[str, Any], seq: int, at: float) -> bytes:
+    """Any other fact; it has an `event`."""
+    return _item({**fields, "seq": seq, "at": at})
+
+
+def _item(fields: dict[str, Any]) -> bytes:
+    try:
+        body = codec.pack(fields)
+        if len(body) > codec.MAX_QUESTION:  # a reader would refuse it, and its neighbours with it
+            verdicts = [
+                {**one, "arguments": CUT} if "arguments" in one else one for one in fields.get("verdicts", ())
+            ]
+            body = codec.pack({**fields, "verdicts": verdicts, "final_input": None, "cut": True})
+        if len(body) > codec.MAX_QUESTION:
+            raise CodecError("oversize", f"{len(body)} bytes")
+    except CodecError as error:  # a fact that cannot be written is still told of
+        told = {"seq": fields["seq"], "at": fields["at"], "of": ascii(fields.get("event"))}
+        body = codec.pack({"event": "unwritable", **told, "why": str(error)})
+    return codec.item(_NO_ID, 0, body)
+
+
+def read_facts(item: codec.Item) -> list[dict[str, Any]]:
+    """The facts of an item, nearly always one; the question of a decision is opened. Raises CodecError.
+
+    `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's;
+    `final_input` None means the arguments were left as they were.
+    """
+    fields = codec.unpack(item.body, codec.MAX_FRAME, codec.MAX_FRAME)
+    if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
+        raise CodecError("malformed", "a fact is a map with an event")
+    if fields["event"] == "agreed":
+        return [_opened(one) for one in each_decision(fields)]
+    return [_opened(fields) if fields["event"] == "decision" else checked_fact(fields)]
+
+
+def _opened(fields: dict[str, Any]) -> dict[str, Any]:
+    """A decision with its question in place of that question's bytes."""
+    question = fields.pop("question", None)
+    if not isinstance(question, bytes):
+        raise CodecError("malformed", "a decision has the bytes of its question")
+    asked = codec.unpack(question)
+    if not isinstance(asked, dict):
+        raise CodecError("malformed", "the question of a decision is a map")
+    told = {name: value for name, value in fields.items() if value is not None}
+    fields = {**asked, **_UNREMARKABLE, **told}
+    if "asked" not in told:
+        heard = fields["verdicts"] if isinstance(fields.get("verdicts"), list) else ()
+        names = [one.get("scheduler") for one in heard if isinstance(one, dict)]
+        fields["asked"] = list(dict.fromkeys(name for name in names if isinstance(name, str)))
+    fields = checked_fact(fields)
+    if fields["outcome"] == "continue" and fields["final_tool"] is None:
+        fields["final_tool"] = fields["tool_name"]
+    if fields["final_tool"] is not None and fields["final_input"] is None and not fields.get("cut"):
+        fields["final_input"] = fields["tool_input"]
+    if fields["final_tool"] is not None and fields["final_agent"] is None:
+        fields["final_agent"] = fields.get("agent_target")
+    return fields
+
+
+_SAID: Final = frozenset(
+    name for kind in (Continue, Deny, Modify, AskUser, Hold, Failed) for name in kind.model_fields
+) - {"priority", "seconds"}
+"""What a verdict says; the rest of its fields is about it. A hold's `seconds` are its own."""
+
+
+def read_verdict(fields: Any) -> Heard:
+    """One of a fact's `verdicts`, or what a `verdict` fact says; raises CodecError.
+
+    Arguments that were cut are the one argument `CUT`.
+    """
+    if not isinstance(fields, Mapping):
+        raise CodecError("malformed", "a verdict is a map")
+    name, phase, seconds = fields.get("scheduler"), fields.get("phase"), fields.get("seconds")
+    priority, problem = fields.get("priority"), fields.get("problem")
+    if not isinstance(name, str) or phase not in ("select", "verify") or type(priority) is not int:
+        raise CodecError("malformed", "a verdict has a scheduler, a phase and a priority")
+    body = {key: value for key, value in fields.items() if key in _SAID}
+    if body.get("action") == "hold":
+        body["seconds"] = seconds
+    if body.get("arguments") == CUT:
+        body["arguments"] = {CUT: None}
+    return Heard(
+        name,
+        codec.verdict(codec.pack(body)),
+        priority,
+        phase,
+        float(seconds) if isinstance(seconds, int | float) else 0.0,
+        late=fields.get("late") is True,
+        shadow=fields.get("shadow") is True,
+        problem=problem if isinstance(problem, str) else None,
+        capped=fields.get("capped") is True,
+        revision=revision if isinstance(revision := fields.get("revision"), str) else "",
+    )

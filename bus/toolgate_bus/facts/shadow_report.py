@@ -1,0 +1,183 @@
+"""Decisions of the record as values to compare: what a shadow would have changed.
+
+A shadow rules on what it would rule on in earnest: placeholders where a question was redacted. But the
+record hides what is redacted anew in everything that it keeps, so placeholders are taken for equal;
+how many decisions that concerns is counted, and what cannot be compared at all.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.record import read_verdict
+from toolgate_bus.protocol.events import Heard, Modify
+from toolgate_bus.ruling.counterfactual import Change, Proposed, Ruled, actual, change, with_shadow
+
+__all__ = [
+    "Disagreement",
+    "ShadowTotals",
+    "add_to_totals",
+    "comparable",
+    "disagreements",
+    "is_redacted",
+    "ruled_of",
+    "shadow_totals",
+    "shadows_of",
+]
+
+Fact = Mapping[str, Any]
+
+_PLACEHOLDER: Final = re.compile(r"⟦toolgate:\w+:[0-9a-f]+⟧")
+_ANY: Final = "⟦toolgate:placeholder⟧"
+_DEEPEST: Final = 64
+
+
+class Disagreement(NamedTuple):
+    """What one shadow would have changed about one decision."""
+
+    scheduler: str
+    change: Change
+    tool: str
+    """The tool that would have run, or that it would have asked about."""
+    arguments: Any
+    reason: str | None
+    verified: bool
+    """False for a replacement that the others would have been asked about; nobody knows their answer."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        return self._asdict()
+
+
+@dataclass(slots=True)
+class ShadowTotals:
+    """One shadow, over all decisions that it was heard on."""
+
+    heard: int = 0
+    same: int = 0
+    veto: int = 0
+    reroute: int = 0
+    ask: int = 0
+    hold: int = 0
+    allow: int = 0
+    unverified: int = 0
+    """Of those that would have run as another call: not verified."""
+    redacted: int = 0
+    """Decisions whose arguments stand in the record as placeholders."""
+    unreadable: int = 0
+    """Decisions that cannot be compared: too long for the record, or not written by the rules."""
+
+    @property
+    def disagreed(self) -> int:
+        """Decisions that it would have changed."""
+        return self.heard - self.same - self.unreadable
+
+    def as_json(self) -> dict[str, int]:
+        """For scripts."""
+        return {**asdict(self), "disagreed": self.disagreed}
+
+
+def ruled_of(fact: Fact) -> Ruled:
+    """A `decision` of the record with the verdicts that came after it; raises CodecError."""
+    if fact.get("cut"):
+        raise CodecError("oversize", "the decision was too long for the record")
+    original = Proposed(fact["tool_name"], _plain(fact["tool_input"]), fact.get("agent_target"))
+    final_tool, final_input = fact.get("final_tool"), fact.get("final_input")
+    final = Proposed(
+        final_tool if isinstance(final_tool, str) else original.tool,
+        original.arguments if final_input is None else _plain(final_input),
+        fact.get("final_agent"),
+    )
+    return Ruled(
+        original,
+        final,
+        fact["outcome"],
+        fact["why"],
+        tuple(comparable(read_verdict(one)) for one in fact["verdicts"]),
+        tuple(one for one in fact.get("silent") or () if isinstance(one, str)),
+        fact.get("scheduler"),
+        fact.get("reason"),
+    )
+
+
+def shadows_of(fact: Fact) -> set[str]:
+    """The shadows that were heard on a decision."""
+    return {
+        str(one.get("scheduler"))
+        for one in fact["verdicts"]
+        if isinstance(one, Mapping) and one.get("shadow") is True
+    }
+
+
+def disagreements(fact: Fact) -> list[Disagreement]:
+    """What each shadow would have changed about a decision, by name; raises CodecError."""
+    names = sorted(shadows_of(fact))
+    if not names:
+        return []
+    ruled = ruled_of(fact)
+    before, found = actual(ruled), []
+    for name in names:
+        after = with_shadow(ruled, name)
+        if changed := change(before, after):
+            tool, arguments = after.call.tool, after.call.arguments
+            found.append(Disagreement(name, changed, tool, arguments, after.reason, after.verified))
+    return found
+
+
+def shadow_totals(decisions: Iterable[Fact]) -> dict[str, ShadowTotals]:
+    """Each shadow's figures over these decisions, by name."""
+    totals: dict[str, ShadowTotals] = {}
+    for fact in decisions:
+        add_to_totals(totals, fact)
+    return dict(sorted(totals.items()))
+
+
+def add_to_totals(totals: dict[str, ShadowTotals], fact: Fact) -> None:
+    """Count one more decision."""
+    names = shadows_of(fact)
+    if not names:
+        return
+    try:
+        changed = {one.scheduler: one for one in disagreements(fact)}
+    except CodecError:
+        changed = None
+    for name in names:
+        _add(totals.setdefault(name, ShadowTotals()), fact, changed, name)
+
+
+def comparable(heard: Heard) -> Heard:
+    """A verdict whose arguments can be compared with those of the record."""
+    if not isinstance(heard.verdict, Modify) or heard.verdict.arguments is None:
+        return heard
+    arguments = _plain(heard.verdict.arguments)
+    return heard._replace(verdict=heard.verdict.model_copy(update={"arguments": arguments}))
+
+
+def is_redacted(value: Any) -> bool:
+    """Whether a placeholder stands anywhere in a value."""
+    return "⟦toolgate:" in str(value)
+
+
+def _add(totals: ShadowTotals, fact: Fact, changed: Mapping[str, Disagreement] | None, name: str) -> None:
+    totals.heard += 1
+    totals.redacted += is_redacted(fact["tool_input"])
+    if changed is None:
+        totals.unreadable += 1
+    elif (one := changed.get(name)) is None:
+        totals.same += 1
+    else:
+        setattr(totals, one.change, getattr(totals, one.change) + 1)
+        totals.unverified += not one.verified
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value with placeholders that are all the same."""
+    if isinstance(value, str):
+        return _PLACEHOLDER.sub(_ANY, value) if "⟦toolgate:" in value else value
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, dict):
+        return {key: _plain(child, depth + 1) for key, child in value.items()}
+    return [_plain(child, depth + 1) for child in value] if isinstance(value, list) else value

@@ -1,0 +1,187 @@
+"""What a fact may look like: the one door that facts of others come in by. Pure.
+
+Whoever reads facts (listings, archive, exporter, console, the keeper of budgets) may take for granted what
+is checked here: plain JSON within bounds, numbers that are finite, and the fields that a known event has
+of their types. A fact that is otherwise is refused as a whole, and counted by who read it; fields that
+nobody knows are kept. A number that JSON cannot say becomes the text that Python has for it: an LLM may
+write one into its arguments, and must not hide its call from the record by that.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.sequence import LARGEST
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.money import dollars, is_amount
+
+__all__ = ["checked_fact"]
+
+Check = type | Callable[[Any], bool]
+"""A type, which a value is of exactly; or a question to the value."""
+
+_encode: Final = json.JSONEncoder(allow_nan=False, check_circular=False).encode
+DEEPEST: Final = packing.MAX_DEPTH + 8
+MOST_NODES: Final = 100_000
+MAX_ID: Final = 128
+LONGEST_S: Final = 1e9
+LATEST: Final = 1e11
+"""Seconds since the epoch: the year 5138."""
+
+
+def _texts(value: Any) -> bool:
+    return type(value) is list and all(type(one) is str for one in value)
+
+
+def _seconds(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= LONGEST_S
+
+
+def _words(value: Any) -> bool:
+    return type(value) is dict and all(type(one) is str for one in value.values())
+
+
+def _id(value: Any) -> bool:
+    return type(value) is str and 0 < len(value) <= MAX_ID
+
+
+def _moment(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= LATEST
+
+
+def _number(value: Any) -> bool:
+    return type(value) is int and 0 < value <= LARGEST
+
+
+def _trace(value: Any) -> bool:
+    return type(value) is str or _words(value)
+
+
+def _dollars(value: Any) -> bool:
+    return dollars(value) is not None
+
+
+def _verdict(value: Any) -> bool:
+    return type(value) is dict and _fits(value, _SAID)
+
+
+def _verdicts(value: Any) -> bool:
+    return type(value) is list and all(map(_verdict, value))
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST
+
+
+_SAID: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(("scheduler", "action", "phase", "reason", "prompt", "problem", "tool"), str),
+    **dict.fromkeys(("agent_target", "revision"), str),
+    "priority": int,
+    "seconds": _seconds,
+    **dict.fromkeys(("late", "shadow", "capped"), bool),
+}
+"""What one verdict has; its arguments may be a text that says that they were cut."""
+_WHOSE: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(("session", "root_session", "agent", "parent", "tool", "tool_call_id"), str),
+    **dict.fromkeys(("parallel_group_id", "agent_target"), str),
+    "decision_id": _id,
+    "labels": _words,
+    "lineage": _texts,
+    "iteration": int,
+    "seconds": _seconds,
+    "trace": _trace,
+}
+_DECISION: Final[Mapping[str, Check]] = {
+    **_WHOSE,
+    "id": _id,
+    **dict.fromkeys(("outcome", "why", "tool_name", "reason", "scheduler", "final_tool", "final_agent"), str),
+    **dict.fromkeys(("tool_input", "final_input"), dict),
+    "verdicts": _verdicts,
+    **dict.fromkeys(("asked", "silent", "passed_over", "disagreeing"), _texts),
+    **dict.fromkeys(("available_tools", "available_agents"), _texts),
+    "failed_open": _words,
+    **dict.fromkeys(("asked_user", "truncated", "cut"), bool),
+}
+_CALL: Final[Mapping[str, Check]] = {
+    **_WHOSE,
+    **dict.fromkeys(("tool_name", "original_tool", "source", "error"), str),
+    "success": bool,
+    "cost": is_amount,
+}
+_REQUEST: Final[Mapping[str, Check]] = {
+    **_WHOSE,
+    **dict.fromkeys(("provider", "model", "error"), str),
+    **dict.fromkeys((f"{kind}_tokens" for kind in ("total", "input", "output", "reasoning")), _count),
+    **dict.fromkeys(("cache_read_tokens", "cache_write_tokens"), _count),
+    "cost_usd": _dollars,
+}
+_TURN: Final[Mapping[str, Check]] = {**_WHOSE, "loop": str, "status": str, "iterations": _count}
+_DELEGATION: Final[Mapping[str, Check]] = {**_WHOSE, "sub_session_id": str, "status": str}
+_EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
+    "decision": _DECISION,
+    "verdict": {**_SAID, "id": _id, "agent": str, "tool_label": str, "disagreeing": _texts},
+    **dict.fromkeys(("tool:selected", "tool:post", "tool:error", "tool:unused"), _CALL),
+    **dict.fromkeys(("usage", "provider:error"), _REQUEST),
+    "turn": _TURN,
+    "agent:stop": {**_WHOSE, "by": str, "now": bool},
+    **dict.fromkeys(("delegate:agent_spawned", "delegate:agent_resumed", "delegate:error"), _DELEGATION),
+    **dict.fromkeys(("delegate:agent_completed", "delegate:agent_cancelled"), _DELEGATION),
+}
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "decision": ("id", "outcome", "why", "tool_name", "tool_input", "verdicts", "seconds", "seq", "at"),
+    "verdict": ("id", "scheduler"),
+}
+
+
+def checked_fact(fact: dict[str, Any]) -> dict[str, Any]:
+    """A fact as all readers may take it; raises CodecError (malformed) for one that is none."""
+    event = fact.get("event")
+    if not isinstance(event, str):
+        raise CodecError("malformed", "a fact is a map with an event")
+    seq, at = fact.get("seq"), fact.get("at")
+    if not (seq is None or _number(seq)) or not (at is None or _moment(at)):
+        raise CodecError("malformed", "a fact's number or time")
+    fact = _plain(fact)
+    for name in _NEEDED.get(event, ()):
+        if fact.get(name) is None:
+            raise CodecError("malformed", f"{event} needs {name}")
+    if not _fits(fact, _EVENTS.get(event, {})):
+        raise CodecError("malformed", f"a field of {event[:64]} is of another type, or out of bounds")
+    return fact
+
+
+def _plain(fact: dict[str, Any]) -> dict[str, Any]:
+    """A fact that is JSON within bounds; raises CodecError. Nearly all are small: the walk is spared."""
+    try:
+        text = _encode(fact)
+        if text.count("{") + text.count("[") < DEEPEST:
+            return fact
+        odd = False
+    except ValueError:
+        odd = True
+    except (TypeError, RecursionError) as error:
+        raise CodecError("malformed", type(error).__name__) from None
+    if not packing.within_bounds(fact, DEEPEST, MOST_NODES):
+        raise CodecError("malformed", "a fact is plain JSON within bounds")
+    return _sayable(fact) if odd else fact
+
+
+def _fits(fields: Mapping[str, Any], checks: Mapping[str, Check]) -> bool:
+    """Whether all fields that are there, and not null, are of their types."""
+    for name, value in fields.items():
+        check = checks.get(name)
+        if check is None or value is None or check is type(value):
+            continue
+        if isinstance(check, type) or not check(value):
+            return False
+    return True
+
+
+def _sayable(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _sayable(child) for key, child in value.items()}
+    if type(value) is list:
+        return [_sayable(child) for child in value]
+    return str(value) if type(value) is float and not math.isfinite(value) else value

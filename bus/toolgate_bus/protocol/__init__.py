@@ -1,0 +1,1 @@
+"""What travels: events, their bytes, signatures, the names of keys. Pure."""

@@ -1,0 +1,246 @@
+"""The agents that are alive, as they tell it of themselves, and the order to stop. Pure.
+
+An orchestrator's process writes what its sessions do at every heartbeat where it changed (key
+`agents:ORCH`), operators read it and write orders (stream `ctl:ORCH`). What stands there was written
+by others: it is decoded with the wire's bounds.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError, ConfigError
+from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
+
+__all__ = [
+    "MOST_AGENTS",
+    "LiveAgent",
+    "Stop",
+    "decode_agents",
+    "decode_stop",
+    "encode_agents",
+    "encode_stop",
+    "forest",
+    "meant",
+    "stop_of",
+]
+
+MOST_AGENTS: Final = 2000
+"""Sessions that one process tells of; the newest are left out where it has more."""
+MAX_AGENTS: Final = 1 << 21
+MAX_ORDER: Final = 64 * 1024
+MOST_NAMED: Final = 1024
+"""Sessions and trees that one order names."""
+_TEXT: Final = 256
+_OLDEST: Final = 1e10
+"""Seconds."""
+_PAGE: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAgent:
+    """One session, and what it does now."""
+
+    session: str
+    root: str = ""
+    parent: str | None = None
+    agent: str = ""
+    lineage: tuple[str, ...] = ()
+    doing: str = "idle"
+    """`idle`, `llm`, `deciding TOOL`, `tool TOOL`, `delegating AGENT`, `stopping`."""
+    turns: int = 0
+    calls: int = 0
+    vetoes: int = 0
+    cost: int = 0
+    """What its tools and its LLM cost so far, in micro-units."""
+    age: float = 0.0
+    """Seconds since its session began, by its own clock."""
+    orchestrator: str = ""
+    """Of the process that runs it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "lineage": list(self.lineage)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Whose turns are to end."""
+
+    sessions: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    """All sessions of these trees."""
+    everyone: bool = False
+    now: bool = False
+    """At once; else after the tools that run."""
+    by: str = ""
+    """Who said it."""
+    id: str = ""
+    """By which those who carry it out say so; the same each time it is repeated."""
+
+    def means(self, session: str, root: str, above: Iterable[str] = ()) -> bool:
+        """Whether a session is meant; one under a session that is meant is meant as well."""
+        return (
+            self.everyone
+            or root in self.roots
+            or session in self.sessions
+            or bool({*above} & {*self.sessions})
+        )
+
+
+def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = ()) -> bytes:
+    """The value of `agents:ORCH`: pages of agents, the newest left out where there are too many.
+
+    `obeyed` are the orders that were carried out, as `Obeyed` tells them.
+    """
+    told = [_fields(one) for one in agents[:MOST_AGENTS]]
+    pages = [pack(told[at : at + _PAGE]) for at in range(0, len(told), _PAGE)]
+    return pack({"pages": pages, "all": len(agents), "obeyed": list(obeyed)})
+
+
+def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
+    """What an orchestrator tells; what is no agent is left out."""
+    agents = (_agent(orchestrator, one) for one in _told(raw))
+    return [one for one in agents if one is not None]
+
+
+def _told(raw: bytes) -> Iterable[Any]:
+    try:
+        found = unpack(raw, MAX_AGENTS)
+        pages = found.get("pages") if isinstance(found, dict) else None
+        for page in pages[: MOST_AGENTS // _PAGE] if isinstance(pages, list) else ():
+            told = unpack(page, MAX_AGENTS) if isinstance(page, bytes) else ()
+            yield from told if isinstance(told, list) else ()
+    except CodecError:
+        return
+
+
+_TOLD: Final = tuple(field.name for field in fields(LiveAgent) if field.name != "orchestrator")
+
+
+def _fields(one: LiveAgent) -> dict[str, Any]:
+    told = {name: getattr(one, name) for name in _TOLD}
+    return {**told, "lineage": list(one.lineage)}
+
+
+def encode_stop(stop: Stop) -> bytes:
+    """The value of an order."""
+    return pack({**asdict(stop), "sessions": list(stop.sessions), "roots": list(stop.roots)})
+
+
+def decode_stop(raw: bytes) -> Stop | None:
+    """An order; None for anything that is not one."""
+    try:
+        found = unpack(raw, MAX_ORDER)
+    except CodecError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    sessions, roots = (_texts(found.get(name)) for name in ("sessions", "roots"))
+    by, id_ = found.get("by"), found.get("id")
+    return Stop(
+        sessions,
+        roots,
+        found.get("everyone") is True,
+        found.get("now") is True,
+        by[:_TEXT] if isinstance(by, str) else "",
+        id_[:_TEXT] if isinstance(id_, str) else "",
+    )
+
+
+def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: str, order: str = "") -> Stop:
+    """The order that stops the sessions that ids mean, with all that work for them; no id: everyone.
+
+    `order` is its own id, by which those who carry it out say so.
+
+    An id is a session's, or its first letters; a root's means its tree. Raises ConfigError for one that
+    means no session, or several.
+    """
+    sessions: list[str] = []
+    roots: list[str] = []
+    for id_ in ids:
+        one = _session_of(living, id_)
+        (roots if any(each.root == one for each in living) else sessions).append(one)
+    if not sessions and not roots:
+        return Stop((), (), True, now, by, order)
+    named = [*sessions, *_heads_below(living, sessions)]
+    if len(named) > MOST_NAMED or len(roots) > MOST_NAMED:
+        raise ConfigError(f"an order can name {MOST_NAMED} sessions; name their roots, or stop --all")
+    return Stop(tuple(named), tuple(roots), False, now, by, order)
+
+
+def meant(order: Stop, living: Sequence[LiveAgent]) -> list[LiveAgent]:
+    """Those of the living that an order means."""
+    known = {one.session: one for one in living}
+    return [one for one in living if order.means(one.session, one.root, _above(one, known))]
+
+
+def _session_of(living: Sequence[LiveAgent], id_: str) -> str:
+    # A root may be gone while others of its tree are alive.
+    known = {name for one in living for name in (one.session, one.root) if name}
+    found = {name for name in known if name.startswith(id_)}
+    if id_ in found:
+        return id_
+    if len(found) != 1 or not id_:
+        several = f"means several: {', '.join(sorted(found)[:8])}" if found else "is no live session"
+        raise ConfigError(f"{id_!r} {several}; `toolgate agents` lists them")
+    return found.pop()
+
+
+def _heads_below(living: Sequence[LiveAgent], sessions: Collection[str]) -> list[str]:
+    """Sessions below these that lead other processes, which do not know who is above their own."""
+    known = {one.session: one for one in living}
+    heads = [
+        one for one in living if one.parent in known and known[one.parent].orchestrator != one.orchestrator
+    ]
+    return [one.session for one in heads if {*sessions} & {*_above(one, known)}]
+
+
+def _above(one: LiveAgent, known: Mapping[str, LiveAgent]) -> Iterator[str]:
+    """The sessions for which one works, as far as they are known."""
+    seen: set[str] = set()
+    parent = one.parent
+    while parent is not None and parent not in seen:
+        seen.add(parent)
+        yield parent
+        parent = known[parent].parent if parent in known else None
+
+
+def forest(agents: Iterable[LiveAgent]) -> list[tuple[int, LiveAgent]]:
+    """Every agent with its depth, each behind the one it works for; the oldest trees first."""
+    known = {one.session: one for one in agents}
+    below: dict[str | None, list[LiveAgent]] = {}
+    for one in sorted(known.values(), key=lambda one: (-one.age, one.session)):
+        below.setdefault(one.parent if one.parent in known else None, []).append(one)
+    ordered: list[tuple[int, LiveAgent]] = []
+    waiting = [(0, one) for one in reversed(below.pop(None, []))]
+    while waiting:
+        depth, one = waiting.pop()
+        ordered.append((depth, one))
+        waiting += [(depth + 1, child) for child in reversed(below.pop(one.session, []))]
+    ordered += [
+        (0, one) for rest in below.values() for one in rest
+    ]  # each other's parents: told all the same
+    return ordered
+
+
+def _agent(orchestrator: str, told: Any) -> LiveAgent | None:
+    if not isinstance(told, Mapping) or not isinstance(told.get("session"), str):
+        return None
+    known: dict[str, Any] = {"orchestrator": orchestrator, "lineage": _texts(told.get("lineage"))}
+    for field in fields(LiveAgent):
+        value = told.get(field.name)
+        if field.name in ("session", "root", "agent", "doing") and isinstance(value, str):
+            known[field.name] = value[:_TEXT]
+        elif field.name == "parent" and isinstance(value, str):
+            known["parent"] = value[:_TEXT]
+        elif field.name in ("turns", "calls", "vetoes", "cost") and type(value) is int and 0 <= value < 2**63:
+            known[field.name] = value
+        elif field.name == "age" and isinstance(value, int | float) and 0 <= value <= _OLDEST:
+            known["age"] = float(value)
+    return LiveAgent(**known)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    texts = value if isinstance(value, list) else ()
+    return tuple(one for one in texts[:MOST_NAMED] if isinstance(one, str) and len(one) <= MAX_STRING)

@@ -1,0 +1,226 @@
+"""Events to bytes and back: what the bodies of items say (`packing` makes and reads the items).
+
+Two versions are spoken: in bodies of the second, fields that nobody knows are kept (`model_extra`) and
+mean nothing. Whatever is wrong with a body from elsewhere becomes a CodecError.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.packing import (
+    FULL_FRAME,
+    ID_BYTES,
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    MAX_FRAME,
+    MAX_ITEMS,
+    MAX_NODES,
+    MAX_QUESTION,
+    MAX_STRING,
+    MAX_VERDICT,
+    NEWEST,
+    PHASES,
+    VERSION,
+    VERSIONS,
+    Item,
+    action_of,
+    fits,
+    frame,
+    frames,
+    item,
+    items,
+    pack,
+    readable,
+    signed,
+    size,
+    unpack,
+    within_bounds,
+)
+from toolgate_bus.protocol.revision import MAX_REVISION
+
+__all__ = [
+    "CONTINUE_BODY",
+    "FULL_FRAME",
+    "ID_BYTES",
+    "MAX_DEPTH",
+    "MAX_ENTRIES",
+    "MAX_FRAME",
+    "MAX_ITEMS",
+    "MAX_NODES",
+    "MAX_QUESTION",
+    "MAX_STRING",
+    "MAX_VERDICT",
+    "NEWEST",
+    "PLAIN_BODIES",
+    "PLAIN_CONTINUE",
+    "VERSION",
+    "VERSIONS",
+    "Item",
+    "Said",
+    "action_of",
+    "fits",
+    "frame",
+    "frames",
+    "is_plain",
+    "item",
+    "items",
+    "pack",
+    "question",
+    "readable",
+    "said",
+    "signed",
+    "size",
+    "unpack",
+    "verdict",
+    "verdict_body",
+    "withdrawn",
+    "within_bounds",
+]
+
+PLAIN_SIZE: Final = 128
+MOST_PLAIN: Final = 256
+
+for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failed):
+    _event.model_rebuild()  # here, where they travel: whoever only names them need not wait for that
+_VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = TypeAdapter(
+    Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
+)
+_Read = TypeVar("_Read", bound=BaseModel)
+_CONTINUE: Final = {"action": "continue"}
+PLAIN_CONTINUE: Final = Continue()
+"""The one object that a `continue` without words is decoded to."""
+CONTINUE_BODY: Final = pack(_CONTINUE)
+"""Its bytes, where no revision is named."""
+PLAIN_BODIES: Final[dict[bytes, str]] = {CONTINUE_BODY: ""}
+"""Bodies that are known to be a `continue` without words, and the revision that each names.
+
+Nearly every verdict is one of these, to the byte: who finds it here need not decode it.
+"""
+
+
+class Said(NamedTuple):
+    """A verdict off the wire, and the revision of the configuration that gave it, if it names one."""
+
+    verdict: Verdict | Failed
+    revision: str
+
+
+# ---------------------------------------------------------------------------------- encoding
+
+
+def verdict_body(answer: Verdict | Failed, revision: str = "") -> bytes:
+    """The body of a verdict: its fields, without those that are None; with a revision, of version 2."""
+    if is_plain(answer):
+        return _plain_body(revision) if revision else CONTINUE_BODY
+    fields = answer.model_dump(exclude_none=True)
+    if revision:
+        fields["revision"] = revision
+    return pack(fields)
+
+
+def is_plain(answer: Verdict | Failed) -> bool:
+    """Whether it is a `continue` without words of its own."""
+    return type(answer) is Continue and answer.reason is None and answer.priority is None
+
+
+@lru_cache(MOST_PLAIN)
+def _plain_body(revision: str) -> bytes:
+    return pack({**_CONTINUE, "revision": revision})
+
+
+# ---------------------------------------------------------------------------------- decoding
+
+
+def said(body: bytes, version: int = NEWEST) -> Said:
+    """A verdict and its revision from a body of this version; raises CodecError."""
+    revision = PLAIN_BODIES.get(body)
+    if revision is not None:
+        return Said(PLAIN_CONTINUE, revision)
+    if version == VERSION:
+        return Said(verdict(body), "")
+    fields = _verdict_fields(body)
+    told = fields.pop("revision", "")
+    # What names nobody's configuration is no reason to pass over a denial.
+    revision = told if isinstance(told, str) and len(told) <= MAX_REVISION else ""
+    answer = _answer(fields, tolerant=True)
+    if is_plain(answer) and not answer.model_extra:
+        if len(body) <= PLAIN_SIZE:
+            if len(PLAIN_BODIES) >= MOST_PLAIN:  # revisions come and go, and others may make them up
+                PLAIN_BODIES.clear()
+                PLAIN_BODIES[CONTINUE_BODY] = ""
+            PLAIN_BODIES[body] = revision
+        return Said(PLAIN_CONTINUE, revision)
+    return Said(answer, revision)
+
+
+def verdict(body: bytes) -> Verdict | Failed:
+    """A verdict from its body of version 1; raises CodecError."""
+    return PLAIN_CONTINUE if body == CONTINUE_BODY else _answer(_verdict_fields(body), tolerant=False)
+
+
+def _verdict_fields(body: bytes) -> dict[str, Any]:
+    fields = unpack(body, MAX_VERDICT)
+    # All that is known but the arguments is bounded by the model: it has no place for anything nested.
+    if type(fields) is not dict or not within_bounds(fields.get("arguments")):
+        raise CodecError("malformed", "a verdict is a map within the bounds")
+    return fields
+
+
+def _answer(fields: dict[str, Any], *, tolerant: bool) -> Verdict | Failed:
+    try:
+        if not tolerant:
+            return _VERDICT.validate_python(fields)
+        return _bounded(_VERDICT.validate_python(fields, extra="allow"))
+    except ValidationError as error:
+        raise CodecError("malformed", _first(error)) from None
+
+
+def question(entry: Item) -> ToolSelecting:
+    """A question from its item; raises CodecError."""
+    fields = _body(entry, "a question")
+    if not within_bounds(fields.get("tool_input")):
+        raise CodecError("malformed", "a question is a map within the bounds")
+    fields["id"] = entry.id.hex()
+    try:
+        if entry.version == VERSION:
+            return ToolSelecting.model_validate(fields)
+        return _bounded(ToolSelecting.model_validate(fields, extra="allow"))
+    except ValidationError as error:
+        raise CodecError("malformed", _first(error)) from None
+
+
+def withdrawn(entry: Item) -> None:
+    """Nothing, if the item is a withdrawal; raises CodecError.
+
+    In version 1 a signature does not say whether it is a question's or a withdrawal's: only the body does.
+    """
+    fields = _body(entry, "a withdrawal")
+    if (len(fields) != 1) if entry.version == VERSION else not within_bounds(fields):
+        raise CodecError("malformed", "a withdrawal says the phase, and nothing else")
+
+
+def _body(entry: Item, what: str) -> dict[str, Any]:
+    fields = unpack(entry.body, MAX_QUESTION)
+    if type(fields) is not dict:
+        raise CodecError("malformed", f"{what} is a map")
+    if fields.get("phase") != PHASES[entry.phase]:
+        raise CodecError("malformed", "phase differs between item and body")
+    return fields
+
+
+def _bounded(read: _Read) -> _Read:
+    """The same, if what nobody knows in it is within the bounds as well."""
+    extra = read.__pydantic_extra__
+    if extra and not within_bounds(extra):
+        raise CodecError("malformed", "unknown fields beyond the bounds")
+    return read
+
+
+def _first(error: ValidationError) -> str:
+    # Only the first fault, and only its place and kind: formatting a million of them is an attack.
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, fault['loc']))[:100]}: {fault['type']}"

@@ -1,0 +1,203 @@
+"""The values that travel: the question, the verdicts, the decision. Frozen, without behaviour.
+
+`ToolSelecting` is the question an orchestrator asks before a tool runs. A scheduler answers with
+a `Verdict`. `Decision` is what came of all verdicts, and why. DESIGN's vocabulary, word for word;
+how the values look as bytes is `codec`'s affair, how verdicts become a decision is `merge`'s.
+"""
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolgate_bus.protocol.names import IN_PROCESS, NAME_PATTERN, RESERVED_NAMES
+
+__all__ = [
+    "IN_PROCESS",
+    "NAME_PATTERN",
+    "RESERVED_NAMES",
+    "AskUser",
+    "Continue",
+    "Decision",
+    "Deny",
+    "Failed",
+    "Heard",
+    "Hold",
+    "Modify",
+    "Outcome",
+    "Phase",
+    "ToolSelecting",
+    "Verdict",
+    "Why",
+]
+
+Phase = Literal["select", "verify"]
+Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Words = Annotated[tuple[str, ...], Field(strict=False, max_length=1024)]
+
+
+class _Event(BaseModel):
+    # Validators are made by `codec`, or with the first value: an author's module only names these.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, defer_build=True
+    )
+
+
+class ToolSelecting(_Event):
+    """One question: may this tool call run? (seed loop-events, `tool:selecting`)."""
+
+    id: str
+    """Decision id: 128 random bits as 32 hexadecimal digits; the same in both phases."""
+    phase: Phase = "select"
+    """`select`: the LLM's own call. `verify`: a scheduler's replacement, which nobody has judged."""
+    root_session: str = ""
+    session: str = ""
+    parent: str | None = None
+    lineage: Annotated[tuple[str, ...], Field(strict=False, max_length=64)] = ()
+    """For a sub-agent: the names of the agents from the root of its tree to itself, itself last."""
+    agent: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    tool_call_id: str = ""
+    iteration: int = 0
+    parallel_group_id: str = ""
+    tool_name: str
+    tool_input: dict[str, Any] = Field(default_factory=dict)
+    """The arguments; redacted and over-long values are placeholders (`redact` in the orchestrator)."""
+    available_tools: Words = ()
+    available_agents: Words | None = None
+    agent_target: str | None = None
+    ttl_ms: int = 500
+    """How long an answer is of use, in milliseconds from the moment the question was written."""
+    trace: dict[str, str] = Field(default_factory=dict)
+    truncated: bool = False
+    """True where a value was too long to be sent in full; a scheduler may deny for that."""
+
+
+class Continue(_Event):
+    """The call may run as it is."""
+
+    action: Literal["continue"] = "continue"
+    reason: str | None = None
+    priority: Priority | None = None
+
+
+class Deny(_Event):
+    """The call must not run; `reason` is told to the LLM."""
+
+    action: Literal["deny"] = "deny"
+    reason: str
+    priority: Priority | None = None
+
+
+class Modify(_Event):
+    """Another call should run instead: other tool, other arguments, or another agent."""
+
+    action: Literal["modify"] = "modify"
+    tool: str
+    arguments: dict[str, Any] | None = None
+    """None keeps the arguments of the question."""
+    reason: str | None = None
+    agent_target: str | None = None
+    priority: Priority | None = None
+
+
+class AskUser(_Event):
+    """A person must agree to the call before it runs."""
+
+    action: Literal["ask_user"] = "ask_user"
+    prompt: str
+    options: Words = ("Allow once", "Deny")
+    timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=False)] = 300.0
+    """Seconds the person has; then the default holds."""
+    default: Literal["allow", "deny"] = "deny"
+    reason: str | None = None
+    priority: Priority | None = None
+
+
+class Hold(_Event):
+    """Not yet: a final answer follows within `seconds` (capped by the orchestrator's `max_hold_s`)."""
+
+    action: Literal["hold"] = "hold"
+    seconds: Annotated[float, Field(gt=0, le=86_400, strict=False)]
+    reason: str | None = None
+    priority: Priority | None = None
+
+
+class Failed(_Event):
+    """The scheduler could not decide: it raised, or gave no verdict. A worker says so, no author does.
+
+    It counts exactly as silence does (DESIGN §4), only at once instead of at the end of patience.
+    """
+
+    action: Literal["failed"] = "failed"
+    reason: str | None = None
+    priority: Priority | None = None
+
+
+Verdict = Continue | Deny | Modify | AskUser | Hold
+"""What an author may answer."""
+
+Outcome = Literal["continue", "modify", "deny", "cancelled"]
+Why = Literal[
+    "agreed",  # everyone asked said continue
+    "unasked",  # nobody was there to ask
+    "failed_open",  # somebody optional was silent, nobody objected
+    "modified",  # a scheduler's call replaces the LLM's
+    "denied",  # a scheduler said deny
+    "silent",  # a required scheduler said nothing
+    "expired",  # a hold or a question to a person ran out
+    "refused",  # the person said no
+    "no_approver",  # there was no person to ask
+    "bus_down",  # the bus was away and `on_bus_down` decided
+    "gate_failed",  # the gate itself could not rule, where somebody might have objected
+    "cancelled",  # the turn ended first
+]
+
+
+class Heard(NamedTuple):
+    """One verdict as the gate heard it."""
+
+    scheduler: str
+    verdict: Verdict | Failed
+    priority: int = 0
+    """The priority it counts with: the verdict's own, else the scheduler's, after the cap."""
+    phase: Phase = "select"
+    seconds: float = 0.0
+    """From the question to this answer, on the orchestrator's monotonic clock."""
+    late: bool = False
+    shadow: bool = False
+    problem: str | None = None
+    """Why a modify is invalid and was set aside; None for a valid verdict."""
+    capped: bool = False
+    digest: bytes = b""
+    """SHA-256 of the verdict's body: tells duplicates, and breaks ties (DESIGN §4.2)."""
+    revision: str = ""
+    """Which configuration of the scheduler gave it, where it says so (`revision`)."""
+
+
+class Decision(NamedTuple):
+    """What came of one question, and why."""
+
+    id: str
+    outcome: Outcome
+    why: Why
+    tool_name: str
+    """The tool to run: the LLM's own, or the replacement. Meaningless when denied."""
+    tool_input: dict[str, Any]
+    original_tool: str
+    original_input: dict[str, Any]
+    reason: str | None = None
+    """What the LLM is told on a denial, or why a scheduler replaced the call."""
+    scheduler: str | None = None
+    """Whose verdict decided, if it was one scheduler's."""
+    agent_target: str | None = None
+    verdicts: tuple[Heard, ...] = ()
+    silent: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """From the question to the decision, on the orchestrator's monotonic clock."""
+    asked_user: bool = False
+
+    @property
+    def allowed(self) -> bool:
+        """Whether a tool may run: the outcome is neither a denial nor a cancellation."""
+        return self.outcome in ("continue", "modify")

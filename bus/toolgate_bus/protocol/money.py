@@ -1,0 +1,53 @@
+"""Amounts of money between what people and tools write and the whole micro-units that are counted. Pure."""
+
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, Final, TypeGuard
+
+__all__ = ["MAX_AMOUNT", "MOST_DOLLARS", "UNIT", "dollars", "is_amount", "micro", "shown"]
+
+UNIT: Final = 1_000_000
+"""Micro-units in 1.00 of the currency."""
+MAX_AMOUNT: Final = 2**52
+"""Sums of two amounts are still exact where the server computes in doubles."""
+MOST_DOLLARS: Final = Decimal(MAX_AMOUNT) / UNIT
+"""The largest amount that anybody may tell, in units of the currency."""
+_LONGEST: Final = 64
+
+
+def micro(told: Any) -> int | None:
+    """A number or decimal text in micro-units, rounded up: nothing may cost less than it does.
+
+    None for what is no amount (`dollars`).
+    """
+    value = dollars(told)
+    return None if value is None else int((value * UNIT).to_integral_value(ROUND_CEILING))
+
+
+def dollars(told: Any) -> Decimal | None:
+    """A number or decimal text as it was told, in units of the currency.
+
+    None for what is no amount: another type, negative, not finite, above `MOST_DOLLARS`. The bounds are
+    looked at before anything is computed: `1e999980` is short, and a minute's work for who multiplies it.
+    """
+    if isinstance(told, bool) or not isinstance(told, int | float | str | Decimal):
+        return None
+    if isinstance(told, str) and len(told) > _LONGEST:
+        return None
+    try:
+        value = Decimal(str(told))
+        return value if 0 <= value <= MOST_DOLLARS else None
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def is_amount(told: Any) -> TypeGuard[int]:
+    """Whether that is a whole number of micro-units that a ledger counts."""
+    return type(told) is int and 0 <= told <= MAX_AMOUNT
+
+
+def shown(amount: int, currency: str = "") -> str:
+    """Micro-units as people read them, exactly: `0.40 USD`, `0.000001`."""
+    whole, part = divmod(abs(amount), UNIT)
+    decimals = f"{part:06d}".rstrip("0").ljust(2, "0")
+    sign = "-" if amount < 0 else ""
+    return f"{sign}{whole}.{decimals} {currency}".rstrip()

@@ -1,0 +1,1 @@
+"""What a rule says of a call: conditions, paths, patterns, schemas. Pure."""

@@ -1,0 +1,193 @@
+"""JSON-Schema fragments in a configuration: what `schema:` means in the shipped schedulers. Pure.
+
+Draft 2020-12, by the library `jsonschema`, and stricter where the standard would fall silent: a
+keyword that says nothing there (a misspelt one, `format`) is refused, since a rule that never fits
+protects nobody. References lead into the fragment's own `$defs` and never round in a circle: nothing
+is fetched, and each check comes to an end. What is checked are arguments that an LLM wrote, and what of
+them did not travel is not known (`seen_schema`).
+"""
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator, SchemaError, ValidationError
+
+from toolgate_bus.ruling.conditions.patterns import Unknown, compiled
+from toolgate_bus.ruling.conditions.placeholder_schema import seeing, validator_of
+from toolgate_bus.ruling.conditions.truth import Truth
+
+__all__ = ["reader"]
+
+MAX_DEPTH: Final = 32
+MAX_NODES: Final = 5_000
+"""So many fragments within fragments may a check pass through; a reference counts as what it leads to."""
+
+_DEFS: Final = "#/$defs/"
+_ONE: Final = frozenset(
+    {
+        *("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"),
+        *("unevaluatedItems", "unevaluatedProperties"),
+    }
+)
+_LIST: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_MAP: Final = frozenset({"$defs", "dependentSchemas", "patternProperties", "properties"})
+_WORDS: Final = frozenset({"$comment", "default", "deprecated", "description", "examples", "title"})
+_IGNORED: Final = frozenset({"$dynamicRef", "format"})
+_NEEDS: Final = {"else": "if", "then": "if", "maxContains": "contains", "minContains": "contains"}
+"""Keywords that say nothing without another one."""
+_KEYWORDS: Final = sorted(
+    (_ONE | _LIST | _MAP | _WORDS | {"maxContains", "minContains"} | Draft202012Validator.VALIDATORS.keys())
+    - _IGNORED
+)
+
+
+def reader(written: Any) -> Callable[[Any], Truth]:
+    """Whether a value is valid, as a function (None: not known).
+
+    Raises ValueError that says what is wrong, and where.
+    """
+    if not isinstance(written, Mapping) or not written:
+        raise ValueError("must be a mapping of JSON-Schema keywords, such as {required: [path]}")
+    _Look(written).over(written, "")
+    try:
+        _Validator.check_schema(written)
+    except SchemaError as error:
+        raise ValueError(_at(".".join(map(str, error.absolute_path)), error.message)) from None
+    return seeing(_Validator, written)
+
+
+class _Look:
+    """A look over one fragment, before anything is checked with it."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root, self._left = root, MAX_NODES
+        self._keywords: set[str] = set()
+
+    def over(self, node: Any, place: str, through: tuple[str, ...] = (), depth: int = 0) -> None:
+        """Look at a fragment and those within it; `through` are the references that led here."""
+        self._left -= 1
+        if self._left < 0 or depth > MAX_DEPTH:
+            bounds = f"{MAX_NODES} fragments and {MAX_DEPTH} levels are allowed, references followed"
+            raise ValueError(_at(place, f"too large: {bounds}"))
+        if isinstance(node, bool):
+            return
+        if not isinstance(node, Mapping):
+            raise ValueError(_at(place, "must be a mapping of JSON-Schema keywords, true or false"))
+        if node is self._root and _WORDS.union(["$defs"]).issuperset(node):
+            raise ValueError("says nothing: give a keyword that tests something, such as required")
+        for keyword, value in node.items():
+            self._keyword(node, str(keyword), value, _join(place, keyword), through, depth)
+
+    def _keyword(
+        self,
+        node: Mapping[str, Any],
+        keyword: str,
+        value: Any,
+        place: str,
+        through: tuple[str, ...],
+        depth: int,
+    ) -> None:
+        if keyword not in _KEYWORDS or (keyword == "$defs" and node is not self._root):
+            raise ValueError(_unknown(place, keyword))
+        if keyword in _NEEDS and _NEEDS[keyword] not in node:
+            raise ValueError(_at(place, f"says nothing without {_NEEDS[keyword]}"))
+        if keyword == "$ref":
+            name = self._named(value, place)
+            if name in through:
+                raise ValueError(_at(place, "leads round in a circle"))
+            self.over(self._root["$defs"][name], f"$defs.{name}", (*through, name), depth + 1)
+        self._keywords.add(keyword)
+        if {"patternProperties", "unevaluatedProperties"} <= self._keywords:
+            told = "goes with no patternProperties anywhere in the fragment; write additionalProperties"
+            raise ValueError(_at(place, f"unevaluatedProperties: {told}"))
+        for pattern in _patterns(keyword, value):
+            _check_pattern(pattern, place)
+        for key, inner in _within(keyword, value):
+            # What stands in `$defs` counts where it is referred to, and once here.
+            named = (str(key),) if keyword == "$defs" else through
+            self.over(inner, _join(place, key), named, depth + 1)
+
+    def _named(self, pointer: Any, place: str) -> str:
+        defs = self._root.get("$defs")
+        name = pointer.removeprefix(_DEFS) if isinstance(pointer, str) else ""
+        if not (isinstance(pointer, str) and pointer.startswith(_DEFS) and isinstance(defs, Mapping)):
+            raise ValueError(_at(place, f"must lead into this fragment: {_DEFS}NAME"))
+        if name not in defs or not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            raise ValueError(_at(place, f"there is no {pointer}; there are: {', '.join(map(str, defs))}"))
+        return name
+
+
+def _within(keyword: str, value: Any) -> Iterator[tuple[Any, Any]]:
+    """The fragments below a keyword. Whether the value has its form is for the metaschema to say."""
+    if keyword in _ONE:
+        yield "", value
+    elif keyword in _LIST and isinstance(value, list):
+        yield from enumerate(value)
+    elif keyword in _MAP and isinstance(value, Mapping):
+        yield from value.items()
+
+
+def _patterns(keyword: str, value: Any) -> Iterator[str]:
+    if keyword == "pattern" and isinstance(value, str):
+        yield value
+    elif keyword == "patternProperties" and isinstance(value, Mapping):
+        yield from map(str, value)
+
+
+def _check_pattern(pattern: str, place: str) -> None:
+    try:
+        compiled(pattern)
+    except Unknown as error:
+        raise ValueError(_at(place, str(error))) from None
+
+
+def _unknown(place: str, keyword: str) -> str:
+    if keyword == "format":
+        return f"{place}: is not checked here; write a pattern instead"
+    if keyword == "$defs":
+        return f"{place}: stands at the top of a fragment only"
+    close = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"{place}: unknown keyword; allowed: {', '.join(_KEYWORDS)}{hint}"
+
+
+def _join(place: str, key: Any) -> str:
+    return ".".join(part for part in (place, str(key)) if part)
+
+
+def _at(place: str, words: str) -> str:
+    return f"{place}: {words}" if place else words
+
+
+def _unique(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    """`uniqueItems` in one pass: the library compares each with each where items cannot be sorted."""
+    if wanted and isinstance(instance, list) and len(set(map(_canonical, instance))) < len(instance):
+        yield ValidationError("has non-unique elements")
+
+
+def _multiple(validator: Any, of: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """`multipleOf`, where the library raises for numbers that LLMs write and JSON does not know."""
+    if isinstance(instance, float) and not math.isfinite(instance):
+        yield ValidationError("is not a multiple of anything")
+    else:
+        yield from Draft202012Validator.VALIDATORS["multipleOf"](validator, of, instance, schema) or ()
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(_whole(value), sort_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    """1.0 as 1: as JSON they are the same."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return list(map(_whole, value))
+    return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+_Validator = validator_of({"multipleOf": _multiple, "uniqueItems": _unique})

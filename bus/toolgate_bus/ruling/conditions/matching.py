@@ -1,0 +1,100 @@
+"""Which calls a rule is about, apart from their tool: arguments, agent, session, labels. Pure.
+
+The part that rules of `policy` and routes of `router` have in common; all that is given must hold.
+A call that does not say (no label of that name, no agent asked) fits no glob for it. Where an argument
+could not be seen, it may be unknown whether a rule is about a call: who restricts takes it to be, unless
+the rule says `unknown: allow`; who allows, exempts or routes does not.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.conditions.conditions import Globs, When, any_glob, holds, unknown_in
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+from toolgate_bus.ruling.conditions.truth import Truth, every
+
+__all__ = ["About", "Unknown", "named_once", "unseen"]
+
+Unknown = Literal["deny", "allow"]
+"""What is to become of a call of which a rule cannot see whether it is about it."""
+
+
+def _read_schema(written: Any) -> Any:
+    # Late: few configurations need what takes a tenth of a second to load.
+    from toolgate_bus.ruling.conditions.json_schema import reader
+
+    return written if callable(written) else reader(written)
+
+
+Schema = Annotated[Callable[[Any], Truth], BeforeValidator(_read_schema)]
+"""Written as a JSON-Schema fragment, kept as the function that says whether a value is valid."""
+LabelName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class About(StrictModel):
+    """The conditions of a rule on a call, and what the rule is called."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Told where the rule rules; no two may have the same."""
+    when: When = Field(default_factory=dict)
+    """Argument paths to conditions."""
+    schema_: Schema | None = Field(default=None, alias="schema")
+    """The arguments are valid by this JSON-Schema fragment."""
+    agents: Globs | None = None
+    """Names of the agent that makes the call; `?*` is any that has a name."""
+    labels: Annotated[dict[LabelName, Globs], Field(max_length=256)] = Field(default_factory=dict)
+    """Each of these labels is there, and its value matches."""
+    sessions: Globs | None = None
+    """Ids of the session, or of the root of its tree, so that its sub-agents are meant as well."""
+    agent_targets: Globs | None = None
+    """For a delegation: the agent that it asks."""
+
+    def about(self, tools: Globs, call: ToolSelecting) -> Truth:
+        """Whether a call is of one of these tools, and all conditions hold for it."""
+        named = globs.fits(tools, call.tool_name)
+        if named is False:
+            return False
+        concerned = self.concerns(call)
+        return concerned if named else every((None, concerned))
+
+    def concerns(self, call: ToolSelecting) -> Truth:
+        """Whether all conditions hold for a call."""
+        if not (
+            _any(self.agents, call.agent)
+            and _any(self.agent_targets, call.agent_target)
+            and _any(self.sessions, call.session, call.root_session)
+            and all(_any(globs, call.labels.get(name)) for name, globs in self.labels.items())
+        ):
+            return False
+        held = holds(self.when, call.tool_input)
+        if held is False or self.schema_ is None:
+            return held
+        return every((held, self.schema_(call.tool_input)))
+
+
+def unseen(rule: About, call: ToolSelecting) -> str:
+    """What of a call could not be seen, for whoever made it."""
+    paths = [path[:_SHOWN] for path in unknown_in(rule.when, call.tool_input)[:3]]
+    what = ", ".join(paths) or ("its arguments" if rule.schema_ is not None else "its name")
+    return f"{what} could not be seen whole: too long, hidden, or written so that it can be read in two ways"
+
+
+_SHOWN = 100
+Rule = TypeVar("Rule", bound=About)
+
+
+def named_once(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules, if no two have the same name; raises ValueError that says which have."""
+    seen: dict[str, int] = {}
+    for number, rule in enumerate(rules):
+        if rule.name is not None and seen.setdefault(rule.name, number) != number:
+            raise ValueError(f"{seen[rule.name]} and {number} (from 0) have the same name, {rule.name}")
+    return rules
+
+
+def _any(globs: Globs | None, *names: str | None) -> bool:
+    return globs is None or any(any_glob(globs, name) for name in names if name is not None)

@@ -1,0 +1,124 @@
+"""A JSON-Schema validator that says true, false, or not known: where a placeholder was met. Pure.
+
+What `type`, `required`, `properties` and `items` say of a placeholder is known by the type of what it
+hides. Any other keyword that met one is not known, nor is one that a placeholder of a list or map hides
+from. One thing that is false is enough for the whole to be, where all must hold.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator, ValidationError, validators
+from referencing import Registry
+
+from toolgate_bus.protocol import placeholders
+from toolgate_bus.ruling.conditions.patterns import compiled
+from toolgate_bus.ruling.conditions.schema_patterns import Keyword, keywords
+from toolgate_bus.ruling.conditions.truth import Truth
+
+__all__ = ["seeing", "validator_of"]
+
+_ARRAY: Final = frozenset({"array"})
+_NUMBER: Final = frozenset({"integer", "number"})
+_OBJECT: Final = frozenset({"object"})
+_STRING: Final = frozenset({"string"})
+_OF_TYPE: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), _NUMBER),
+    **dict.fromkeys(("maxLength", "minLength", "pattern"), _STRING),
+    **dict.fromkeys(
+        ("contains", "items", "maxItems", "minItems", "prefixItems", "unevaluatedItems", "uniqueItems"),
+        _ARRAY,
+    ),
+    **dict.fromkeys(
+        ("additionalProperties", "dependentRequired", "dependentSchemas", "maxProperties", "minProperties"),
+        _OBJECT,
+    ),
+    **dict.fromkeys(
+        ("patternProperties", "properties", "propertyNames", "required", "unevaluatedProperties"), _OBJECT
+    ),
+}
+"""What values a keyword says something of; others say it of any."""
+_OF_ANY: Final = frozenset({"const", "enum", "type"})
+_ALL_HOLD: Final = frozenset({"$ref", "additionalProperties", "allOf", "dependentSchemas", "items"}) | {
+    *("patternProperties", "prefixItems", "properties", "propertyNames")
+}
+"""Keywords that are false if one thing within them is."""
+_LOOKS_INSIDE: Final = frozenset({"const", "enum", "uniqueItems"})
+
+_met: ContextVar[list[bool]] = ContextVar("met")
+"""Whether a placeholder was met on which the answer hangs."""
+
+
+def validator_of(changed: Mapping[str, Any]) -> Any:
+    """Draft 2020-12 with these keywords changed, that notices placeholders."""
+    extend: Callable[..., Any] = validators.extend
+    every = {**Draft202012Validator.VALIDATORS, **keywords(compiled), **changed}
+    return extend(Draft202012Validator, {name: _noticing(name, check) for name, check in every.items()})
+
+
+def seeing(kind: Any, schema: Mapping[str, Any]) -> Callable[[Any], Truth]:
+    """Whether a value is valid, as a function."""
+    validator = kind(schema, registry=Registry())
+
+    def valid(value: Any) -> Truth:
+        if placeholders.stands_for_all(value):
+            return None
+        met = [False]
+        token = _met.set(met)
+        try:
+            if next(validator.iter_errors(value), None) is not None:
+                return False
+            return None if met[0] else True
+        finally:
+            _met.reset(token)
+
+    return valid
+
+
+def _noticing(name: str, check: Any) -> Keyword:
+    def keyword(validator: Any, written: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        if placeholders.hides(instance) and (name in _OF_TYPE or name in _OF_ANY):
+            known = _of_hidden(name, written, placeholders.hidden_type(instance))
+            if known is False:
+                yield ValidationError("is of another type")
+            elif known is None:
+                _met.get()[0] = True
+            return
+        if name in _LOOKS_INSIDE and _holds_hidden(instance):
+            _met.get()[0] = True
+        elif name in _ALL_HOLD:
+            yield from check(validator, written, instance, schema) or ()
+        else:
+            yield from _at_once(check(validator, written, instance, schema))
+
+    return keyword
+
+
+def _at_once(errors: Iterator[ValidationError] | None) -> list[ValidationError]:
+    """What a keyword found; nothing where that hangs on what was not seen."""
+    met = _met.get()
+    before, met[0] = met[0], False
+    found = list(errors or ())
+    if met[0]:
+        return []
+    met[0] = before
+    return found
+
+
+def _of_hidden(name: str, written: Any, hidden: str | None) -> Truth:
+    """What a keyword says of a placeholder, by the type of what it hides."""
+    if hidden is None:
+        return None
+    if name == "type":
+        allowed = {written} if isinstance(written, str) else set(written)
+        if hidden == "number" and allowed & _NUMBER:
+            return True if "number" in allowed else None
+        return bool(allowed & ({"integer", "number"} if hidden == "integer" else {hidden}))
+    return None if name in _OF_ANY or hidden in _OF_TYPE[name] else True
+
+
+def _holds_hidden(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_hidden, value.values()))
+    return placeholders.hides(value) or (isinstance(value, list) and any(map(_holds_hidden, value)))

@@ -1,0 +1,91 @@
+r"""What stands at the path of an argument: every way to read it. Pure.
+
+A path is names with dots between (`user.address.zip`, `items.0.price`); a number steps into a list. An
+LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
+which of the two a tool takes is not known here: `readings` gives both. `order\.amount` is that key only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from toolgate_bus.protocol import placeholders
+
+__all__ = ["MISSING", "UNSEEN", "find", "readings"]
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda _self: "MISSING"})()
+"""What stands where there is no such argument."""
+UNSEEN: Any = type("Unseen", (), {"__repr__": lambda _self: "UNSEEN"})()
+"""What stands where the path leads through something that did not travel."""
+_MOST: Final = 64
+"""So many readings of one path are looked at."""
+
+
+def readings(path: str, arguments: Mapping[str, Any]) -> Sequence[Any]:
+    """The value as the path goes, or MISSING or UNSEEN; then those at keys with dots, if there are any."""
+    if placeholders.stands_for_all(arguments):
+        return (UNSEEN,)
+    names, other = _parts(path)
+    if len(names) == 1:
+        return (arguments.get(names[0], MISSING),)
+    found = [_at(names, arguments)]
+    if other:
+        for value in _at_dotted(names, arguments):
+            found.append(value)
+            if len(found) > _MOST:
+                return (UNSEEN,)
+    return found
+
+
+def find(path: str, value: Any) -> Any:
+    """The value at a path, or MISSING; a key with dots in it counts where the path itself leads nowhere."""
+    if not isinstance(value, Mapping):
+        return MISSING
+    here = (one for one in readings(path, value) if one is not MISSING)
+    found = next(here, MISSING)
+    return MISSING if found is UNSEEN else found
+
+
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[tuple[str, ...], bool]:
+    r"""The names of a path, and whether it may be read in other ways."""
+    escaped = path.replace(r"\.", "\0")
+    names = tuple(name.replace("\0", ".") for name in escaped.split("."))
+    return names, escaped == path
+
+
+def _at(names: Sequence[str], value: Any) -> Any:
+    for name in names:
+        value = _step(name, value)
+        if value is MISSING or value is UNSEEN:
+            return value
+    return value
+
+
+def _at_dotted(names: Sequence[str], value: Any) -> Iterator[Any]:
+    """What is there at a key that has some of the dots in it."""
+    for end in range(1, len(names) + 1):
+        if end == 1:
+            inner = _step(names[0], value)
+        elif isinstance(value, Mapping):
+            inner = value.get(".".join(names[:end]), MISSING)
+        else:
+            return
+        if inner is MISSING or inner is UNSEEN:
+            continue
+        rest = names[end:]
+        if end > 1 and (there := _at(rest, inner)) is not MISSING:
+            yield there
+        if len(rest) > 1:
+            yield from _at_dotted(rest, inner)
+
+
+def _step(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name, MISSING)
+    if isinstance(value, str):
+        return UNSEEN if placeholders.hides(value) else MISSING
+    # Six digits are more than any argument's length, and int() of a long text is slow.
+    if isinstance(value, Sequence) and not isinstance(value, bytes) and name.isdecimal() and len(name) < 7:
+        return value[int(name)] if int(name) < len(value) else MISSING
+    return MISSING

@@ -1,0 +1,229 @@
+"""What a decision would have come to, had other verdicts counted. Pure.
+
+The rules are those of DESIGN §4, by `merge`: deny, then the replacement and what was said of it in
+`verify`, then a person. What verdicts did not decide stands: a denial by silence, by expiry or by a bus
+that was away stays one, and a person who was asked about a call gives the same answer about the same
+call. What nobody can know is said: a replacement that the others were never asked about is not
+`verified`. The gate counts shadows by it, the record lists them, `replay --against` compares by it.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from toolgate_bus.protocol.delegation import rerouted
+from toolgate_bus.protocol.events import AskUser, Heard, Modify, Outcome, Why
+from toolgate_bus.ruling.merge import counts, merge
+
+__all__ = [
+    "CHANGES",
+    "Change",
+    "Effect",
+    "Proposed",
+    "Ruled",
+    "actual",
+    "change",
+    "proposed",
+    "reruled",
+    "with_shadow",
+]
+
+Change = Literal["veto", "reroute", "ask", "hold", "allow"]
+"""What other verdicts change: the call is denied, runs as another, waits for a person, is held by a
+scheduler that gave no final answer, or runs where it was denied."""
+CHANGES: Final[tuple[Change, ...]] = ("veto", "reroute", "ask", "hold", "allow")
+
+_BY_PERSON: Final = frozenset(("refused", "expired", "no_approver"))
+_ENDS: Final[Mapping[str, Change]] = {"deny": "veto", "ask": "ask", "hold": "hold", "run": "allow"}
+
+
+class Proposed(NamedTuple):
+    """A call that might run."""
+
+    tool: str
+    arguments: Any
+    agent: str | None = None
+    """To whom it delegates."""
+
+    def same(self, other: "Proposed") -> bool:
+        """Whether it is the same call: 1 and 1.0 and true are different arguments."""
+        return (self.tool, self.agent) == (other.tool, other.agent) and (
+            self.arguments is other.arguments or _key(self.arguments) == _key(other.arguments)
+        )
+
+
+class Effect(NamedTuple):
+    """What becomes of a call."""
+
+    kind: Literal["run", "deny", "ask", "hold"]
+    call: Proposed
+    """What runs, or what somebody is asked about; the LLM's own choice where it is denied."""
+    scheduler: str | None = None
+    """Whose verdict made it so."""
+    reason: str | None = None
+    verified: bool = True
+    """False for a replacement that the others would still have been asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """A decision, as far as it takes to say what else might have come of it."""
+
+    original: Proposed
+    final: Proposed
+    """What was to run; meaningless where it was denied."""
+    outcome: Outcome
+    why: Why
+    verdicts: tuple[Heard, ...] = ()
+    """All that was heard, late ones and shadows included; the arguments of a modify are comparable
+    with those of `original`."""
+    silent: tuple[str, ...] = ()
+    scheduler: str | None = None
+    reason: str | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a call was let through."""
+        return self.outcome in ("continue", "modify")
+
+
+def actual(ruled: Ruled) -> Effect:
+    """What did become of the call."""
+    if ruled.runs:
+        return Effect("run", ruled.final, ruled.scheduler, ruled.reason)
+    return Effect("deny", ruled.original, ruled.scheduler, ruled.reason)
+
+
+def with_shadow(ruled: Ruled, name: str) -> Effect:
+    """What would have become of it, had this shadow's verdicts counted like those of an optional one."""
+    own = [heard._replace(shadow=False) for heard in ruled.verdicts if heard.scheduler == name]
+    return reruled(ruled, [heard for heard in own if not heard.late], without=(name,))
+
+
+def reruled(
+    ruled: Ruled, added: Sequence[Heard], *, without: Collection[str] = (), verified: Proposed | None = None
+) -> Effect:
+    """What would have become of it with these verdicts, and without those of some.
+
+    `verified` is the call that the added verdicts of the verify phase are about, if it is not the one
+    that the decision had verified.
+    """
+    stay = _standing(ruled, without)
+    merged = merge(heard for heard in (*stay, *added) if heard.phase == "select")
+    if merged.winner is not None and merged.action == "deny":
+        return _denied(ruled, merged.winner)
+    if _stands(ruled, without):
+        return actual(ruled)
+    then = proposed(
+        ruled.original, merge(heard for heard in ruled.verdicts if heard.phase == "select").winner
+    )
+    call = proposed(ruled.original, merged.winner)
+    parts = ((stay, call.same(then)), (added, call.same(verified or then)))
+    told, told_by_added = ([one for one in part if asked or one.phase == "select"] for part, asked in parts)
+    second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
+    if second.winner is not None:
+        return _denied(ruled, second.winner)
+    same = call.same(then)
+    effect = _replaced(ruled.final if same and ruled.runs else call, merged.winner, parts)
+    return _waited_for(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
+
+
+def words_of(heard: Heard) -> str | None:
+    """Why somebody said what they said: the reason, or what a person is asked."""
+    verdict = heard.verdict
+    return verdict.reason or (verdict.prompt if isinstance(verdict, AskUser) else None)
+
+
+def proposed(original: Proposed, winner: Heard | None) -> Proposed:
+    """What a modify makes of a call; without one it is the LLM's own choice."""
+    if winner is None or not isinstance(winner.verdict, Modify):
+        return original
+    modify = winner.verdict
+    arguments = original.arguments if modify.arguments is None else modify.arguments
+    if not isinstance(arguments, dict) or not isinstance(original.arguments, dict):
+        return Proposed(modify.tool, arguments, modify.agent_target or original.agent)
+    return Proposed(
+        modify.tool, *rerouted(original.arguments, original.agent, arguments, modify.agent_target)
+    )
+
+
+def change(before: Effect, after: Effect) -> Change | None:
+    """What is different for the call, or None: nothing, whatever the reasons."""
+    if after.kind != before.kind:
+        return _ENDS[after.kind]
+    return "reroute" if after.kind == "run" and not after.call.same(before.call) else None
+
+
+def _replaced(call: Proposed, winner: Heard | None, parts: Iterable[tuple[Sequence[Heard], bool]]) -> Effect:
+    """The call that would run; whether everybody but its author was asked about it."""
+    if winner is None:
+        return Effect("run", call)
+    unasked = {
+        heard.scheduler for verdicts, asked in parts if not asked for heard in verdicts if counts(heard)
+    }
+    verified = not unasked - {winner.scheduler}
+    return Effect("run", call, winner.scheduler, winner.verdict.reason, verified)
+
+
+def _waited_for(
+    ruled: Ruled, effect: Effect, asks: Sequence[Heard], told_by_added: Sequence[Heard], *, same_call: bool
+) -> Effect:
+    """Who would still have been waited for: a scheduler that holds, then a person, unless one has spoken."""
+    answered = bool(asks) and same_call and _person_said(ruled)
+    if answered and not ruled.runs:
+        return actual(ruled)
+    if holding := _holding(told_by_added):
+        return effect._replace(kind="hold", scheduler=holding.scheduler, reason=holding.verdict.reason)
+    if answered:
+        return actual(ruled)
+    if asks:
+        return effect._replace(kind="ask", scheduler=asks[0].scheduler, reason=words_of(asks[0]))
+    return effect
+
+
+def _person_said(ruled: Ruled) -> bool:
+    """Whether a person was asked, or looked for, and what they said is the outcome."""
+    asked = {
+        heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
+    }
+    return bool(asked) and (ruled.runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
+
+
+def _standing(ruled: Ruled, without: Collection[str]) -> list[Heard]:
+    """The verdicts of the others; those that were only late because of a denial that now falls away count."""
+    freed = ruled.why == "denied" and ruled.scheduler in without
+    return [
+        heard._replace(late=False) if freed and heard.late and heard.scheduler not in ruled.silent else heard
+        for heard in ruled.verdicts
+        if heard.scheduler not in without
+    ]
+
+
+def _stands(ruled: Ruled, without: Collection[str]) -> bool:
+    """Whether it is a denial that no verdict gave and none can lift."""
+    if ruled.outcome == "cancelled":
+        return True
+    lifted = ruled.outcome != "deny" or ruled.why == "denied" or ruled.scheduler in without
+    return not lifted and not _person_said(ruled)
+
+
+def _denied(ruled: Ruled, by: Heard) -> Effect:
+    return Effect("deny", ruled.original, by.scheduler, by.verdict.reason)
+
+
+def _holding(verdicts: Iterable[Heard]) -> Heard | None:
+    """The hold of somebody who gave no final answer in that phase."""
+    open_: dict[tuple[str, str], Heard] = {}
+    answered: set[tuple[str, str]] = set()
+    for heard in verdicts:
+        key = heard.scheduler, heard.phase
+        if heard.verdict.action == "hold":
+            open_.setdefault(key, heard)
+        elif heard.verdict.action != "failed":
+            answered.add(key)
+    return next((heard for key, heard in open_.items() if key not in answered), None)
+
+
+def _key(arguments: Any) -> str:
+    return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=repr)

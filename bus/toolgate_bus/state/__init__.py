@@ -1,0 +1,1 @@
+"""What the schedulers of a fleet share: counters, token buckets, notifications."""

@@ -1,0 +1,114 @@
+"""Notices: how processes that share a store tell each other at once that something in it has changed.
+
+A topic is a small stream. Whoever reads it waits on the server instead of looking again and again, and
+one that was away reads what it missed. A notice says where to look; what counts is in the store.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from toolgate_bus.errors import TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Commands
+
+__all__ = ["KEPT_S", "MAX_WAIT_S", "MemoryNotices", "Notice", "Notices", "RedisNotices"]
+
+KEPT_S: Final = 90_000.0
+"""How long a notice is kept: longer than anything may be held."""
+MAX_WAIT_S: Final = 2.0
+"""Below the client's own time limit."""
+MAX_NOTICE: Final = 1024
+PAGE: Final = 256
+FIRST: Final = "0-0"
+
+
+class Notice(NamedTuple):
+    """One notice; `id` is its place in the topic."""
+
+    id: str
+    body: bytes
+
+
+class Notices(Protocol):
+    """Topics by name."""
+
+    async def post(self, topic: str, body: bytes) -> None:
+        """Add a notice of at most 1 KiB; raises TransportError."""
+
+    async def next(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
+        """Those after a place (default: all that are kept), at most a page; waits if there are none."""
+
+
+def _checked(body: bytes) -> bytes:
+    if len(body) > MAX_NOTICE:
+        raise TransportError(f"a notice has at most {MAX_NOTICE} bytes, this one {len(body)}")
+    return body
+
+
+class RedisNotices:
+    """`Notices` on a server; `waiting` are commands of its own, for reads that block."""
+
+    def __init__(self, commands: Commands, waiting: Commands, namespace: str) -> None:
+        self._commands, self._waiting, self._keys = commands, waiting, Keys(namespace)
+
+    async def post(self, topic: str, body: bytes) -> None:
+        """Add a notice, and drop those that are too old by the server's clock."""
+        key = self._keys.stored(f"notices:{topic}")
+        place = await self._commands.execute("XADD", key, "*", "n", _checked(body))
+        oldest = int(place.split(b"-")[0]) - round(KEPT_S * 1000)
+        await self._commands.pipeline(
+            [("XTRIM", key, "MINID", "~", max(0, oldest)), ("PEXPIRE", key, round(KEPT_S * 1000))]
+        )
+
+    async def next(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
+        """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
+        key = self._keys.stored(f"notices:{topic}")
+        block = round(min(wait_s, MAX_WAIT_S) * 1000)
+        waits = ("BLOCK", block) if block > 0 else ()
+        reply = await self._waiting.execute("XREAD", "COUNT", PAGE, *waits, "STREAMS", key, after)
+        entries = reply[0][1] if reply else []
+        return [Notice(place.decode(), fields[1] if fields else b"") for place, fields in entries]
+
+
+class MemoryNotices:
+    """`Notices` in this process."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, deque[tuple[int, float, bytes]]] = {}
+        self._posted = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def post(self, topic: str, body: bytes) -> None:
+        """Add a notice."""
+        now = time.monotonic()
+        kept = self._topics.setdefault(topic, deque())
+        self._posted += 1
+        kept.append((self._posted, now, _checked(body)))
+        while now - kept[0][1] > KEPT_S:
+            kept.popleft()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def next(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
+        """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
+        until = time.monotonic() + min(wait_s, MAX_WAIT_S)
+        while True:
+            came = self._after(topic, after)
+            left = until - time.monotonic()
+            if came or left <= 0:
+                return came
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiter)
+            try:
+                await asyncio.wait([waiter], timeout=left)
+            finally:
+                self._waiting.discard(waiter)
+
+    def _after(self, topic: str, after: str) -> list[Notice]:
+        number = int(after.partition("-")[0])
+        kept = [one for one in self._topics.get(topic, ()) if one[0] > number]
+        return [Notice(f"{place}-0", body) for place, _, body in kept[:PAGE]]

@@ -1,0 +1,106 @@
+"""What the schedulers of a namespace share: on a server, or in memory for tests of schedulers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolgate_bus.budgets.ledger import Ledger
+from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.state.call_counts import Tally
+from toolgate_bus.state.call_counts_redis import MemoryTally, RedisTally
+from toolgate_bus.state.counters import MemoryTurns, RedisTurns, Turns
+from toolgate_bus.state.notifications import MemoryNotices, Notices, RedisNotices
+from toolgate_bus.state.token_buckets import Buckets
+from toolgate_bus.state.token_buckets_redis import MemoryBuckets, RedisBuckets
+from toolgate_bus.transport.ports import Commands, Facts, Store
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.store import MemoryStore, RedisStore
+
+__all__ = ["MemoryFacts", "Shared", "shared_in_memory", "shared_on"]
+
+
+async def _nothing() -> None:
+    """There is nothing to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """State and knowledge beyond one replica."""
+
+    store: Store
+    ledger: Ledger
+    book: str
+    """Name of the ledger's book: shadows have one of their own."""
+    facts: Facts
+    aclose: Callable[[], Awaitable[None]] = _nothing
+    turns: Turns = field(default_factory=MemoryTurns)
+    buckets: Buckets = field(default_factory=MemoryBuckets)
+    tally: Tally = field(default_factory=MemoryTally)
+    notices: Notices = field(default_factory=MemoryNotices)
+
+
+def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
+    """What is shared on a server; facts and notices have a connection each, made when they are read."""
+    apart = "-shadow" if shadow else ""
+    book = f"budget{apart}"
+    reading = RedisCommands(url, "toolgate-facts", connections=1)
+    waiting = RedisCommands(url, "toolgate-notices", connections=1)
+
+    async def aclose() -> None:
+        for each in (reading, waiting):
+            await each.aclose()
+
+    return Shared(
+        RedisStore(commands, namespace),
+        RedisLedger(commands, namespace, book),
+        book,
+        FactsReader(reading, namespace),
+        aclose,
+        RedisTurns(commands, namespace),
+        RedisBuckets(commands, namespace, f"buckets{apart}"),
+        RedisTally(commands, namespace, f"tally{apart}"),
+        RedisNotices(commands, waiting, namespace),
+    )
+
+
+def shared_in_memory() -> Shared:
+    """The same in this process; facts are what a test tells."""
+    return Shared(MemoryStore(), MemoryLedger(), "budget", MemoryFacts())
+
+
+class MemoryFacts:
+    """`Facts` that a test tells by `tell`."""
+
+    def __init__(self) -> None:
+        self._facts: list[dict[str, Any]] = []
+        self._read = 0
+        self.living: set[str] = set()
+        """Orchestrators that count as alive."""
+
+    def tell(self, event: str, orchestrator: str = "o", **fields: Any) -> None:
+        """Add a fact."""
+        self.living.add(orchestrator)
+        self._facts.append(
+            {**fields, "event": event, "orchestrator": orchestrator, "seq": len(self._facts) + 1}
+        )
+
+    async def next(self) -> list[dict[str, Any]]:
+        """The facts told since the last call; gives way, as the real ones wait."""
+        await asyncio.sleep(0)
+        read, self._read = self._read, len(self._facts)
+        return self._facts[read:]
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """How many were read."""
+        return {"told": str(self._read)}
+
+    def resume(self, positions: Mapping[str, str]) -> None:
+        """Go on from there."""
+        self._read = int(positions.get("told", "0"))
+
+    async def alive(self) -> frozenset[str]:
+        """Those that count as alive."""
+        return frozenset(self.living)

@@ -1,0 +1,209 @@
+"""What a fact adds to which metric: the one place that says so. Pure.
+
+A process counts its own facts with it (`metrics.told`, which `Gate.note` calls) and `toolgate exporter`
+those of the whole fleet, so both agree by construction. Only the gate counts its decisions as it makes
+them, without the detour of a fact; a test holds it to what is said here.
+
+Facts come off a wire: anything may be in them, and a value that makes no sense adds nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.telemetry import definitions
+from toolgate_bus.telemetry.definitions import OTHER, Metric
+
+__all__ = ["Added", "counted", "decides", "trace_id"]
+
+Fact = Mapping[str, Any]
+
+MAX_LABEL: Final = 128
+LONGEST_S: Final = 1e7
+MOST: Final = 1e15
+OUTCOMES: Final = frozenset({"continue", "modify", "deny", "cancelled"})
+ACTIONS: Final = frozenset({"continue", "deny", "modify", "ask_user", "hold", "failed"})
+STATUSES: Final = frozenset({"completed", "incomplete", "cancelled", "error"})
+NOT_TOOLS: Final = frozenset({"UnknownTool", "InvalidToolCall"})
+"""Errors of calls whose tool may be anything that an LLM writes."""
+_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+class Added(NamedTuple):
+    """One addition to one series: to a counter, or one observation of a histogram, in seconds."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    amount: float = 1
+    trace: str | None = None
+    """The trace that it is an example of: 32 hexadecimal digits."""
+
+
+def counted(fact: Fact) -> Iterator[Added]:
+    """What one fact, as `record.read_facts` gives it or as it is noted, adds to the metrics."""
+    told = _BY_EVENT.get(fact.get("event", ""))
+    return told(fact) if told is not None else iter(())
+
+
+def decides(why: str) -> bool:
+    """Whether one scheduler's verdict alone made the decision what it is."""
+    return why in ("denied", "modified")
+
+
+def trace_id(trace: Any) -> str | None:
+    """The trace id in a `traceparent`, given as it is or among the other fields of a trace context."""
+    parent = trace.get("traceparent") if isinstance(trace, Mapping) else trace
+    if not isinstance(parent, str) or len(parent) < 55 or parent[2] != "-" or parent[35] != "-":
+        return None
+    found = parent[3:35]
+    return found if all(letter in "0123456789abcdef" for letter in found) else None
+
+
+# ---------------------------------------------------------------------- decisions
+
+
+def _decision(fact: Fact) -> Iterator[Added]:
+    outcome, why = _one_of(fact.get("outcome"), OUTCOMES), fact.get("why")
+    tool, agent, trace = _mounted(fact), _word(fact.get("agent")), trace_id(fact.get("trace"))
+    yield Added(definitions.DECISIONS, (outcome, tool, agent))
+    yield from _took(definitions.DECISION_SECONDS, fact, (), trace)
+    for name in dict.fromkeys(_words(fact.get("asked"))):
+        yield Added(definitions.ASKED, (name, tool, agent))
+    for verdict in _maps(fact.get("verdicts")):
+        yield from _verdict(verdict, tool, agent)
+        if verdict.get("action") != "hold":
+            yield from _took(definitions.VERDICT_SECONDS, verdict, (_word(verdict.get("scheduler")),), trace)
+    if isinstance(why, str) and decides(why) and fact.get("scheduler") is not None:
+        yield Added(definitions.DECIDED, (_word(fact["scheduler"]), outcome))
+    for name in _words(fact.get("silent")):
+        yield Added(definitions.SILENT, (name,))
+    for name in _words(fact.get("passed_over")):
+        yield Added(definitions.PASSED_OVER, (name,))
+    for name, reason in _pairs(fact.get("failed_open")):
+        yield Added(definitions.FAILED_OPEN, (name, reason))
+    yield from _disagreeing(fact)
+    if outcome in ("deny", "cancelled"):
+        yield Added(definitions.TOOL_CALLS, (tool, agent, "denied" if outcome == "deny" else outcome))
+
+
+def _beside(fact: Fact) -> Iterator[Added]:
+    """A verdict that came after its decision; a shadow is never late."""
+    if fact.get("shadow") is True:
+        yield from _verdict(fact, _word(fact.get("tool_label")), _word(fact.get("agent")))
+    else:
+        name = _word(fact.get("scheduler"))
+        yield Added(definitions.LATE, (name,))
+        yield from _remarks(name, fact)
+    yield from _disagreeing(fact)
+
+
+def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[Added]:
+    name = _word(verdict.get("scheduler"))
+    yield Added(definitions.VERDICTS, (name, _one_of(verdict.get("action"), ACTIONS), tool, agent))
+    yield from _remarks(name, verdict)
+
+
+def _remarks(name: str, verdict: Fact) -> Iterator[Added]:
+    if isinstance(problem := verdict.get("problem"), str):
+        yield Added(definitions.INVALID_MODIFIES, (name, _word(problem)))
+    if verdict.get("capped") is True:
+        yield Added(definitions.PRIORITY_CAPPED, (name,))
+
+
+def _disagreeing(fact: Fact) -> Iterator[Added]:
+    for name in _words(fact.get("disagreeing")):
+        yield Added(definitions.SHADOW_DISAGREEMENTS, (name,))
+
+
+# ---------------------------------------------------------------------- turns, requests, tools
+
+
+def _turn(fact: Fact) -> Iterator[Added]:
+    agent, status = _word(fact.get("agent")), _one_of(fact.get("status"), STATUSES)
+    yield Added(definitions.TURNS, (agent, _word(fact.get("loop")), status))
+    yield from _took(definitions.TURN_SECONDS, fact, (agent,), trace_id(fact.get("trace")))
+
+
+def _request(fact: Fact) -> Iterator[Added]:
+    provider, agent = _word(fact.get("provider")), _word(fact.get("agent"))
+    outcome = "ok" if fact["event"] == "usage" else "error"
+    yield Added(definitions.PROVIDER_REQUESTS, (provider, agent, outcome))
+    yield from _took(definitions.PROVIDER_SECONDS, fact, (provider,))
+    for kind in _KINDS:
+        tokens = _amount(fact.get(f"{kind}_tokens"))
+        if tokens:
+            yield Added(definitions.TOKENS, (provider, agent, kind), tokens)
+    cost = _amount(fact.get("cost_usd"))
+    if cost:
+        yield Added(definitions.COST, (provider, agent), cost)
+
+
+def _tool(fact: Fact) -> Iterator[Added]:
+    error, event = fact.get("error"), fact["event"]
+    tool = OTHER if isinstance(error, str) and error in NOT_TOOLS else _word(fact.get("tool"))
+    if event == "tool:unused":
+        outcome = "unused"
+    elif event == "tool:post":
+        outcome = "error" if fact.get("success") is False else "ok"
+    else:
+        outcome = "cancelled" if error == "CancelledError" else "error"
+    yield Added(definitions.TOOL_CALLS, (tool, _word(fact.get("agent")), outcome))
+    if outcome != "unused":
+        yield from _took(definitions.TOOL_SECONDS, fact, (tool,))
+
+
+_BY_EVENT: Final = {
+    "decision": _decision,
+    "verdict": _beside,
+    "turn": _turn,
+    "usage": _request,
+    "provider:error": _request,
+    "tool:post": _tool,
+    "tool:error": _tool,
+    "tool:unused": _tool,
+}
+
+# ---------------------------------------------------------------------- whatever the wire says
+
+
+def _mounted(fact: Fact) -> str:
+    """The tool of a decision as a label: an LLM may name anything."""
+    tool, mounted = fact.get("tool_name"), fact.get("available_tools")
+    return _word(tool) if isinstance(mounted, list | tuple) and tool in mounted else OTHER
+
+
+def _took(metric: Metric, fact: Fact, labels: tuple[str, ...], trace: str | None = None) -> Iterator[Added]:
+    seconds = fact.get("seconds")
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_S:
+        yield Added(metric, labels, float(seconds), trace)
+
+
+def _amount(told: Any) -> float:
+    """A number of tokens or of dollars; decimals may travel as texts."""
+    if isinstance(told, str) and len(told) <= MAX_LABEL:
+        try:
+            told = float(told)
+        except ValueError:
+            return 0
+    return told if type(told) in (int, float) and 0 < told <= MOST else 0
+
+
+def _one_of(told: Any, known: frozenset[str]) -> str:
+    return told if isinstance(told, str) and told in known else OTHER
+
+
+def _word(told: Any) -> str:
+    return told[:MAX_LABEL] if isinstance(told, str) else OTHER
+
+
+def _words(told: Any) -> list[str]:
+    return [_word(one) for one in told if isinstance(one, str)] if isinstance(told, list | tuple) else []
+
+
+def _pairs(told: Any) -> list[tuple[str, str]]:
+    return (
+        [(_word(name), _word(reason)) for name, reason in told.items()] if isinstance(told, Mapping) else []
+    )
+
+
+def _maps(told: Any) -> list[Fact]:
+    return [one for one in told if isinstance(one, Mapping)] if isinstance(told, list | tuple) else []

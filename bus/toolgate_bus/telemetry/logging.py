@@ -1,0 +1,310 @@
+"""Logging for the commands: structlog, with the standard library's loggers routed through it.
+
+    {"event": "the scheduler raised", "decision": "0b4f…", "trace_id": "4bf9…", "level": "error", …}
+
+Every line says what it belongs to, whoever logs it: the decision and the session (`about`), and the
+trace of the current span. What stands in a line is bounded, and nothing in it can break a line or
+steer a terminal. Tracebacks show where, never the values of variables; where a process holds secrets
+(`hide_in_logs`) they do not show the words of exceptions either, as those may repeat an argument.
+Only commands call `configure_logging`; a library leaves logging to the program that uses it. Logs go
+to stderr, since stdout belongs to results.
+
+structlog is slow to load, and most commands never say a line: it is loaded with the first, or by whoever
+else imports it, and configured then.
+"""
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from weakref import WeakSet
+
+from toolgate_bus.telemetry.printable import clean, visible
+from toolgate_bus.telemetry.trace_context import trace_id_of
+from toolgate_bus.telemetry.when_loaded import when_loaded
+
+if TYPE_CHECKING:
+    import structlog
+
+__all__ = [
+    "DECISION",
+    "Hides",
+    "LogFormat",
+    "about",
+    "add_context",
+    "configure_logging",
+    "hide_in_logs",
+    "where",
+]
+
+LogFormat = Literal["json", "text"]
+Event = MutableMapping[str, Any]
+"""A line as structlog hands it from processor to processor."""
+
+MAX_TEXT: Final = 2_000
+"""Characters of one value in a line."""
+MAX_TRACEBACK: Final = 16_000
+MAX_PARTS: Final = 32
+"""Entries of a list or a map in a line, and exceptions of a chain."""
+MAX_DEPTH: Final = 4
+_TALKATIVE: Final = ("openai", "httpcore")
+"""At DEBUG they log whole requests: the conversation, with the arguments of every call."""
+_REPEATING: Final = ("amplifier_core", "_engine", "asyncio")
+"""They put the words of other people's exceptions into their own, behind a colon."""
+
+# ---------------------------------------------------------------------- what a line belongs to
+
+DECISION: Final[ContextVar[Any]] = ContextVar("structlog_decision")
+"""The id of the decision that lines are about, for where `about` would take too long; `...` is none."""
+_SESSION: ContextVar[Any] = ContextVar("structlog_session")
+_TRACE_ID: ContextVar[Any] = ContextVar("structlog_trace_id")
+"""Context of structlog (`merge_contextvars` knows it by this beginning), also in programs with a
+configuration of their own."""
+
+
+class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
+    """Inside, every line says what it is about; outside, as before.
+
+    A `session` begins without a decision. `trace` is a context as messages carry it, for where no
+    span of our own is current.
+    """
+
+    __slots__ = ("_tokens",)
+
+    def __init__(
+        self,
+        *,
+        decision: str | None = None,
+        session: str | None = None,
+        trace: Mapping[str, Any] | None = None,
+    ) -> None:
+        tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+        if session is not None:
+            tokens.append((_SESSION, _SESSION.set(session or ...)))
+            tokens.append((DECISION, DECISION.set(...)))
+        if decision is not None:
+            tokens.append((DECISION, DECISION.set(decision)))
+        if trace and (found := trace_id_of(trace)):
+            tokens.append((_TRACE_ID, _TRACE_ID.set(found)))
+        self._tokens = tokens
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        for variable, token in reversed(self._tokens):
+            variable.reset(token)
+
+
+def add_context(logger: Any, method: str, event: Event) -> Event:
+    """A processor of structlog: adds what `about` says, and `trace_id` and `span_id` of the current span."""
+    # Here: whoever calls this has loaded structlog, and no line is said where nothing happens.
+    from structlog.contextvars import merge_contextvars
+
+    from toolgate_bus.telemetry import tracing
+
+    event = merge_contextvars(logger, method, event)
+    parent = tracing.headers().get("traceparent")
+    if parent is not None:
+        _, event["trace_id"], event["span_id"], _ = parent.split("-")
+    return event
+
+
+# ---------------------------------------------------------------------- what a line must not hold
+
+
+class Hides(Protocol):
+    """Knows what secrets look like."""
+
+    def hide(self, text: str) -> str:
+        """The text without them."""
+
+
+_hiding: WeakSet[Any] = WeakSet()
+
+
+def hide_in_logs(secrets: Hides) -> None:
+    """As long as this object lives, what it knows as secret is in no line, and exceptions have no words."""
+    _hiding.add(secrets)
+
+
+def where(error: BaseException) -> str:
+    """An exception without its words, which may repeat arguments: `KeyError at tool.py:7 in execute`."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    at = "".join(f" at {Path(one.filename).name}:{one.lineno} in {one.name}" for one in frames)
+    return type(error).__name__ + at
+
+
+def _without_words(error: BaseException, left: list[int]) -> list[str]:
+    """The traceback of an exception and of its causes, types only; `left` bounds how many."""
+    left[0] -= 1
+    if left[0] < 0:
+        return ["…\n"]
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    lines = [] if before is None else [*_without_words(before, left), "\nwhich led to:\n\n"]
+    lines += ["Traceback (most recent call last):\n", *traceback.format_tb(error.__traceback__)]
+    lines.append(f"{type(error).__module__}.{type(error).__qualname__} (its words are not logged)\n")
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        lines += ["\nin a group:\n\n", *_without_words(one, left)]
+    return lines
+
+
+def _traceback(exc_info: Any) -> str:
+    error = exc_info[1]
+    if not _hiding:
+        return "".join(traceback.format_exception(error)).rstrip("\n")
+    return "".join(_without_words(error, [MAX_PARTS])).rstrip("\n")
+
+
+def _bounded(_logger: Any, _method: str, event: Event) -> Event:
+    """No value is too long, and none holds what is to be hidden."""
+    event["event"] = _unrepeated(event)
+    told = {str(name): _short(value) for name, value in event.items() if name != "exception"}
+    if "exception" in event:
+        told["exception"] = _ends(_hidden(str(event["exception"])), MAX_TRACEBACK)
+    return told
+
+
+def _unrepeated(event: Mapping[str, Any]) -> Any:
+    said = event.get("event")
+    if _hiding and isinstance(said, str) and str(event.get("logger")).partition(".")[0] in _REPEATING:
+        return said.partition("\n")[0].partition(": ")[0]
+    return said
+
+
+def _hidden(text: str) -> str:
+    for secrets in list(_hiding):
+        text = secrets.hide(text)
+    return text
+
+
+def _short(value: Any, depth: int = 0) -> Any:
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        fits = -(2**63) <= value < 2**64
+        return value if fits and _hidden(str(value)) == str(value) else _short(str(value)) if fits else "…"
+    if isinstance(value, Mapping | list | tuple) and depth < MAX_DEPTH:
+        return _short_parts(value, depth + 1)
+    try:
+        text = value if type(value) is str else str(value)
+    except Exception:  # noqa: BLE001 - somebody's __str__; the line matters more
+        text = f"<{type(value).__name__}>"
+    return _ends(_hidden(text), MAX_TEXT)
+
+
+def _short_parts(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        kept = list(value.items())[:MAX_PARTS]
+        return {_short(str(name), MAX_DEPTH): _short(part, depth) for name, part in kept}
+    return [_short(part, depth) for part in value[:MAX_PARTS]]
+
+
+def _ends(text: str, limit: int) -> str:
+    """The beginning and the end: that of a traceback says most."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]} … ({len(text)} characters) … {text[-limit // 2 :]}"
+
+
+def _tame(_logger: Any, _method: str, event: Event) -> Event:
+    """For people: what others wrote makes no lines and does not steer the terminal."""
+    return {
+        name: (clean(value) if name == "exception" else visible(value)) if isinstance(value, str) else value
+        for name, value in event.items()
+    }
+
+
+# ---------------------------------------------------------------------- for commands
+
+
+def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> None:
+    """Log from `level` up to stderr; by default readable on a terminal, one JSON object a line otherwise.
+
+    Raises ValueError for a level that logging does not know.
+    """
+    as_json = form == "json" if form else not sys.stderr.isatty()
+    when_loaded("structlog", _configure_structlog)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LateFormatter(as_json=as_json))
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    root.handlers = [handler]
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(root.level, logging.INFO))
+
+
+class _LateFormatter(logging.Formatter):
+    """Writes lines as `_formatter` says, which is made with the first of them."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._made: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        if self._made is None:
+            self._made = _formatter(as_json=self._as_json)
+        return self._made.format(record)
+
+
+# Within the functions below, since they are called once structlog is needed, or is there already.
+
+
+def _shared_processors() -> "list[structlog.typing.Processor]":
+    import structlog
+
+    return [
+        add_context,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _configure_structlog() -> None:
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_shared_processors(),
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _formatter(*, as_json: bool) -> logging.Formatter:
+    import structlog
+
+    render: list[structlog.typing.Processor] = (
+        [structlog.processors.JSONRenderer()]
+        if as_json
+        else [_tame, structlog.dev.ConsoleRenderer(colors=_colours())]
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_shared_processors(),
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.ExceptionRenderer(_traceback),
+            _bounded,
+            *render,
+        ],
+    )
+
+
+def _colours() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")

@@ -1,0 +1,415 @@
+"""Everything that is counted, for Prometheus: the one door to prometheus_client.
+
+    count(metrics.DECISIONS, "deny", "search", "shop")   one more
+    observe(metrics.DECISION_SECONDS, 0.004)             one duration
+    told({"event": "turn", …})                           whatever one fact adds (`counted`)
+
+What there is to count stands in `catalogue`. On the decision's path counting is one addition to a
+dictionary; prometheus_client sees it when it is read: its own locks and checks would cost a tenth of
+a decision. It is loaded for that, and not before: its registry knows of us as soon as anybody has loaded it.
+
+Facts that are noted with `Gate.note` are counted there. A loop without a gate calls `told` itself.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from toolgate_bus.telemetry import definitions
+from toolgate_bus.telemetry.definitions import Metric
+from toolgate_bus.telemetry.fact_metrics import counted
+from toolgate_bus.telemetry.unanimous import NOTED, Agreed, Labels, Row, added
+from toolgate_bus.telemetry.when_loaded import when_loaded
+
+if TYPE_CHECKING:
+    from prometheus_client import REGISTRY
+    from prometheus_client.core import Metric as Family
+
+    from toolgate_bus.telemetry.http import Serving
+
+    ABOUT_PROCESS: tuple["Collector", ...]
+    """Memory, processor time, open files; the version of Python."""
+
+__all__ = [
+    "ABOUT_PROCESS",
+    "ASKED",
+    "BAD_MESSAGES",
+    "BUDGET_ORPHANS",
+    "BUDGET_OVERRUNS",
+    "BUDGET_SETTLEMENTS",
+    "CLAIMED",
+    "CONNECTED",
+    "DECIDED",
+    "DECISIONS",
+    "DECISION_SECONDS",
+    "EXPIRED",
+    "FACTS_DROPPED",
+    "FAILED_OPEN",
+    "GATE_FAULTS",
+    "HOLDS",
+    "INVALID_MODIFIES",
+    "LATE",
+    "LOOP_LAG",
+    "PASSED_OVER",
+    "POISONED",
+    "PRIORITY_CAPPED",
+    "RECONNECTS",
+    "RECREATED",
+    "REFUSED_WRITES",
+    "REGISTRY",
+    "REPEATED",
+    "ROSTER_STRANGERS",
+    "SCHEDULER_ERRORS",
+    "SHADOW_DISAGREEMENTS",
+    "SILENT",
+    "SKIPPED_PATTERNS",
+    "TOOL_CALLS",
+    "VERDICTS",
+    "VERDICT_SECONDS",
+    "WITHDRAWN",
+    "WORKER_ANSWERS",
+    "Collector",
+    "Counts",
+    "Durations",
+    "Gauges",
+    "agreed_batch",
+    "agreed_close",
+    "connected",
+    "count",
+    "exposition",
+    "observe",
+    "serve",
+    "table",
+    "told",
+    "value",
+]
+
+
+class Collector(Protocol):
+    """Whatever has metrics to show."""
+
+    def collect(self) -> "Iterable[Family]":
+        """The metrics as Prometheus reads them."""
+
+
+def _readable(labels: Labels) -> Labels:
+    """The labels as they can be written: one that cannot be would cost the whole page."""
+    return tuple(label.encode("utf-8", "replace").decode() for label in labels)
+
+
+class Counts:
+    """The series of one counter."""
+
+    __slots__ = ("besides", "metric", "series")
+
+    def __init__(self, metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> None:
+        """`besides` gives what is counted elsewhere, and belongs to it."""
+        self.metric, self.besides = metric, besides
+        self.series: dict[Labels, float] = {}
+
+    def add(self, labels: Labels, amount: float = 1) -> None:
+        """Add to one series."""
+        self.series[labels] = self.series.get(labels, 0) + amount
+
+    def describe(self) -> "Iterable[Family]":
+        """The metric without samples, so that registering it reads nothing."""
+        from prometheus_client.core import CounterMetricFamily
+
+        return [CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
+
+    def collect(self) -> "Iterable[Family]":
+        """The metric as Prometheus reads it; one without labels is 0 before it was counted."""
+        from prometheus_client.core import CounterMetricFamily
+
+        family = CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
+        series = dict(self.series)
+        for labels, number in self.besides():
+            series[labels] = series.get(labels, 0) + number
+        if not self.metric.labels:
+            series.setdefault((), 0)
+        for labels, number in series.items():
+            family.add_metric(_readable(labels), number)
+        return [family]
+
+
+class Durations:
+    """The series of one histogram of seconds, with the newest example of each bucket.
+
+    Observations are noted as they come and sorted into buckets many at a time.
+    """
+
+    __slots__ = ("_besides", "_bounds", "_names", "_series", "examples", "metric")
+
+    def __init__(self, metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dict) -> None:
+        """`besides` gives what is observed elsewhere, and belongs to it."""
+        self.metric, self._bounds, self._besides = metric, metric.buckets, besides
+        self._names = (*map(str, metric.buckets), "+Inf")
+        self._series: dict[Labels, tuple[Row, list[float]]] = {}
+        """Observations of each bucket with the sum of all seconds behind them, and those noted since."""
+        self.examples: dict[tuple[Labels, int], tuple[str, float, float]] = {}
+        """By labels and bucket: trace id, seconds, when (seconds since the epoch)."""
+
+    def observe(self, seconds: float, labels: Labels, trace: str | None = None, at: float = 0.0) -> None:
+        """Add to one bucket, and to the sum; `trace` becomes the bucket's example, as of `at` or now."""
+        series = self._series.get(labels)
+        if series is None:
+            series = self._series[labels] = ([0] * len(self._names) + [0.0], [])
+        noted = series[1]
+        noted.append(seconds)
+        if len(noted) >= NOTED:
+            # One assignment: a scrape in another thread sees all of it or nothing.
+            self._series[labels] = (added(series[0], self._bounds, noted), [])
+        if trace is not None:
+            self.examples[labels, bisect_left(self._bounds, seconds)] = (trace, seconds, at or time.time())
+
+    def rows(self) -> dict[Labels, Row]:
+        """The series as they are now."""
+        series = list(self._series.items())
+        rows = {labels: added(row, self._bounds, noted) for labels, (row, noted) in series}
+        for labels, row in self._besides().items():
+            rows[labels] = [a + b for a, b in zip(rows[labels], row, strict=True)] if labels in rows else row
+        return rows
+
+    def load(self, labels: Labels, row: Row) -> None:
+        """Go on from a row that `rows` gave."""
+        self._series[labels] = (row, [])
+
+    def __contains__(self, labels: Labels) -> bool:
+        return labels in self._series
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def describe(self) -> "Iterable[Family]":
+        """The metric without samples, so that registering it reads nothing."""
+        from prometheus_client.core import HistogramMetricFamily
+
+        return [HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
+
+    def collect(self) -> "Iterable[Family]":
+        """The metric as Prometheus reads it; examples show in the OpenMetrics format."""
+        from prometheus_client.core import Exemplar, HistogramMetricFamily
+
+        family = HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
+        for labels, series in self.rows().items():
+            total, buckets = 0.0, []
+            for number, (bound, seen) in enumerate(zip(self._names, series, strict=False)):
+                total += seen
+                found = self.examples.get((labels, number))
+                example = None if found is None else Exemplar({"trace_id": found[0]}, found[1], found[2])
+                buckets.append((bound, total, example))
+            family.add_metric(_readable(labels), buckets, series[-1])  # type: ignore[arg-type]  # typed without exemplars
+        return [family]
+
+
+class Gauges:
+    """The series of one gauge, set anew as a whole."""
+
+    __slots__ = ("metric", "series")
+
+    def __init__(self, metric: Metric, series: Mapping[Any, float]) -> None:
+        """`series` by labels: a tuple of texts."""
+        self.metric, self.series = metric, series
+
+    def collect(self) -> "Iterable[Family]":
+        """The metric as Prometheus reads it."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
+        for labels, number in dict(self.series).items():
+            family.add_metric(_readable(labels), number)
+        return [family]
+
+
+_ours: Final[list[Collector]] = []
+"""What is counted of this process."""
+_counters: Final[dict[Metric, Counts]] = {}
+_histograms: Final[dict[Metric, Durations]] = {}
+
+
+_agreed: Final = Agreed()
+
+
+def _counts(metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> Counts:
+    made = Counts(metric, besides)
+    _ours.append(made)
+    return _counters.setdefault(metric, made)
+
+
+def _durations(metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dict) -> Durations:
+    made = Durations(metric, besides)
+    _ours.append(made)
+    return _histograms.setdefault(metric, made)
+
+
+# Decisions and what came of them: as `catalogue.FLEET`.
+DECISIONS: Final = _counts(definitions.DECISIONS, _agreed.decisions)
+DECISION_SECONDS: Final = _durations(definitions.DECISION_SECONDS, _agreed.decision_seconds)
+ASKED: Final = _counts(definitions.ASKED, _agreed.asked)
+VERDICTS: Final = _counts(definitions.VERDICTS, _agreed.verdicts)
+VERDICT_SECONDS: Final = _durations(definitions.VERDICT_SECONDS, _agreed.verdict_seconds)
+DECIDED: Final = _counts(definitions.DECIDED)
+SILENT: Final = _counts(definitions.SILENT)
+FAILED_OPEN: Final = _counts(definitions.FAILED_OPEN)
+PASSED_OVER: Final = _counts(definitions.PASSED_OVER)
+LATE: Final = _counts(definitions.LATE)
+INVALID_MODIFIES: Final = _counts(definitions.INVALID_MODIFIES)
+PRIORITY_CAPPED: Final = _counts(definitions.PRIORITY_CAPPED)
+SHADOW_DISAGREEMENTS: Final = _counts(definitions.SHADOW_DISAGREEMENTS)
+TOOL_CALLS: Final = _counts(definitions.TOOL_CALLS)
+for _metric in definitions.FLEET:  # the others are only counted by `told`
+    if _metric not in _counters and _metric not in _histograms:
+        _durations(_metric) if _metric.kind == "histogram" else _counts(_metric)
+
+# This process alone: as `catalogue.PROCESS`.
+REPEATED: Final = _counts(definitions.REPEATED)
+REFUSED_WRITES: Final = _counts(definitions.REFUSED_WRITES)
+FACTS_DROPPED: Final = _counts(definitions.FACTS_DROPPED)
+SKIPPED_PATTERNS: Final = _counts(definitions.SKIPPED_PATTERNS)
+WORKER_ANSWERS: Final = _counts(definitions.WORKER_ANSWERS)
+SCHEDULER_ERRORS: Final = _counts(definitions.SCHEDULER_ERRORS)
+EXPIRED: Final = _counts(definitions.EXPIRED)
+CLAIMED: Final = _counts(definitions.CLAIMED)
+POISONED: Final = _counts(definitions.POISONED)
+HOLDS: Final = _counts(definitions.HOLDS)
+WITHDRAWN: Final = _counts(definitions.WITHDRAWN)
+BUDGET_SETTLEMENTS: Final = _counts(definitions.BUDGET_SETTLEMENTS)
+BUDGET_OVERRUNS: Final = _counts(definitions.BUDGET_OVERRUNS)
+BUDGET_ORPHANS: Final = _counts(definitions.BUDGET_ORPHANS)
+GATE_FAULTS: Final = _counts(definitions.GATE_FAULTS)
+BAD_MESSAGES: Final = _counts(definitions.BAD_MESSAGES)
+RECONNECTS: Final = _counts(definitions.RECONNECTS)
+RECREATED: Final = _counts(definitions.RECREATED)
+ROSTER_STRANGERS: Final = _counts(definitions.ROSTER_STRANGERS)
+LOOP_LAG: Final = _durations(definitions.LOOP_LAG)
+_connected: Final[dict[Labels, float]] = {}
+CONNECTED: Final = Gauges(definitions.CONNECTED, _connected)
+_ours.append(CONNECTED)
+
+
+def _register() -> None:
+    from prometheus_client import REGISTRY
+
+    for one in _ours:
+        made: Any = one
+        REGISTRY.register(made)
+
+
+when_loaded("prometheus_client", _register)
+
+
+def __getattr__(name: str) -> Any:
+    # Late, as prometheus_client is: who asks for these shows metrics.
+    if name == "REGISTRY":
+        from prometheus_client import REGISTRY
+
+        return REGISTRY
+    if name == "ABOUT_PROCESS":
+        from prometheus_client import PLATFORM_COLLECTOR, PROCESS_COLLECTOR
+
+        return (PROCESS_COLLECTOR, PLATFORM_COLLECTOR)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def count(counts: Counts, *labels: str) -> None:
+    """Add one to a counter; the labels in the order of `catalogue`."""
+    series = counts.series
+    series[labels] = series.get(labels, 0) + 1
+
+
+agreed_batch = _agreed.batch
+"""Count decisions to which everyone asked said continue: a batch for them, with the first one in it."""
+agreed_close = _agreed.close
+"""Nothing more comes into a batch: it is counted."""
+
+
+def connected(side: str, up: bool) -> None:
+    """Whether this process's link to the bus is up, as `side` of it."""
+    _connected[side,] = float(up)
+
+
+def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:
+    """Record one duration, in seconds; `trace` is the trace id that it is an example of."""
+    durations.observe(seconds, labels, trace)
+
+
+def told(fact: Mapping[str, Any]) -> None:
+    """Count what one fact of this process adds: turns, requests to LLMs, tool calls (`counted`).
+
+    `Gate.note` has called it already for every fact given to it; call it where there is no gate.
+    Decisions and verdicts are counted by the gate itself.
+    """
+    for metric, labels, amount, trace in counted(fact):
+        if metric.kind == "histogram":
+            _histograms[metric].observe(amount, labels, trace)
+        else:
+            _counters[metric].add(labels, amount)
+
+
+def value(name: str, **labels: str) -> float:
+    """The present value of one sample (`toolgate_decisions_total`, …); 0 if it was never counted."""
+    from prometheus_client import REGISTRY
+
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def table() -> str:
+    """All metrics as a table in Markdown, for `deploy/README.md`."""
+    lines = ["| metric | labels | |", "|---|---|---|"]
+    for where, group in _WHERE.items():
+        lines.append(f"| **{where}** | | |")
+        for metric in group:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            kind = "" if metric.kind == "counter" else f"{metric.kind}: "
+            lines.append(f"| `{metric.exposed}` | {labels} | {kind}{_lowered(metric.help)} |")
+    return "\n".join(lines) + "\n"
+
+
+_WHERE: Final = {
+    "each process, and the fleet by the exporter": definitions.FLEET,
+    "each process": definitions.PROCESS,
+    "exporter": definitions.EXPORTER,
+}
+
+
+def _lowered(words: str) -> str:
+    lowered = words if words[1:2].isupper() else words[0].lower() + words[1:]
+    return lowered.rstrip(".").replace("|", "\\|")
+
+
+def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tuple[str, bytes]:
+    """Content type and body of a page: all metrics of this process, or those of these collectors.
+
+    The format is the one that the Accept header asks for: OpenMetrics, which has examples, or plain text.
+    """
+    from prometheus_client import REGISTRY
+    from prometheus_client.exposition import choose_encoder
+
+    encode, kind = choose_encoder(accept)
+    return kind, encode(REGISTRY if collectors is None else _Together(collectors))
+
+
+class _Together:
+    """Several collectors as one, which is what an encoder takes."""
+
+    def __init__(self, collectors: Iterable[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> "Iterable[Family]":
+        for one in self._collectors:
+            yield from one.collect()
+
+
+def serve(port: int, address: str = "127.0.0.1") -> "Serving":
+    """Serve the metrics of this process at http://address:port/metrics, from a thread of its own.
+
+    Port 0 is any free one: `serve(0).port`. Raises ConfigError where it cannot listen there.
+    """
+    from toolgate_bus.telemetry.http import serve_page  # here: few processes serve a page
+
+    return serve_page(port, address, exposition)
+
+
+if __name__ == "__main__":
+    print(table(), end="")  # noqa: T201 - `python -m toolgate_bus.telemetry.metrics`

@@ -1,0 +1,163 @@
+"""Decisions to which everyone asked said continue, nearly all there are: noted one by one, counted many
+at a time.
+
+A decision is noted in one step, in a `Batch`. What it adds to which metric is found later,
+when its fact is made, and before anybody reads: one at a time it would cost a tenth of a decision.
+Notes come from one thread, readers may be others.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, Final
+
+from toolgate_bus.telemetry.definitions import DECISION_SECONDS, VERDICT_SECONDS
+
+__all__ = ["AT_ONCE", "NOTED", "Agreed", "Batch", "Group", "Labels", "Row", "added"]
+
+Labels = tuple[str, ...]
+Group = tuple[tuple[str, int], ...]
+"""Schedulers that were asked, each with the priority that its verdict counts with."""
+Row = list[float]
+"""Observations of each bucket of a histogram, and behind them the sum of all seconds."""
+AT_ONCE: Final = 64
+"""Decisions in one batch."""
+FIELDS: Final = 6
+"""What is noted of a decision, besides its verdicts."""
+NOTED: Final = 2048
+"""Observations that are sorted into buckets at once."""
+
+
+class Batch:
+    """Decisions that follow each other and were made by the same schedulers, counted together.
+
+    `seq` is the number of the first one's fact. Whoever made it adds to `notes`, a flat list, tool and
+    agent (as labels), seconds, id, question and time (monotonic) of one decision after the other, and the
+    seconds of each verdict in the order of the group, then the revision of each; until it is `full` long.
+    In one step, so that others may read; and flat, so that what waits there gives the garbage collector
+    nothing to do.
+    """
+
+    __slots__ = ("_counted", "_width", "full", "group", "notes", "seq")
+
+    def __init__(self, seq: int, group: Group, first: tuple[Any, ...]) -> None:
+        self.seq, self.group, self.notes = seq, group, list(first)
+        self._width, self._counted = FIELDS + 2 * len(group), 0
+        self.full = AT_ONCE * self._width
+
+    def columns(self) -> list[list[Any]]:
+        """What was noted, by field."""
+        return [self.notes[field :: self._width] for field in range(self._width)]
+
+    def fresh(self) -> list[list[Any]]:
+        """The same of those decisions that are not counted yet, and are with this."""
+        start, self._counted = self._counted, len(self.notes)
+        return [self.notes[start + field : self._counted : self._width] for field in range(self._width)]
+
+
+def added(row: Row, bounds: Sequence[float], observed: Sequence[float]) -> Row:
+    """A row with further observations."""
+    ordered, made, before = sorted(observed), list(row), 0
+    for bucket, bound in enumerate(bounds):
+        upto = bisect_right(ordered, bound)
+        made[bucket] += upto - before
+        before = upto
+    made[-2] += len(ordered) - before
+    made[-1] += sum(ordered)
+    return made
+
+
+class _Noted:
+    """A row of a histogram, and the observations that are not in it yet."""
+
+    __slots__ = ("_bounds", "_row", "times")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._row: Row = [0.0] * (len(bounds) + 2)
+        self.times: list[float] = []
+
+    def sorted(self) -> Row:
+        """The row with all of them."""
+        if self.times:
+            self._row = added(self._row, self._bounds, self.times)
+            self.times.clear()
+        return self._row
+
+
+class Agreed:
+    """The decisions of one process to which everyone asked said continue."""
+
+    def __init__(self) -> None:
+        self._open: list[Batch] = []
+        self._lock = Lock()
+        self._on: defaultdict[Group, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        """Tools and agents of decisions that are not in `_decisions` yet."""
+        self._decisions: dict[tuple[Group, Labels], int] = {}
+        """By who was asked, and tool and agent."""
+        self._seconds = _Noted(DECISION_SECONDS.buckets)
+        self._verdicts: defaultdict[str, _Noted] = defaultdict(lambda: _Noted(VERDICT_SECONDS.buckets))
+
+    def batch(self, seq: int, group: Group, first: tuple[Any, ...]) -> Batch:
+        """A batch that begins with this decision; what is added to it is counted by and by."""
+        made = Batch(seq, group, first)
+        with self._lock:
+            self._open.append(made)
+        return made
+
+    def close(self, batch: Batch) -> None:
+        """Count what is in a batch; nothing will be added to it."""
+        with self._lock:
+            self._open.remove(batch)
+            self._gather(batch)
+            if len(self._seconds.times) >= NOTED:
+                self._settle()
+
+    def decisions(self) -> list[tuple[Labels, float]]:
+        """By outcome, tool and agent."""
+        return [(("continue", *on), number) for (_, on), number in self._read().items()]
+
+    def asked(self) -> list[tuple[Labels, float]]:
+        """By scheduler, tool and agent."""
+        return [((name, *on), number) for (group, on), number in self._read().items() for name, _ in group]
+
+    def verdicts(self) -> list[tuple[Labels, float]]:
+        """By scheduler, action, tool and agent."""
+        return [((labels[0], "continue", *labels[1:]), number) for labels, number in self.asked()]
+
+    def decision_seconds(self) -> dict[Labels, Row]:
+        """The one row of the decisions' histogram; none before there was any."""
+        if not self._read():
+            return {}
+        with self._lock:
+            return {(): self._seconds.sorted()}
+
+    def verdict_seconds(self) -> dict[Labels, Row]:
+        """The verdicts' histogram, by scheduler."""
+        self._read()
+        with self._lock:
+            return {(name,): noted.sorted() for name, noted in self._verdicts.items()}
+
+    def _read(self) -> dict[tuple[Group, Labels], int]:
+        with self._lock:
+            for batch in self._open:
+                self._gather(batch)
+            self._settle()
+            return dict(self._decisions)
+
+    def _gather(self, batch: Batch) -> None:
+        tools, agents, seconds, _, _, _, *took = batch.fresh()
+        for kept, new in zip(self._on[batch.group], (tools, agents), strict=True):
+            kept += new
+        self._seconds.times += seconds
+        for (name, _), times in zip(batch.group, took[: len(batch.group)], strict=True):
+            self._verdicts[name].times += times
+
+    def _settle(self) -> None:
+        for group, every in self._on.items():
+            for on, number in Counter(zip(*every, strict=True)).items():
+                self._decisions[group, on] = self._decisions.get((group, on), 0) + number
+        self._on.clear()
+        for noted in (self._seconds, *self._verdicts.values()):
+            noted.sorted()

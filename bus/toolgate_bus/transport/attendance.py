@@ -1,0 +1,69 @@
+"""Who was here: a scheduler that vanished without leaving is not forgotten. Pure: time is an argument.
+
+    unknown --heartbeat--> alive --says that it leaves--> unknown
+                             |---no heartbeat--> gone --60 s--> unknown
+                             '<---heartbeat-------'
+
+A heartbeat can be missing because a replica died, because the server could write nothing for a while, or
+because somebody took it away: nobody but the replica itself can say that it leaves. One that was signed
+before is believed only signed, and never an older one than was seen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from toolgate_bus.transport.ports import Member
+
+__all__ = ["GONE_SECONDS", "Attendance"]
+
+GONE_SECONDS: Final = 60.0
+"""So long a replica that vanished is remembered, and its scheduler asked."""
+MOST: Final = 10_000
+"""Replicas that are remembered; the first to come stay."""
+
+
+class Attendance:
+    """The replicas that one reader of the roster has seen, by their names on it."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Member, float]] = {}
+
+    @property
+    def names(self) -> set[str]:
+        """Who is looked up, named or not."""
+        return set(self._seen)
+
+    def take(
+        self, found: Mapping[str, Member | None], now: float
+    ) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
+        """What was found under these names at `now`; gives who is alive, and who is gone."""
+        alive: dict[str, Member] = {}
+        for name, member in found.items():
+            known = self._seen.get(name)
+            if member is None or (known is not None and _outdated(known[0], member)):
+                continue
+            if member.left:
+                self._seen.pop(name, None)
+                continue
+            alive[name] = member
+            if known is not None or len(self._seen) < MOST:
+                self._seen[name] = (member, now)
+        gone: list[Member] = []
+        for name, (member, since) in list(self._seen.items()):
+            if name in alive:
+                continue
+            if now - since < GONE_SECONDS:
+                gone.append(replace(member, gone=True))
+            else:
+                del self._seen[name]
+        return tuple(alive[name] for name in sorted(alive)), tuple(gone)
+
+
+def _outdated(known: Member, member: Member) -> bool:
+    """Whether a heartbeat is none of this replica's: unsigned where it signs, or from before."""
+    if not known.signed:
+        return False
+    return not member.signed or (member.started, member.beat) < (known.started, known.beat)

@@ -1,0 +1,155 @@
+"""What a scheduler's replica says of itself on the roster, as bytes and back. Pure.
+
+A heartbeat is a map. Readers of the wire's first version know its plain fields; the others read `v2` alone,
+a packed map of everything, which is signed (`mac`) where there are keys. What stands there was written by
+others: it is bounded, and a field that is not as it should be counts as not told.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.names import NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.protocol.revision import Revision
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.transport.ports import Member
+
+__all__ = ["MAX_MEMBER", "decode_member", "encode_leave", "encode_member", "is_signed", "read_versions"]
+
+MAX_MEMBER: Final = 16 * 1024
+MOST_VERSIONS: Final = 16
+MOST_WORDS: Final = 64
+MAX_WORD: Final = 64
+_NAME: Final = re.compile(NAME_PATTERN)
+_WHOLE: Final = 2**31 - 1
+
+
+def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
+    """A replica's heartbeat, signed where there is a key for its scheduler."""
+    plain = {
+        "priority": member.priority,
+        "tools": list(member.tools),
+        "shadow": member.shadow,
+        "started": member.started,
+        "pid": member.pid,
+        "host": member.host,
+        "answered": member.answered,
+        "late": member.late,
+    }
+    if max(member.wire, default=1) < 2:
+        return packing.pack(plain)
+    label, digest = member.revision
+    told = packing.pack(
+        {
+            **plain,
+            "wire": list(member.wire),
+            "phases": list(member.phases),
+            "kinds": list(member.kinds),
+            "build": member.build,
+            "revision": {"label": label, "digest": digest},
+            "beat": member.beat,
+        }
+    )
+    fields: dict[str, Any] = {**plain, "v2": told}
+    if keyring is not None and keyring.knows(member.name):
+        fields["mac"] = keyring.sign_heartbeat(member.name, member.replica, told)
+    whole = packing.pack(fields)
+    # So many names of tools do not fit twice: then it is a peer of the first version.
+    return whole if len(whole) <= MAX_MEMBER else packing.pack(plain)
+
+
+def encode_leave(member: Member, keyring: Keyring | None = None) -> bytes:
+    """The last heartbeat of a replica that leaves in good order; no member to readers of version 1."""
+    told = packing.pack(
+        {"tools": [], "started": member.started, "beat": member.beat, "wire": list(member.wire), "left": True}
+    )
+    if keyring is None or not keyring.knows(member.name):
+        return packing.pack({"v2": told})
+    return packing.pack({"v2": told, "mac": keyring.sign_heartbeat(member.name, member.replica, told)})
+
+
+def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None = None) -> Member | None:
+    """A heartbeat as a Member; None for anything that is not one.
+
+    With a keyring, `signed` says whether the replica has its scheduler's key.
+    """
+    fields = _map(raw)
+    if fields is None:
+        return None
+    told, mac = fields.get("v2"), fields.get("mac")
+    if not isinstance(told, bytes):
+        return _member(name, replica, fields)
+    inner = _map(told)
+    if inner is None or (member := _member(name, replica, inner)) is None:
+        return None
+    return replace(
+        member,
+        wire=tuple(read_versions(inner.get("wire"))),
+        phases=tuple(_words(inner.get("phases"))),
+        kinds=tuple(_words(inner.get("kinds"))),
+        build=_text(inner.get("build"), MAX_WORD),
+        revision=Revision.read(inner.get("revision")),
+        beat=_number(inner.get("beat")),
+        left=inner.get("left") is True,
+        signed=keyring is not None
+        and isinstance(mac, bytes)
+        and keyring.is_heartbeat(name, replica, told, mac),
+        proof=(told, mac) if isinstance(mac, bytes) else None,
+    )
+
+
+def is_signed(member: Member, keyring: Keyring) -> bool:
+    """Whether the replica that this heartbeat stands for has its scheduler's key."""
+    return member.proof is not None and keyring.is_heartbeat(member.name, member.replica, *member.proof)
+
+
+def _member(name: str, replica: str, fields: dict[str, Any]) -> Member | None:
+    tools = fields.get("tools")
+    if not _NAME.fullmatch(name) or not _NAME.fullmatch(replica) or name in RESERVED_NAMES:
+        return None
+    if not isinstance(tools, list) or not all(isinstance(glob, str) for glob in tools):
+        return None
+    return Member(
+        name=name,
+        replica=replica,
+        priority=_number(fields.get("priority")),
+        tools=tuple(tools),
+        shadow=fields.get("shadow") is True,
+        started=_number(fields.get("started")),
+        pid=_number(fields.get("pid")),
+        host=_text(fields.get("host"), 255),
+        answered=_number(fields.get("answered")),
+        late=_number(fields.get("late")),
+    )
+
+
+def _map(raw: bytes) -> dict[str, Any] | None:
+    try:
+        fields = packing.unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _number(value: Any) -> int:
+    return value if type(value) is int and abs(value) <= _WHOLE else 0
+
+
+def _text(value: Any, most: int) -> str:
+    return value[:most] if isinstance(value, str) else ""
+
+
+def read_versions(value: Any) -> Iterator[int]:
+    """The versions of the wire that somebody tells; what is none is passed over."""
+    for one in value[:MOST_VERSIONS] if isinstance(value, list) else ():
+        if type(one) is int and 0 < one <= 127:
+            yield one
+
+
+def _words(value: Any) -> Iterator[str]:
+    for one in value[:MOST_WORDS] if isinstance(value, list) else ():
+        if isinstance(one, str) and 0 < len(one) <= MAX_WORD:
+            yield one

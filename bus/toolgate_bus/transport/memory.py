@@ -1,0 +1,274 @@
+"""The bus in one process: the twin of the Redis Streams bus, held to the same contract test.
+
+For tests of schedulers and of loops that need no server. `MemoryHub` is the meeting point;
+`orchestrator()` and `scheduler()` give the two sides. Delivery, groups, take-over of a dead
+replica's entries and the roster behave as on the server; nothing survives the process.
+"""
+
+import asyncio
+import itertools
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from toolgate_bus.errors import BusDown
+from toolgate_bus.protocol import codec
+from toolgate_bus.transport.ports import Delivery, Made, Member, OrchestratorListener, SchedulerListener
+from toolgate_bus.transport.store import MemoryStore
+
+__all__ = ["MemoryHub", "MemoryOrchestratorBus", "MemorySchedulerBus"]
+
+
+@dataclass(slots=True)
+class _Entry:
+    id: str
+    orchestrator: str
+    event: str
+    frame: bytes
+    written: float
+    times: int = 0
+
+
+class MemoryHub:
+    """Where the sides meet: inboxes, verdicts, facts, roster, store."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.facts: list[bytes] = []
+        self.readers = 0
+        self._ids = itertools.count(1)
+        self._starts = itertools.count(1)
+        self._inboxes: dict[str, deque[_Entry]] = {}
+        self._replicas: dict[str, list[MemorySchedulerBus]] = {}
+        self._orchestrators: dict[str, MemoryOrchestratorBus] = {}
+
+    def orchestrator(self) -> "MemoryOrchestratorBus":
+        """A new orchestrator's side."""
+        return MemoryOrchestratorBus(self)
+
+    def scheduler(self) -> "MemorySchedulerBus":
+        """A new scheduler replica's side."""
+        return MemorySchedulerBus(self)
+
+    def _members(self) -> tuple[Member, ...]:
+        return tuple(
+            replica.member for replicas in self._replicas.values() for replica in replicas if replica.listed
+        )
+
+    def _roster_changed(self) -> None:
+        for orchestrator in self._orchestrators.values():
+            orchestrator.listener.roster_changed(self._members())
+
+    def _write(self, scheduler: str, orchestrator: str, event: str, items: Sequence[bytes]) -> None:
+        now = asyncio.get_running_loop().time()
+        inbox = self._inboxes.setdefault(scheduler, deque())
+        for part in codec.frames(items):
+            inbox.append(_Entry(f"{next(self._ids)}-0", orchestrator, event, codec.frame(part), now))
+        self._hand_out(scheduler)
+
+    def _hand_out(self, scheduler: str) -> None:
+        inbox = self._inboxes.setdefault(scheduler, deque())
+        for replica in self._replicas.get(scheduler, []):
+            taken = []
+            while inbox and replica.wanted > 0:
+                replica.wanted -= 1
+                taken.append(inbox.popleft())
+            if taken:
+                replica.take(taken)
+
+    def _hear(self, orchestrator: str, scheduler: str, items: Sequence[bytes]) -> None:
+        bus = self._orchestrators.get(orchestrator)
+        if bus is not None and (scheduler in bus.reading or scheduler in bus.asked):
+            bus.listener.heard([(scheduler, codec.frame(items))])
+
+
+class MemoryOrchestratorBus:
+    """`OrchestratorBus` on a hub."""
+
+    listener: OrchestratorListener
+
+    def __init__(self, hub: MemoryHub) -> None:
+        self.orchestrator = secrets.token_hex(8)
+        self._hub = hub
+        self._watched: set[str] = set()
+        self.asked: set[str] = set()
+        """Who may still answer, also after it left."""
+        self._asks: dict[tuple[str, str], list[bytes]] = {}
+        self._flush_handle: asyncio.Handle | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether it was started and not closed."""
+        return self.orchestrator in self._hub._orchestrators
+
+    @property
+    def reading(self) -> frozenset[str]:
+        """Everyone alive, and who is watched."""
+        return frozenset(self._watched.union(member.name for member in self._hub._members()))
+
+    @property
+    def readers(self) -> int:
+        """How many facts readers there are."""
+        return self._hub.readers
+
+    def listen(self, listener: OrchestratorListener) -> None:
+        """Say who is called."""
+        self.listener = listener
+
+    async def start(self) -> None:
+        """Begin."""
+        self._hub._orchestrators[self.orchestrator] = self
+        self.listener.connection(True)
+        self.listener.roster_changed(self._hub._members())
+
+    async def aclose(self) -> None:
+        """Write what is queued and leave."""
+        self._flush()
+        self._hub._orchestrators.pop(self.orchestrator, None)
+
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """Nobody signs anything here."""
+        self.listener.roster_changed(self._hub._members())
+
+    def watch(self, schedulers: Iterable[str]) -> None:
+        """Also hear these, alive or not."""
+        self._watched.update(schedulers)
+
+    def tell_agents(self) -> None:
+        """Nobody looks."""
+
+    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
+        """Queue one question."""
+        self.asked.add(scheduler)
+        self._asks.setdefault((scheduler, event), []).append(item)
+        if self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
+
+    def fact(self, make: Callable[[], Made]) -> None:
+        """Keep a fact, or several."""
+        made = make()
+        self._hub.facts += [one.item for one in made] if isinstance(made, list) else [made]
+
+    def _flush(self) -> None:
+        self._flush_handle = None
+        asks, self._asks = self._asks, {}
+        for (scheduler, event), items in asks.items():
+            self._hub._write(scheduler, self.orchestrator, event, items)
+
+
+class MemorySchedulerBus:
+    """`SchedulerBus` on a hub."""
+
+    member: Member
+    listener: SchedulerListener
+
+    def __init__(self, hub: MemoryHub) -> None:
+        self._hub = hub
+        self.wanted = 0
+        self._mine: dict[str, _Entry] = {}
+        self._answers: dict[str, list[bytes]] = {}
+        self._handle: asyncio.Handle | None = None
+        self._started = False
+        self._listed = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether it was started and not closed."""
+        return self._started
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is on the roster."""
+        return self._listed
+
+    def listen(self, listener: SchedulerListener) -> None:
+        """Say who is called."""
+        self.listener = listener
+
+    async def start(self, member: Member) -> Member:
+        """Join the group and the roster."""
+        self.member = replace(member, started=next(self._hub._starts))
+        self._hub._replicas.setdefault(member.name, []).append(self)
+        self._started = self._listed = True
+        self._hub._roster_changed()
+        return self.member
+
+    async def announce(self, member: Member) -> Member:
+        """Say from now on that we have this priority, these tools."""
+        started = next(self._hub._starts)
+        told = replace(self.member, priority=member.priority, tools=member.tools)
+        self.member = replace(told, revision=member.revision, started=started)
+        self._hub._roster_changed()
+        return self.member
+
+    async def noticed(self, timeout_s: float) -> bool:
+        """Whether every orchestrator asks us: at once, or never."""
+        return all(self.member.name in one.reading for one in self._hub._orchestrators.values())
+
+    async def aclose(self) -> None:
+        """Leave, and give back what was not decided."""
+        self._flush()
+        self.die()
+
+    def die(self) -> None:
+        """End as a killed process would: peers take over what it had."""
+        if self._started:
+            self._started = self._listed = False
+            self._hub._replicas[self.member.name].remove(self)
+            left = sorted(self._mine.values(), key=lambda entry: int(entry.id.split("-")[0]), reverse=True)
+            self._hub._inboxes.setdefault(self.member.name, deque()).extendleft(left)
+            self._mine.clear()
+            self._answers.clear()
+            self._hub._roster_changed()
+            self._hub._hand_out(self.member.name)
+
+    def want(self, entries: int) -> None:
+        """Ask for up to this many more entries."""
+        self.wanted = entries
+        self._hub._hand_out(self.member.name)
+
+    def answer(self, orchestrator: str, item: bytes) -> None:
+        """Queue one verdict."""
+        self._answers.setdefault(orchestrator, []).append(item)
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_soon(self._flush)
+
+    async def answer_now(self, orchestrator: str, item: bytes) -> None:
+        """Say one verdict, after those that are queued; raises BusDown once this replica has ended."""
+        if not self._started:
+            raise BusDown("this replica has ended")
+        self._flush()
+        self._hub._hear(orchestrator, self.member.name, [item])
+
+    def done(self, entry: str) -> None:
+        """Acknowledge one entry."""
+        self._mine.pop(entry, None)
+
+    def hold(self, entries: Sequence[str]) -> None:
+        """Nothing to renew: in one process a peer takes over only from the dead."""
+
+    def stats(self, read: Callable[[], tuple[int, int]]) -> None:
+        """Nothing beats here; the roster shows no totals."""
+
+    async def leave(self) -> None:
+        """Leave the roster; what is in the inbox still comes."""
+        self._listed = False
+        self._hub._roster_changed()
+
+    def take(self, entries: Sequence[_Entry]) -> None:
+        """Entries from the hub."""
+        now = asyncio.get_running_loop().time()
+        for entry in entries:
+            entry.times += 1
+            self._mine[entry.id] = entry
+        self.listener.deliver(
+            [Delivery(e.id, e.orchestrator, e.event, e.frame, now - e.written, e.times) for e in entries]
+        )
+
+    def _flush(self) -> None:
+        self._handle = None
+        answers, self._answers = self._answers, {}
+        for orchestrator, items in answers.items():
+            for part in codec.frames(items):
+                self._hub._hear(orchestrator, self.member.name, part)

@@ -1,0 +1,277 @@
+"""What the edges implement: the two sides of a bus, the shared store, and plain commands.
+
+The in-memory bus and the Redis Streams bus satisfy the same Protocols and the same contract test.
+Nothing here imports a server's library. All bytes are opaque at this level: `codec` makes and reads
+them. Times called `age` or `seconds` are durations; no two machines' clocks are ever compared.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from toolgate_bus.protocol.revision import NO_REVISION, Revision
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.agents import LiveAgent, Stop
+
+__all__ = [
+    "Commands",
+    "Delivery",
+    "Facts",
+    "Made",
+    "Member",
+    "OrchestratorBus",
+    "OrchestratorListener",
+    "Packed",
+    "SchedulerBus",
+    "SchedulerListener",
+    "Store",
+]
+
+
+class Packed(NamedTuple):
+    """An item as it is written, and how many facts it holds."""
+
+    item: bytes
+    facts: int
+
+
+Made = bytes | list[Packed]
+"""The item of one fact, or those of several that follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One replica of a scheduler, as it announces itself on the roster."""
+
+    name: str
+    replica: str
+    priority: int = 0
+    tools: tuple[str, ...] = ("*",)
+    """Tool-name globs; a question about any other tool is not sent to it."""
+    shadow: bool = False
+    started: int = 0
+    """Order of starts in the namespace, counted by the bus: the newest start wins a disagreement."""
+    pid: int = 0
+    host: str = ""
+    answered: int = 0
+    late: int = 0
+    age: float = 0.0
+    """Seconds since its last heartbeat, by the bus's own clock."""
+    wire: tuple[int, ...] = (1,)
+    """The versions of the wire that it speaks; one that says nothing of it speaks the first."""
+    phases: tuple[str, ...] = ("select", "verify")
+    """The phases in which it rules; it is asked in no other."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of messages that it takes; none where it says nothing of it."""
+    build: str = ""
+    """Which software it is, for people."""
+    revision: Revision = NO_REVISION
+    """Which configuration it rules by."""
+    beat: int = field(default=0, compare=False)
+    """Which heartbeat of this start it was."""
+    signed: bool = field(default=False, compare=False)
+    """Whether whoever read it has the scheduler's key, and found that it signed this."""
+    proof: tuple[bytes, bytes] | None = field(default=None, compare=False, repr=False)
+    """What it signed of itself, and the signature, for who has the key and did not read it himself."""
+    left: bool = False
+    """It says that it leaves: the last heartbeat of a replica that ends in good order."""
+    gone: bool = False
+    """It vanished without leaving, and is remembered."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Delivery(NamedTuple):
+    """One inbox entry handed to one replica: a frame of questions from one orchestrator."""
+
+    entry: str
+    """The entry's id: what `done` and `renew` are given."""
+    orchestrator: str
+    event: str
+    """`tool:selecting`, or `tool:withdrawn` for a question nobody waits for any longer."""
+    frame: bytes
+    age: float = 0.0
+    """Seconds since the entry was written, by the bus's own clock."""
+    times: int = 1
+    """How often it was delivered; more than a few means it kills its readers."""
+
+
+class OrchestratorListener(Protocol):
+    """What an orchestrator's bus calls, always on the event loop, never concurrently."""
+
+    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+        """Verdict frames came in: pairs of scheduler name (from the key, never the body) and bytes."""
+
+    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+        """The bus would not write these questions (by decision id) into a scheduler's inbox."""
+
+    def roster_changed(self, members: Sequence[Member]) -> None:
+        """The living replicas are now these."""
+
+    def connection(self, up: bool) -> None:
+        """The bus came or went."""
+
+    def agents(self) -> "Sequence[LiveAgent]":
+        """The sessions that are alive here; asked at every heartbeat."""
+
+    def ordered(self, order: "Stop") -> Sequence[str]:
+        """An operator wants turns to end; gives the sessions that had one."""
+
+
+class OrchestratorBus(Protocol):
+    """The orchestrator's side: write questions and facts, read verdicts, know who is alive."""
+
+    orchestrator: str
+    """Random id of this start; verdicts are addressed to it."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether questions can be written and verdicts read right now."""
+
+    @property
+    def reading(self) -> frozenset[str]:
+        """Schedulers whose verdict streams are in the current read set."""
+
+    @property
+    def readers(self) -> int:
+        """How many facts readers are alive (ledger, exporter, console, archiver)."""
+
+    def listen(self, listener: OrchestratorListener) -> None:
+        """Say who is called; once, before `start`."""
+
+    async def start(self) -> None:
+        """Connect and begin; returns when the first roster was read, or when a connection failed once.
+
+        Raises ConfigError for an address that can never work. A server that is away is not an
+        error: the bus keeps trying.
+        """
+
+    async def aclose(self) -> None:
+        """Write what is queued, leave the roster, end every task and connection."""
+
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """Check what schedulers sign of themselves with these keys too, by name; tells the roster anew."""
+
+    def watch(self, schedulers: Iterable[str]) -> None:
+        """Also read the verdict streams of these, alive or not (the required ones)."""
+
+    def tell_agents(self) -> None:
+        """Tell at once which sessions are alive here, and not with the next heartbeat."""
+
+    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
+        """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
+
+    def fact(self, make: Callable[[], Made]) -> None:
+        """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
+
+
+class SchedulerListener(Protocol):
+    """What a scheduler's bus calls, always on the event loop, never concurrently."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """New or taken-over entries, to be decided and then named in `done`."""
+
+
+class SchedulerBus(Protocol):
+    """A scheduler replica's side: read an inbox as a group, answer, acknowledge, take over."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether questions can be read and answers written right now."""
+
+    def listen(self, listener: SchedulerListener) -> None:
+        """Say who is called; once, before `start`."""
+
+    async def start(self, member: Member) -> Member:
+        """Join the group and the roster; gives back the member with its order of start.
+
+        Raises TransportError when there is no server.
+        """
+
+    async def announce(self, member: Member) -> Member:
+        """Say that we have this priority, these tools, this revision: the newest start, with its new order.
+
+        Name, replica and shadow stay as they are. A bus that is away says it when it is back.
+        """
+
+    async def noticed(self, timeout_s: float) -> bool:
+        """Wait until every living orchestrator asks us; False if one still does not after `timeout_s`."""
+
+    async def leave(self) -> None:
+        """Leave the roster and say so, so that no new question comes; reading goes on."""
+
+    async def aclose(self) -> None:
+        """Leave the roster, give back what was not decided, end every task and connection."""
+
+    def want(self, entries: int) -> None:
+        """Ask for up to this many more entries; 0 pauses reading."""
+
+    def answer(self, orchestrator: str, item: bytes) -> None:
+        """Queue one verdict for an orchestrator; written within this tick of the loop."""
+
+    async def answer_now(self, orchestrator: str, item: bytes) -> None:
+        """Write one verdict for an orchestrator; returns when the bus has it.
+
+        Raises TransportError where it may not have it. Written twice it does no harm.
+        """
+
+    def done(self, entry: str) -> None:
+        """Acknowledge one entry, in the same write as the answers queued before it."""
+
+    def hold(self, entries: Sequence[str]) -> None:
+        """These entries are being decided: renew them until `done`, so that no peer takes them."""
+
+    def stats(self, read: Callable[[], tuple[int, int]]) -> None:
+        """Where each heartbeat reads this replica's totals: answered, late."""
+
+
+class Store(Protocol):
+    """State that schedulers share, atomic by key, kept in the namespace's one ledger slot."""
+
+    async def get(self, key: str) -> bytes | None:
+        """The value, or None."""
+
+    async def put(self, key: str, value: bytes, ttl_s: float | None = None) -> None:
+        """Write the value; it vanishes after `ttl_s` seconds, if given."""
+
+    async def add(self, key: str, value: bytes, ttl_s: float | None = None) -> bool:
+        """Write the value unless there is one already; True if it was written."""
+
+    async def take(self, key: str) -> bytes | None:
+        """Read and delete in one step: of several callers only one gets the value."""
+
+    async def delete(self, key: str) -> bool:
+        """Delete; True if there was a value."""
+
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, sorted."""
+
+    async def seconds_left(self, key: str) -> float | None:
+        """Until the value vanishes; None if there is none, infinity if it stays."""
+
+
+class Facts(Protocol):
+    """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""
+
+    async def next(self) -> list[dict[str, Any]]:
+        """The facts that came since the last call, each with its `orchestrator`; waits a moment."""
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """How far each orchestrator's facts were read."""
+
+    def resume(self, positions: Mapping[str, str]) -> None:
+        """Go on from where somebody had read to."""
+
+    async def alive(self) -> frozenset[str]:
+        """The orchestrators that are alive."""
+
+
+class Commands(Protocol):
+    """Ordinary server commands, one at a time; what roster and store are written with."""
+
+    async def execute(self, *command: str | bytes | int | float) -> Any:
+        """Run one command; raises TransportError, OutcomeUnknown or BusDown."""
+
+    async def pipeline(self, commands: Sequence[Sequence[str | bytes | int | float]]) -> list[Any]:
+        """Run several in one round trip, not atomically; a reply may be an exception."""

@@ -1,0 +1,1 @@
+"""The transport over Redis Streams; the only room that speaks to a server."""

@@ -1,0 +1,74 @@
+"""What operators see of the fleet's agents, and the order to stop: the edge on the server.
+
+Whoever is on the roster is looked up; a process that is gone has its key expire within seconds.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from toolgate_bus.errors import TransportError
+from toolgate_bus.protocol.agents import LiveAgent, Stop, decode_agents, encode_stop
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.roster_sets import OLD
+from toolgate_bus.transport.redis.stop_orders import decode_obeyed
+
+__all__ = ["Fleet", "Look"]
+
+ORDERS_KEPT_MS = 60_000
+
+
+class Look(NamedTuple):
+    """The fleet at one moment."""
+
+    agents: list[LiveAgent]
+    obeyed: dict[str, frozenset[str]]
+    """Who has carried out the order that was asked about: orchestrators, each with whom it stopped."""
+
+
+class Fleet:
+    """The agents of one namespace."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._commands, self._keys = commands, Keys(namespace)
+        self._roster = Roster(commands, namespace, ("orchestrators", OLD))
+
+    async def agents(self) -> list[LiveAgent]:
+        """Every live session of the fleet."""
+        return (await self.look()).agents
+
+    async def look(self, order: str = "", told: Collection[str] = ()) -> Look:
+        """Every live session, and who of those that were told an order has carried it out.
+
+        Raises TransportError.
+        """
+        living = (await self._roster.read()).orchestrators
+        names = sorted({*living, *told})  # who was told may have left since
+        if not names:
+            return Look([], {})
+        values = await self._commands.pipeline([("GET", self._keys.agents(one)) for one in names])
+        look = Look([], {})
+        for name, raw in zip(names, values, strict=True):
+            if not isinstance(raw, bytes):
+                continue
+            if name in living:
+                look.agents.extend(decode_agents(name, raw))
+            if order and (stopped := decode_obeyed(raw).get(order)) is not None:
+                look.obeyed[name] = stopped
+        return look
+
+    async def stop(self, order: Stop) -> frozenset[str]:
+        """Tell every living orchestrator; gives those that were told. Raises TransportError."""
+        orchestrators = sorted((await self._roster.read()).orchestrators)
+        frame = encode_stop(order)
+        commands: list[tuple[str | bytes | int, ...]] = []
+        for one in orchestrators:
+            key = self._keys.control(one)
+            commands += [("XADD", key, "*", "event", "stop", "frame", frame)]
+            commands += [("PEXPIRE", key, ORDERS_KEPT_MS)]
+        replies = await self._commands.pipeline(commands) if commands else []
+        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if refused is not None:
+            raise TransportError(f"the server refused the order: {refused}")
+        return frozenset(orchestrators)

@@ -1,0 +1,221 @@
+"""The answers of a replica on their way to the server: those that wait, and those not confirmed.
+
+A verdict that the server refused, or may not have, is written again while the question may still be
+waited for. An entry is acknowledged once all verdicts given with it were taken, or are of no use any
+longer: who dies before leaves it to a peer. Acknowledgements travel with the next answers, where they
+cost nothing. Connections are the bus's affair.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.redis.connection import ServerError, pack_command
+
+__all__ = ["AnswersOut", "Verdicts"]
+
+KEPT_S: Final = 10.0
+"""No question but a held one is waited for longer, and the last answers to those go another way."""
+MOST_KEPT: Final = 1024
+MOST_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""So many frames, and so many bytes of them, are kept at a time."""
+FIRST_AGAIN_S: Final = 0.02
+LAST_AGAIN_S: Final = 0.25
+_log = get_logger("toolgate.bus")
+
+Write = Callable[[bytes, Sequence[Any]], bool]
+"""Sends packed commands with their tags; False where there is no connection."""
+
+
+class _Batch:
+    """The verdicts of one turn of the event loop, and the entries to be acknowledged after them."""
+
+    __slots__ = ("closed", "entries", "waits")
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+        self.waits = 0
+        """Its frames that the server has not taken."""
+        self.closed = False
+
+
+class Verdicts:
+    """One frame of verdicts: the tag of its command."""
+
+    __slots__ = ("batch", "items", "packed", "refused_at")
+
+    def __init__(self, packed: bytes, items: int, batch: _Batch) -> None:
+        self.packed, self.items, self.batch = packed, items, batch
+        self.refused_at: float | None = None
+        """When the server first did not take it (`time.monotonic`)."""
+
+
+class _Acks:
+    """The tag of an acknowledgement."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: list[str]) -> None:
+        self.entries = entries
+
+
+class AnswersOut:
+    """Owned by `RedisSchedulerBus`, which has the connections."""
+
+    def __init__(
+        self, keys: Keys, scheduler: str, write: Write, acknowledged: Callable[[Iterable[str]], None]
+    ) -> None:
+        """`acknowledged` is told of entries that need not be renewed any longer."""
+        self._keys, self._scheduler, self._inbox = keys, scheduler, keys.inbox(scheduler)
+        self._write, self._acknowledged = write, acknowledged
+        self._answers: dict[str, list[bytes]] = {}
+        self._batch = _Batch()
+        self._acks: list[str] = []
+        self._kept: deque[Verdicts] = deque()
+        self._kept_bytes = 0
+        self._troubled = False
+        self._pause = FIRST_AGAIN_S
+        self._timer: asyncio.TimerHandle | None = None
+        self._talked: set[str] = set()
+
+    def talked_to(self) -> set[str]:
+        """The orchestrators that were answered since this was last called."""
+        talked, self._talked = self._talked, set()
+        return talked
+
+    def answer(self, orchestrator: str, item: bytes) -> None:
+        """Queue one verdict."""
+        self._answers.setdefault(orchestrator, []).append(item)
+
+    def wrote(self, orchestrator: str) -> None:
+        """An answer to this one was written some other way."""
+        self._talked.add(orchestrator)
+
+    def done(self, entry: str) -> None:
+        """Have an entry acknowledged once the answers queued before it were taken."""
+        self._batch.entries.append(entry)
+
+    # ------------------------------------------------------------------ writing
+
+    def answers(self, tags: list[Any]) -> list[bytes]:
+        """The commands that write all answers that wait; their tags are added to `tags`."""
+        out: list[bytes] = []
+        answers, self._answers = self._answers, {}
+        batch = self._batch
+        for orchestrator, items in answers.items():
+            self._talked.add(orchestrator)
+            stream = self._keys.verdicts(orchestrator, self._scheduler)
+            head = ("XADD", stream, "*", "event", "verdict", "frame")
+            for part in codec.frames(items):
+                packed = pack_command((*head, codec.frame(part)))
+                out.append(packed)
+                tags.append(Verdicts(packed, len(part), batch))
+                batch.waits += 1
+        return out
+
+    def close_batch(self) -> None:
+        """What is answered from now on has nothing to do with the entries named so far."""
+        batch = self._batch
+        if batch.entries:
+            self._batch = _Batch()
+            batch.closed = True
+            if not batch.waits:
+                self._taken(batch)
+
+    def acks(self, tags: list[Any]) -> list[bytes]:
+        """The command that acknowledges what may be by now, if there is anything."""
+        if not self._acks:
+            return []
+        acks, self._acks = self._acks, []
+        tags.append(_Acks(acks))
+        return [pack_command(("XACK", self._inbox, self._scheduler, *acks))]
+
+    def write_acks(self) -> None:
+        """Acknowledge now: nothing came for a while that they could have gone with."""
+        tags: list[Any] = []
+        if (out := self.acks(tags)) and not self._write(out[0], tags):
+            self._acks += tags[0].entries
+
+    def _taken(self, batch: _Batch) -> None:
+        self._acks += batch.entries
+        self._acknowledged(batch.entries)
+
+    # ------------------------------------------------------------------ what came of it
+
+    def replied(self, tag: Any, reply: Any) -> bool:
+        """Take a reply; False if it is to nothing of ours."""
+        if type(tag) is Verdicts:
+            if type(reply) is ServerError:
+                self._keep([tag], str(reply))
+                return True
+            batch = tag.batch
+            batch.waits -= 1
+            if batch.closed and not batch.waits:
+                self._taken(batch)
+            if tag.refused_at is not None:
+                self._troubled, self._pause = False, FIRST_AGAIN_S
+            return True
+        return type(tag) is _Acks and type(reply) is not ServerError
+
+    def recover(self, owed: Iterable[Any]) -> None:
+        """A connection is gone: what it owes may not have been done. Verdicts that come twice do no harm."""
+        verdicts = []
+        for tag in owed:
+            if type(tag) is Verdicts:
+                verdicts.append(tag)
+            elif type(tag) is _Acks:
+                self._acks += tag.entries
+        if verdicts:
+            self._keep(verdicts, "the connection was lost")
+
+    def _keep(self, verdicts: Sequence[Verdicts], error: str) -> None:
+        if not self._troubled:
+            self._troubled = True
+            _log.error("verdicts were not taken: tried again", scheduler=self._scheduler, error=error)
+        now = time.monotonic()
+        for verdict in verdicts:
+            metrics.count(metrics.REFUSED_WRITES, "verdicts")
+            if verdict.refused_at is None:
+                verdict.refused_at = now
+            self._kept.append(verdict)
+            self._kept_bytes += len(verdict.packed)
+        while len(self._kept) > MOST_KEPT or self._kept_bytes > MOST_KEPT_BYTES:
+            self._give_up(self._kept.popleft())
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self.write_again)
+
+    def write_again(self) -> None:
+        """Write again what is kept; without a connection it waits for one, which is to call this."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._kept:
+            return
+        now, again = time.monotonic(), []
+        for verdict in self._kept:
+            if verdict.refused_at is not None and now - verdict.refused_at > KEPT_S:
+                self._give_up(verdict)
+            else:
+                again.append(verdict)
+        self._kept.clear()
+        self._kept_bytes = 0
+        self._pause = min(LAST_AGAIN_S, self._pause * 2)
+        if again and not self._write(b"".join(one.packed for one in again), again):
+            self._kept.extend(again)
+            self._kept_bytes = sum(len(one.packed) for one in again)
+
+    def _give_up(self, verdict: Verdicts) -> None:
+        """Nobody waits for it any longer: its entry is acknowledged as that of any question too old is."""
+        self._kept_bytes -= len(verdict.packed)
+        for _ in range(verdict.items):
+            metrics.count(metrics.SCHEDULER_ERRORS, self._scheduler, "refused")
+        batch = verdict.batch
+        batch.waits -= 1
+        if batch.closed and not batch.waits:
+            self._taken(batch)

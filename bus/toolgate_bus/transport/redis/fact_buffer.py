@@ -1,0 +1,107 @@
+"""The facts of an orchestrator on their way to the server: those that wait, and those not confirmed.
+
+A fact's bytes are made here, off every decision's path; one that cannot be made holds up no other.
+Writing, and hearing of what was written, is the bus's affair.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from toolgate_bus.protocol import codec
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Made, Packed
+
+__all__ = ["LATEST_S", "FactsOut"]
+
+MOST_WAITING: Final = 10_000
+ALONG_S: Final = 0.005
+"""Seconds that facts wait for company, before they go along with the next question: a write of their own
+would cost more than they do."""
+LATEST_S: Final = 0.015
+"""Seconds after which they go by themselves."""
+_log = get_logger("toolgate.bus")
+
+
+class FactsOut:
+    """Owned by `RedisOrchestratorBus`."""
+
+    __slots__ = ("_along_at", "_unconfirmed", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], Made]] = deque()
+        self._unconfirmed: deque[tuple[bytes, int]] = deque()
+        """Frames, each with how many facts it holds."""
+        self._along_at = 0.0
+
+    def add(self, make: Callable[[], Made]) -> bool:
+        """Have a fact wait; False where too many do, and it is dropped."""
+        if len(self._waiting) >= MOST_WAITING:
+            _made(make)  # what is counted with it is counted
+            metrics.count(metrics.FACTS_DROPPED)
+            return False
+        if not self._waiting:
+            self._along_at = time.monotonic() + ALONG_S
+        self._waiting.append(make)
+        return True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any wait."""
+        return bool(self._waiting)
+
+    @property
+    def due(self) -> bool:
+        """Whether they should go along with what is written now: a full frame, or here for long enough."""
+        waiting = len(self._waiting)
+        return waiting >= codec.MAX_ITEMS or (waiting > 0 and time.monotonic() >= self._along_at)
+
+    def frames(self) -> list[bytes]:
+        """The frames of all that wait, to be written now; each counts as unconfirmed until `confirmed`."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        made = [fact for make in waiting for fact in _made(make)]
+        frames = [(codec.frame(part), facts) for part, facts in _parts(made)]
+        self._unconfirmed.extend(frames)
+        return [frame for frame, _ in frames]
+
+    def confirmed(self) -> None:
+        """The server has taken the oldest frame that was written."""
+        self._unconfirmed.popleft()
+
+    def unconfirmed(self) -> list[bytes]:
+        """What the server may not have, in its order."""
+        return [frame for frame, _ in self._unconfirmed]
+
+    def give_up(self) -> None:
+        """Nothing is written any more: what the server may not have is counted as dropped."""
+        for _ in range(sum(facts for _, facts in self._unconfirmed)):
+            metrics.count(metrics.FACTS_DROPPED)
+
+
+def _made(make: Callable[[], Made]) -> list[Packed]:
+    try:
+        made = make()
+    except Exception:  # noqa: BLE001 - it comes from above; whatever went wrong there, the others are written
+        _log.exception("a fact could not be made")
+        metrics.count(metrics.FACTS_DROPPED)
+        return []
+    return made if isinstance(made, list) else [Packed(made, 1)]
+
+
+def _parts(made: Iterable[Packed]) -> Iterator[tuple[list[bytes], int]]:
+    """The items of each frame, as many as fit, and how many facts they hold: at most 64 of them, and no more
+    than 64 KiB unless it is one."""
+    part: list[bytes] = []
+    facts = size = 0
+    for item, held in made:
+        if part and (facts + held > codec.MAX_ITEMS or size + len(item) > codec.FULL_FRAME):
+            yield part, facts
+            part, facts, size = [], 0, 0
+        part.append(item)
+        facts += held
+        size += len(item)
+    if part:
+        yield part, facts

@@ -1,0 +1,161 @@
+"""A replica's heartbeats, on an event loop, a thread and a connection of their own.
+
+What decides may keep its own loop busy for seconds: an author's slow call. That must not take the replica off
+the roster, as if it had gone: it is alive, and silent for as long. Renewing what is being decided stays with
+what decides (`scheduler_bus`), as does everything else. A call that lets no other thread run stops both.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.telemetry import loggers
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.connection import RedisCommands, refusal
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.roster_sets import TIME
+from toolgate_bus.transport.redis.tasks import keep
+
+__all__ = ["Heart"]
+
+STUCK_SECONDS: Final = 5.0
+"""A loop that has not moved for so long is told of, once."""
+ENDING_SECONDS: Final = 6.0
+"""More than a command takes."""
+SETTLED_BEATS: Final = 6
+"""After so many a replica is taken for one that stays."""
+_log = loggers.get_logger("toolgate.bus")
+
+
+class Heart:
+    """Beats for one member of the roster until it is ended."""
+
+    def __init__(
+        self, url: str, namespace: str, member: str, tell: Callable[[int], bytes | None], clock: ServerClock
+    ) -> None:
+        """`tell` gives the heartbeat of this number, or None to leave one out; in the other thread."""
+        self._url, self._namespace, self._member = url, namespace, member
+        self._tell, self._clock = tell, clock
+        self._number = 0
+        self._left = False
+        self._moved = time.monotonic()
+        self._complained = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """Begin; the first heartbeat is that of `beat`."""
+        self._owner = asyncio.get_running_loop()
+        self._ended, running = self._owner.create_future(), self._owner.create_future()
+        self._running = running
+        threading.Thread(target=self._thread, name="toolgate-heart", daemon=True).start()
+        await running
+
+    async def beat(self) -> None:
+        """Beat now; returns when the server has it, raises TransportError where it may not."""
+        await self._there(self._beat())
+
+    async def leave(self, mark: Callable[[int], bytes]) -> None:
+        """Say that one leaves, by the mark of the last number, and beat no more; raises TransportError."""
+        await self._there(self._leave(mark))
+
+    def moved(self) -> None:
+        """The loop that decides is not stuck."""
+        self._moved = time.monotonic()
+
+    async def aclose(self) -> None:
+        """End the thread and its connection."""
+        self.end()
+        if self._ended is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._ended), ENDING_SECONDS)
+
+    def end(self) -> None:
+        """Have the thread end soon."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _there(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._loop is None or self._loop.is_closed():
+            work.close()
+            return
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    # ------------------------------------------------------------------ in the other thread
+
+    def _thread(self) -> None:
+        try:
+            asyncio.run(self._run())
+        finally:
+            self._say(self._running)
+            self._say(self._ended)
+
+    def _say(self, future: "asyncio.Future[None] | None") -> None:
+        """Tell the loop that waits; one that has ended waits for nothing."""
+        with contextlib.suppress(RuntimeError):
+            if self._owner is not None and future is not None:
+                self._owner.call_soon_threadsafe(_done, future)
+
+    async def _run(self) -> None:
+        self._stop, self._turn = asyncio.Event(), asyncio.Lock()
+        self._commands = RedisCommands(self._url, "toolgate-heart", connections=1)
+        self._roster = Roster(self._commands, self._namespace, ())
+        self._loop = asyncio.get_running_loop()
+        self._say(self._running)
+        beating = asyncio.create_task(keep(self._keep_beating))
+        await self._stop.wait()
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        await self._commands.aclose()
+
+    async def _keep_beating(self) -> None:
+        while self._owner is not None and not self._owner.is_closed():
+            await asyncio.sleep(BEAT_SECONDS)
+            self._look_at_owner()
+            with contextlib.suppress(ToolgateError):
+                await self._beat()
+            if self._number >= SETTLED_BEATS:
+                loggers.load()  # here, so that its first line does not stop the loop that decides
+        self._stop.set()
+
+    async def _beat(self) -> None:
+        async with self._turn:
+            value = None if self._left else self._tell(self._number + 1)
+            if value is None:
+                return
+            self._number += 1
+            await self._roster.learn_minute()
+            sent = time.monotonic()
+            commands = [TIME, *self._roster.beat(self._member, value, timed=True)]
+            replies = await self._commands.pipeline(commands)
+            for command, reply in zip(commands[:2], replies, strict=False):
+                if isinstance(reply, Exception):
+                    raise refusal(str(command[min(1, len(command) - 1)]), reply)
+            self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, time.monotonic())
+            self._roster.told(replies[0])
+
+    async def _leave(self, mark: Callable[[int], bytes]) -> None:
+        async with self._turn:  # a heartbeat on its way must not put us back
+            self._left = True
+            await self._roster.leave(self._member, mark(self._number + 1))
+
+    def _look_at_owner(self) -> None:
+        stuck = time.monotonic() - self._moved > STUCK_SECONDS
+        if stuck and not self._complained:
+            _log.warning(
+                "the loop that decides does not move: a call in it does not give way, and questions wait",
+                member=self._member,
+                seconds=STUCK_SECONDS,
+            )
+        self._complained = stuck
+
+
+def _done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,380 @@
+"""The orchestrator's side of the bus on Redis Streams (DESIGN §5).
+
+Three connections: one writes questions and facts (`outbox`), one reads verdicts (`verdict_reader`), one
+does ordinary commands: the roster. Only the tasks in here make them: a caller's cancellation never reaches
+a command. What is lost is made again, with back-off.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import anyio
+
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.agents import decode_stop, encode_agents
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.heartbeats import is_signed
+from toolgate_bus.transport.ports import Made, Member, OrchestratorListener
+from toolgate_bus.transport.redis.connection import Arg, RedisCommands, refusal, watch_links
+from toolgate_bus.transport.redis.publisher import Outbox
+from toolgate_bus.transport.redis.retry import Backoff
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
+from toolgate_bus.transport.redis.roster_sets import OLD, TIME
+from toolgate_bus.transport.redis.stop_orders import Obeyed
+from toolgate_bus.transport.redis.tasks import keep
+from toolgate_bus.transport.redis.verdicts import VerdictReader
+
+__all__ = ["RedisOrchestratorBus"]
+
+LOOKS: Final = ("schedulers", "readers", "schedulers", OLD)
+"""Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn."""
+LEAVING_S: Final = 10.0
+"""Longer than a worker takes to finish what it has in hand."""
+FACTS_RETENTION_MS: Final = 3_600_000
+IDLE_INBOX_MS: Final = 60_000
+AGENTS_EXPIRY_MS: Final = 3_000
+LEAVE_S: Final = 2.0
+START_S: Final = 2.5
+"""Longest that a start waits for the roster: a server that does not say a word is one that is away."""
+COMMAND_S: Final = 1.0
+"""Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
+REWIND_EVERY: Final = 10
+"""Heartbeats between two looks for verdict streams that were made anew behind our back."""
+_log = get_logger("toolgate.bus")
+
+
+class RedisOrchestratorBus:
+    """`OrchestratorBus` on a Redis or Valkey server."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.orchestrator = secrets.token_hex(8)
+        self._url = url
+        self._keys = Keys(namespace)
+        self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
+        self._roster = Roster(self._commands, namespace, LOOKS)
+        self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
+        self._outbox = Outbox(self._keys, self.orchestrator)
+        self._view = RosterView()
+        self._present_schedulers: tuple[Member, ...] = ()
+        """Those on the roster, and those that vanished from it without leaving."""
+        self._hurry = True
+        """Whether the next look at the roster is at everything: somebody joined or left."""
+        self._watched: set[str] = set()
+        self._keys_of: dict[str, bytes] = {}
+        self._leaving: dict[str, float] = {}
+        """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
+        self._beats = 0
+        self._told_agents = False
+        self._obeyed = Obeyed()
+        self._known_writer = False
+        """Whether readers can find our facts also when we are gone."""
+        self._was_up = False
+        self._failure: ConfigError | None = None
+        self._started = False
+        self._told = ""
+        self._host: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ the port
+
+    @property
+    def connected(self) -> bool:
+        """Whether questions can be written and verdicts read right now."""
+        return self._outbox.up and self._reader.up
+
+    @property
+    def reading(self) -> frozenset[str]:
+        """Schedulers whose verdict streams are in the current read set."""
+        return self._reader.reading
+
+    @property
+    def readers(self) -> int:
+        """How many facts readers are alive."""
+        return self._view.readers
+
+    def listen(self, listener: OrchestratorListener) -> None:
+        """Say who is called; once, before `start`."""
+        self._listener = listener
+        self._outbox.listen(listener.refused, self._fact_written)
+        self._reader.listen(listener.heard, self._woken, self._order)
+
+    async def start(self) -> None:
+        """Connect and begin; returns when the roster was read, or when that failed once, in 2.5 s at most.
+
+        Raises ConfigError for what waiting would not mend: credentials, rights, keys of another type.
+        """
+        self._stop, self._ready, self._poll = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._host = asyncio.create_task(self._run(), name="toolgate-bus")
+        with anyio.move_on_after(START_S):
+            await self._ready.wait()
+        if not self._ready.is_set():
+            _log.warning("the bus does not answer", seconds=START_S)
+        self._started = True
+        if self._failure is not None:
+            await self.aclose()
+            raise self._failure
+
+    async def aclose(self) -> None:
+        """Write what is queued, leave the roster, end every task and connection."""
+        if self._host is None:
+            return
+        host, self._host = self._host, None
+        self._ready.set()  # who still starts need not wait
+        # What is heard from now on could not be told of any longer.
+        self._reader.listen(lambda _: None, self._woken, lambda _: None)
+        await self._outbox.drain()
+        self._stop.set()
+        with contextlib.suppress(ToolgateError), anyio.move_on_after(LEAVE_S):
+            if self._was_up:
+                await self._roster.leave(f"o:{self.orchestrator}")
+                written, now = await self._commands.pipeline(
+                    [("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS), ("TIME",)]
+                )
+                if written == 1:
+                    await self._keep_facts(int(now[0]) * 1000)
+                await self._commands.pipeline(
+                    [
+                        ("DEL", self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator)),
+                        self._left(),
+                        *(
+                            ("DEL", self._keys.verdicts(self.orchestrator, name))
+                            for name in sorted(self.reading)
+                        ),
+                    ]
+                )
+        await host
+        await self._commands.aclose()
+
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """Check what schedulers sign of themselves with these keys as well."""
+        self._keys_of = {**keys, **self._keys_of}
+        self._roster.keyring = Keyring(self._keys_of)
+        present = tuple(
+            replace(one, signed=is_signed(one, self._roster.keyring)) for one in self._present_schedulers
+        )
+        self._present_schedulers = present
+        self._listener.roster_changed(present)
+
+    def watch(self, schedulers: Iterable[str]) -> None:
+        """Also read the verdict streams of these, alive or not."""
+        self._watched.update(schedulers)
+        self._reread()
+
+    def tell_agents(self) -> None:
+        """Tell at once which sessions are alive here: by a heartbeat before its time."""
+        self._poll.set()
+
+    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
+        """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
+        self._outbox.ask(scheduler, decision, item, event)
+
+    def fact(self, make: Callable[[], Made]) -> None:
+        """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
+        self._outbox.fact(make)
+
+    # ------------------------------------------------------------------ the host task
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keep, self._keep_writer)
+            tasks.start_soon(keep, self._reader.run, self._changed)
+            tasks.start_soon(keep, self._keep_roster)
+            tasks.start_soon(keep, self._keep_alive)
+            await self._stop.wait()
+            tasks.cancel_scope.cancel()
+        self._outbox.drop()
+        self._reader.drop()
+
+    async def _keep_writer(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                link = await self._outbox.connect(self._url)
+            except ConfigError as error:
+                self._fail(error)
+                await backoff.wait_long()
+                continue
+            except TransportError as error:
+                backoff.note(_log, "no connection to the bus", error)
+                self._ready.set()
+                await backoff.wait()
+                continue
+            self._changed()
+            self._outbox.catch_up()
+            await link.lost
+            self._outbox.drop()
+            metrics.count(metrics.RECONNECTS, "write")
+            self._changed()
+            if link.refusal is not None:
+                backoff.note(_log, "the server is not the one to talk to", link.refusal)
+                await backoff.wait()
+            else:
+                backoff.reset()
+
+    def _fail(self, error: ConfigError) -> None:
+        if not self._started:
+            self._failure = self._failure or error
+            self._ready.set()
+        elif str(error) != self._told:
+            self._told = str(error)
+            _log.error("the bus refuses us", error=str(error))
+
+    def _changed(self) -> None:
+        up = self.connected
+        if up != self._was_up:
+            self._was_up = up
+            self._hurry = True
+            metrics.connected("orchestrator", up)
+            self._poll.set()
+            self._listener.connection(up)
+
+    async def _keep_roster(self) -> None:
+        while True:
+            self._poll.clear()  # before the roster is read: who joins meanwhile is found by the next beat
+            if self._outbox.up:
+                try:
+                    await self._beat()
+                    self._beats += 1
+                    if self._beats % REWIND_EVERY == 0:
+                        await self._reader.rewind()
+                except ConfigError as error:
+                    self._fail(error)
+                except TransportError as error:
+                    self._not_ready(error)
+            with anyio.move_on_after(BEAT_SECONDS):
+                await self._poll.wait()
+
+    def _not_ready(self, error: TransportError) -> None:
+        """A heartbeat failed: as with a server that is away, nobody waits for the next one to start."""
+        if not self._ready.is_set():
+            _log.warning("the roster could not be read", error=str(error))
+            self._ready.set()
+
+    async def _keep_alive(self) -> None:
+        await watch_links(self._url, lambda: (self._reader.link, self._outbox.link))
+
+    async def _beat(self) -> None:
+        idle = self._outbox.asked() - {member.name for member in self._view.members}
+        hurry, self._hurry = self._hurry, False
+        try:
+            await self._look_and_tell(sorted(idle), everything=hurry)
+        except ToolgateError:
+            self._hurry = True
+            raise
+
+    async def _look_and_tell(self, idle: Sequence[str], *, everything: bool) -> None:
+        await self._roster.learn_minute()
+        look = self._roster.asks(everything=everything)
+        told = self._roster.beat(
+            f"o:{self.orchestrator}", encode_reading(self.reading, codec.VERSIONS), timed=True
+        )
+        own = (self._keys.wake, self._keys.control)[self._beats % 2](self.orchestrator)
+        commands: list[Sequence[Arg]] = [
+            *look.commands,
+            *told,
+            TIME,
+            ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
+            ("PEXPIRE", own, IDLE_INBOX_MS),
+            *self._present(),
+            *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle),
+        ]
+        replies = await self._commands.pipeline(commands)
+        at = len(look.commands) + len(told)
+        wrong = None
+        for command, reply in zip(commands[:at], replies, strict=False):
+            if isinstance(reply, Exception):
+                error = refusal(str(command[1]), reply)
+                if isinstance(error, ConfigError):
+                    wrong = wrong or error
+                elif command is commands[0]:
+                    raise error  # else the roster is read, and we are told again of in half a second
+        self._roster.told(replies[at])
+        if replies[at + 1] == 1:
+            self._known_writer = True
+            await self._keep_facts(int(replies[at][0]) * 1000)
+        self._adopt(await self._roster.resolve(self._roster.named(look, replies[: len(look.commands)])))
+        if wrong is not None:
+            raise wrong  # what could be read was
+        if self.connected and self._reader.settled:
+            self._ready.set()
+        elif not self._ready.is_set() and (self._reader.refused or "").startswith("NOPERM"):
+            self._fail(ConfigError(f"{self._keys.verdicts(self.orchestrator, '*')}: {self._reader.refused}"))
+
+    async def _keep_facts(self, server_ms: int) -> None:
+        oldest = server_ms - FACTS_RETENTION_MS
+        await self._commands.pipeline(
+            [
+                ("ZADD", self._keys.writers, server_ms, self.orchestrator),
+                ("ZREMRANGEBYSCORE", self._keys.writers, "-inf", oldest),
+                ("XTRIM", self._keys.facts(self.orchestrator), "MINID", "~", f"{oldest}-0"),
+            ]
+        )
+
+    def _adopt(self, view: RosterView) -> None:
+        now = time.monotonic()
+        present = (*view.members, *view.gone)
+        changed = _told(present) != _told(self._present_schedulers)
+        names = {member.name for member in present}
+        left = {member.name for member in self._present_schedulers} - names
+        self._leaving = {
+            name: since
+            for name, since in {**dict.fromkeys(left, now), **self._leaving}.items()
+            if name not in names and now - since < LEAVING_S
+        }
+        self._view, self._present_schedulers = view, present
+        if changed:
+            self._listener.roster_changed(present)
+        self._reread()
+
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(
+            self._watched.union(self._leaving, (member.name for member in self._present_schedulers))
+        )
+
+    def _reread(self) -> None:
+        if self._reader.want(self._wanted()):
+            self._outbox.send("XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
+
+    def _woken(self) -> None:
+        self._hurry = True
+        self._poll.set()
+
+    def _fact_written(self) -> None:
+        if not self._known_writer:
+            self._poll.set()  # told with the next heartbeat, which is now
+
+    def _order(self, raw: bytes) -> None:
+        if (order := decode_stop(raw)) is None:
+            metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
+        else:
+            self._obeyed.note(order.id, self._listener.ordered(order), time.monotonic())
+            self.tell_agents()  # whoever gave it waits for that
+
+    def _present(self) -> list[tuple[Arg, ...]]:
+        """The command that tells which sessions are alive here, where there are any or were."""
+        agents, key = self._listener.agents(), self._keys.agents(self.orchestrator)
+        obeyed = self._obeyed.told(time.monotonic())
+        told, self._told_agents = self._told_agents, bool(agents or obeyed)
+        if self._told_agents:
+            return [("SET", key, encode_agents(agents, obeyed), "PX", AGENTS_EXPIRY_MS)]
+        return [("DEL", key)] if told else []
+
+    def _left(self) -> tuple[Arg, ...]:
+        """The command that tells that no session is alive here any longer, and which orders ended them."""
+        key, obeyed = self._keys.agents(self.orchestrator), self._obeyed.told(time.monotonic())
+        if obeyed:
+            return ("SET", key, encode_agents([], obeyed), "PX", AGENTS_EXPIRY_MS)
+        return ("DEL", key)
+
+
+def _told(members: Sequence[Member]) -> list[tuple[Member, bool]]:
+    """What of them an orchestrator must be told of, when it changes."""
+    return [(one, one.signed) for one in members]

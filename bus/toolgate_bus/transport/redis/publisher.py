@@ -1,0 +1,260 @@
+"""What an orchestrator writes over one connection: its questions, its facts, a word to its own reader.
+
+All that is queued in one tick of the event loop goes out in one write, several questions for one inbox
+as one frame. Facts that wait go along with the next questions, or a little later by themselves.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import anyio
+
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Made
+from toolgate_bus.transport.redis.connection import Arg, Link, ServerError, open_link, pack_command
+from toolgate_bus.transport.redis.fact_buffer import LATEST_S, FactsOut
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS
+
+__all__ = ["Outbox"]
+
+EARLY: Final = 32
+"""So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
+UNSENT_BYTES: Final = 8 * 1024 * 1024
+FACTS_AGAIN_S: Final = 1.0
+"""Seconds until facts that the server refused are tried again."""
+ASK_AGAIN_S: Final = 2.0
+"""A question that the server did not take, as it was not the one to ask, is of no use after that."""
+_log = get_logger("toolgate.bus")
+
+Refused = Callable[[str, Sequence[bytes], str], None]
+
+
+class _Asked(NamedTuple):
+    """The questions of one frame: what a reply to them is waited for with."""
+
+    scheduler: str
+    event: str
+    pairs: Sequence[tuple[bytes, bytes]]
+
+
+class _Facts(NamedTuple):
+    """What a reply to facts is waited for with; those of an earlier try say nothing any more."""
+
+    tried: int
+
+
+DRAIN: Final = object()
+
+
+class Outbox:
+    """Owned by `RedisOrchestratorBus`, which makes its connection, and makes it again."""
+
+    def __init__(self, keys: Keys, orchestrator: str) -> None:
+        self._keys, self._orchestrator = keys, orchestrator
+        self._link: Link | None = None
+        self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
+        self._again: list[tuple[float, _Asked]] = []
+        self._facts = FactsOut()
+        self._facts_tag = _Facts(0)
+        self._facts_refused = False
+        self._flushing = False
+        self._fact_timer: asyncio.TimerHandle | None = None
+        self._asked: set[str] = set()
+
+    def listen(self, refused: Refused, fact_written: Callable[[], None]) -> None:
+        """Say who is told of questions that could not be written, and of facts that were; once."""
+        self._refused, self._fact_written = refused, fact_written
+
+    # ------------------------------------------------------------------ its connection
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection."""
+        return self._link is not None
+
+    async def connect(self, url: str) -> Link:
+        """Make the connection; raises ConfigError or TransportError."""
+        link = await open_link(url, f"toolgate-orch-{self._orchestrator}-write", self._written)
+        self._link = link
+        return link
+
+    @property
+    def link(self) -> Link | None:
+        """The connection, to be watched."""
+        return self._link
+
+    def catch_up(self) -> None:
+        """After connecting: what may have been lost with the old connection, in its order; then what waits.
+
+        What was not lost is there twice then; readers know a fact by its number. Questions are written
+        again only where the server said that it did not take them.
+        """
+        again, self._again = self._again, []
+        now = time.monotonic()
+        for until, asked in again:
+            if now < until:
+                self._asks.setdefault((asked.scheduler, asked.event), []).extend(asked.pairs)
+        self._write_asks()
+        self._facts_refused = False
+        self._write_unconfirmed()
+        self._write_facts()
+
+    def drop(self) -> None:
+        """Be without a connection; one that is still there is closed."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        link.drop()
+        if link.refusal is not None:
+            until = time.monotonic() + ASK_AGAIN_S
+            self._again += [(until, tag) for tag in link.owed if type(tag) is _Asked]
+
+    async def drain(self) -> None:
+        """Write what is queued, and wait at most a second for the server to take it; nothing comes after."""
+        self._flush()
+        self._write_facts()
+        self._stop_timer()
+        if self._link is not None:
+            self._drained = asyncio.Event()
+            if self._facts_refused:
+                self._try_facts()
+            self._link.write(pack_command(("PING",)), (DRAIN,))
+            with anyio.move_on_after(1.0):
+                await self._drained.wait()
+        self._facts.frames()  # what is counted with those that could not be written is counted
+        self._facts.give_up()
+
+    # ------------------------------------------------------------------ what is queued
+
+    def asked(self) -> set[str]:
+        """The schedulers that were asked since this was last called."""
+        asked, self._asked = self._asked, set()
+        return asked
+
+    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str) -> None:
+        """Queue one question; it is written within this tick of the loop."""
+        waiting = self._asks.setdefault((scheduler, event), [])
+        waiting.append((decision, item))
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        elif len(waiting) == EARLY:
+            self._write_asks()
+
+    def fact(self, make: Callable[[], Made]) -> None:
+        """Queue a fact, or several."""
+        if self._facts.add(make) and self._fact_timer is None:
+            self._fact_timer = asyncio.get_running_loop().call_later(LATEST_S, self._write_facts)
+
+    def send(self, *command: Arg) -> None:
+        """Write one command whose reply does not matter; nothing without a connection."""
+        if self._link is not None:
+            self._link.write(pack_command(command))
+
+    # ------------------------------------------------------------------ writing
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._write_asks()
+
+    def _write_asks(self) -> None:
+        asks, self._asks = self._asks, {}
+        if not asks:
+            return
+        link = self._link
+        if link is None:
+            for (scheduler, _), waiting in asks.items():
+                self._refused(scheduler, [decision for decision, _ in waiting], "bus_down")
+            return
+        packed: list[bytes] = []
+        tags: list[Any] = []
+        for (scheduler, event), waiting in asks.items():
+            self._asked.add(scheduler)
+            head = ("XADD", self._keys.inbox(scheduler), "*", "event", event, "orch", self._orchestrator)
+            at = 0
+            for part in codec.frames([item for _, item in waiting]):
+                packed.append(pack_command((*head, "frame", codec.frame(part))))
+                tags.append(_Asked(scheduler, event, waiting[at : at + len(part)]))
+                at += len(part)
+        if self._facts.due:
+            facts = self._commands_of_facts(link)
+            packed += facts
+            tags += (self._facts_tag,) * len(facts)
+        link.write(b"".join(packed), tags)
+
+    def _write_facts(self) -> None:
+        self._stop_timer()
+        if self._link is None or self._facts_refused:
+            return  # they wait for the connection, or until the server takes them again
+        if self._facts.waiting and (commands := self._commands_of_facts(self._link)):
+            self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
+
+    def _commands_of_facts(self, link: Link) -> list[bytes]:
+        """The commands that write all facts that wait, to be sent next; none while they cannot be taken."""
+        if self._facts_refused:
+            return []
+        self._stop_timer()
+        if link.unsent > UNSENT_BYTES:
+            self._fact_timer = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._write_facts)
+            return []
+        return [self._command_of(frame) for frame in self._facts.frames()]
+
+    def _command_of(self, frame: bytes) -> bytes:
+        key = self._keys.facts(self._orchestrator)
+        return pack_command(("XADD", key, "*", "event", "facts", "frame", frame))
+
+    def _write_unconfirmed(self, most: int | None = None) -> None:
+        """Write again what is not confirmed: in its order, since readers pass over what is out of it."""
+        self._facts_tag = _Facts(self._facts_tag.tried + 1)
+        commands = [self._command_of(frame) for frame in self._facts.unconfirmed()[:most]]
+        if self._link is not None and commands:
+            self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
+
+    def _try_facts(self) -> None:
+        """The server refused facts a second ago: see with the oldest frame whether it takes them now."""
+        self._stop_timer()
+        if self._link is not None:
+            self._write_unconfirmed(1)
+
+    def _facts_answered(self, reply: Any) -> None:
+        if not isinstance(reply, ServerError):
+            self._facts.confirmed()
+            self._fact_written()
+            if self._facts_refused:
+                self._facts_refused = False
+                _log.info("the server takes facts again")
+                self._write_unconfirmed()
+                self._write_facts()
+            return
+        metrics.count(metrics.REFUSED_WRITES, "facts")
+        self._facts_tag = _Facts(self._facts_tag.tried + 1)  # what else is under way says nothing any more
+        if not self._facts_refused:
+            self._facts_refused = True
+            _log.error(
+                "the server refuses facts: they wait, and are tried again each second", error=str(reply)
+            )
+        if reply.code == "WRONGTYPE":  # a key that is ours alone, and what is there holds no fact
+            self.send("DEL", self._keys.facts(self._orchestrator))
+        self._stop_timer()
+        self._fact_timer = asyncio.get_running_loop().call_later(FACTS_AGAIN_S, self._try_facts)
+
+    def _stop_timer(self) -> None:
+        if self._fact_timer is not None:
+            self._fact_timer.cancel()
+            self._fact_timer = None
+
+    def _written(self, reply: Any, tag: Any) -> None:
+        if type(tag) is _Asked:
+            if type(reply) is ServerError:
+                ids = [decision for decision, _ in tag.pairs]
+                self._refused(tag.scheduler, ids, str(reply))
+        elif type(tag) is _Facts:
+            if tag is self._facts_tag:
+                self._facts_answered(reply)
+        elif tag is DRAIN:
+            self._drained.set()

@@ -1,0 +1,281 @@
+"""Who is alive: heartbeats that expire, on the server's clock (DESIGN §3, §5).
+
+Every replica, orchestrator and facts reader sets its own key every half second; the key expires
+after 1.5 s. Sets name who may be there (`roster_sets`), so that reading needs no scan; whoever was
+seen is looked up all the same (`attendance`). What stands there was written by others and is decoded
+with the wire's bounds.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, get_args
+
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.names import RESERVED_NAMES
+from toolgate_bus.protocol.packing import VERSION, pack, unpack
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.attendance import GONE_SECONDS, Attendance
+from toolgate_bus.transport.heartbeats import (
+    MAX_MEMBER,
+    decode_member,
+    encode_leave,
+    encode_member,
+    read_versions,
+)
+from toolgate_bus.transport.ports import Commands, Member
+from toolgate_bus.transport.redis.roster_sets import MOST, OLD, TIME, Command, Look, Minutes, Names, Place
+
+__all__ = [
+    "BEAT_SECONDS",
+    "EXPIRY_SECONDS",
+    "READER_ROLES",
+    "ReaderRole",
+    "Roster",
+    "RosterView",
+    "decode_member",
+    "decode_reading",
+    "decode_role",
+    "decode_wire",
+    "encode_leave",
+    "encode_member",
+    "encode_reading",
+    "encode_role",
+]
+
+BEAT_SECONDS: Final = 0.5
+EXPIRY_SECONDS: Final = 1.5
+ReaderRole = Literal["follower", "exporter", "archiver", "console"]
+"""What a facts reader reads for."""
+READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
+EVERYONE: Final = ("schedulers", "orchestrators", "readers", OLD)
+"""The kinds that people ask for: hooks only look for each other."""
+PART: Final = 256
+"""Heartbeats that are read at a time."""
+_log = get_logger("toolgate.bus")
+
+
+@dataclass(frozen=True, slots=True)
+class RosterView:
+    """The roster at one moment."""
+
+    members: tuple[Member, ...] = ()
+    orchestrators: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The living orchestrators, each with the schedulers whose verdicts it reads: those it asks."""
+    readers: int = 0
+    """How many facts readers are alive."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """The living facts readers, each with its role: one of `READER_ROLES`, or `other`."""
+    gone: tuple[Member, ...] = ()
+    """Replicas that vanished without leaving, and are remembered."""
+    wires: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The versions of the wire that each of the living orchestrators speaks."""
+    hooks: frozenset[str] = frozenset()
+    """The living owners of ledgers that hooks keep."""
+
+    def readers_by_role(self) -> dict[str, int]:
+        """How many facts readers are alive in each role; every role of `READER_ROLES` is there."""
+        return {**dict.fromkeys(READER_ROLES, 0), **Counter(self.roles.values())}
+
+
+def encode_reading(schedulers: Iterable[str], wire: Sequence[int] = ()) -> bytes:
+    """An orchestrator's heartbeat: whose verdicts it reads, and the versions of the wire that it speaks."""
+    return pack({"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})})
+
+
+def decode_wire(raw: bytes) -> tuple[int, ...]:
+    """The versions in an orchestrator's heartbeat; one that says nothing of them speaks the first."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return (VERSION,)
+    told = fields.get("wire") if isinstance(fields, dict) else None
+    return tuple(read_versions(told)) if isinstance(told, list) else (VERSION,)
+
+
+def decode_reading(raw: bytes) -> frozenset[str]:
+    """The schedulers in an orchestrator's heartbeat; none in anything that is not one."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return frozenset()
+    reading = fields.get("reading") if isinstance(fields, dict) else None
+    return (
+        frozenset(one for one in reading if isinstance(one, str))
+        if isinstance(reading, list)
+        else frozenset()
+    )
+
+
+def encode_role(role: ReaderRole) -> bytes:
+    """A facts reader's heartbeat."""
+    return pack({"role": role})
+
+
+def decode_role(raw: bytes) -> str:
+    """The role in a facts reader's heartbeat: `follower` where it names none, `other` for what is unknown."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return "other"
+    role = fields.get("role", "follower") if isinstance(fields, dict) else None
+    return role if isinstance(role, str) and role in READER_ROLES else "other"
+
+
+class Roster:
+    """Reads and writes the roster of one namespace; remembers whom it has seen."""
+
+    def __init__(self, commands: Commands, namespace: str, turns: Sequence[str] = EVERYONE) -> None:
+        """`turns` are the kinds that are read: one at a time where there is no hurry, in this order."""
+        self._commands = commands
+        self._keys = Keys(namespace)
+        self._minutes = Minutes()
+        self._names = Names(self._keys, turns)
+        self._places: dict[str, Place] = {}
+        self._attendance = Attendance()
+        self._met: dict[str, float] = {}
+        """Everyone else who was alive lately, by when."""
+        self._flooded = False
+        self.keyring: Keyring | None = None
+        """Whose schedulers must sign what they say of themselves, once they have signed."""
+
+    async def next_start(self) -> int:
+        """The next number in the namespace's order of starts."""
+        return int(await self._commands.execute("INCR", self._keys.starts))
+
+    # ------------------------------------------------------------------ standing there
+
+    async def learn_minute(self) -> None:
+        """Ask the server for its time, unless that is known: sets are named by it."""
+        if not self._minutes.known:
+            self.told(await self._commands.execute("TIME"))
+
+    def told(self, time_reply: Any) -> None:
+        """The server's reply to TIME, which came just now."""
+        self._minutes.told(time_reply, time.monotonic())
+
+    def beat(self, member: str, value: bytes, *, timed: bool = False) -> list[Command]:
+        """The commands of one heartbeat of `kind:…`, for a pipeline; the first is what expires.
+
+        `timed`: the pipeline asks for the server's time itself.
+        """
+        beat: Command = ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000))
+        place = self._places.setdefault(member, Place(self._keys, member))
+        rest = place.commands(self._minutes, time.monotonic())
+        return [beat, *(one for one in rest if not (timed and one == TIME))]
+
+    async def write(self, member: str, value: bytes) -> None:
+        """One heartbeat; raises TransportError where the server did not take it."""
+        await self.learn_minute()
+        commands = self.beat(member, value)
+        replies = await self._commands.pipeline(commands)
+        if commands[-1] == TIME:
+            self.told(replies[-1])
+        if isinstance(replies[0], Exception):
+            raise TransportError(str(replies[0]))
+
+    async def leave(self, member: str, mark: bytes | None = None) -> None:
+        """Take oneself off the roster; with a mark of one's own that says so, for who would remember."""
+        key = self._keys.member(member)
+        end: Command = ("DEL", key) if mark is None else ("SET", key, mark, "PX", int(GONE_SECONDS * 1000))
+        await self._commands.pipeline([end, ("SREM", self._keys.roster, member)])
+
+    async def wake_orchestrators(self) -> None:
+        """Have every living orchestrator look at the roster at once."""
+        found = await self._beats([name for name in await self._named(everything=True) if name[0] == "o"])
+        wakes = [("XADD", self._keys.wake(name[2:]), "*", "event", "roster") for name in found]
+        if wakes:
+            await self._commands.pipeline(wakes)
+
+    # ------------------------------------------------------------------ looking
+
+    async def read(self, *, ages: bool = False, everything: bool = True) -> RosterView:
+        """Who is alive; with `ages`, also how long ago each replica was heard of.
+
+        Not `everything`: one kind is read anew, the others are as they were found before.
+        """
+        return await self.resolve(await self._named(everything=everything), ages=ages)
+
+    def asks(self, *, everything: bool) -> Look:
+        """One look at who is named: its commands are for a pipeline."""
+        return self._names.asks(self._minutes, time.monotonic(), everything=everything)
+
+    def named(self, look: Look, replies: Sequence[Any]) -> set[str]:
+        """Who is named, by the replies to a look of `asks`; strangers beyond the bound are counted."""
+        surplus = self._names.take(look, replies)
+        for kind, many in surplus.items():
+            metrics.ROSTER_STRANGERS.add((kind,), many)
+        if surplus and not self._flooded:
+            _log.warning("too many names on the roster; the rest is passed over", surplus=surplus)
+        self._flooded = bool(surplus)
+        return self._names.all
+
+    async def _named(self, *, everything: bool) -> set[str]:
+        await self.learn_minute()
+        look = self.asks(everything=everything)  # tasks may look side by side
+        return self.named(look, await self._commands.pipeline(look.commands))
+
+    async def resolve(self, named: Iterable[str], *, ages: bool = False) -> RosterView:
+        """Read the heartbeats of these roster members, and of those that were seen before."""
+        found = await self._beats(sorted({*named, *self._attendance.names, *self._met}))
+        self._meet(found)
+        if dead := self._names.dead(found.keys(), time.monotonic()):
+            await self._commands.execute("SREM", self._keys.roster, *dead)
+        schedulers = dict.fromkeys(self._attendance.names, None) | {
+            name: self._scheduler(name, beat) for name, beat in found.items() if name[0] == "s"
+        }
+        members, gone = self._attendance.take(schedulers, time.monotonic())
+        roles = {name[2:]: decode_role(beat) for name, beat in found.items() if name[0] == "r"}
+        return RosterView(
+            members=await self._with_ages(members) if ages else members,
+            orchestrators={name[2:]: decode_reading(beat) for name, beat in found.items() if name[0] == "o"},
+            wires={name[2:]: decode_wire(beat) for name, beat in found.items() if name[0] == "o"},
+            readers=len(roles),
+            roles=roles,
+            gone=gone,
+            hooks=frozenset(name[2:] for name in found if name[0] == "h"),
+        )
+
+    def _meet(self, found: Mapping[str, bytes]) -> None:
+        now = time.monotonic()
+        self._met = {name: at for name, at in self._met.items() if now - at < GONE_SECONDS}
+        for name in found:
+            if name[0] != "s" and (name in self._met or len(self._met) < MOST):
+                self._met[name] = now
+
+    async def _beats(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The heartbeats that stand, by name; read in parts, so that many keep nobody waiting."""
+        found: dict[str, bytes] = {}
+        for at in range(0, len(names), PART):
+            part = names[at : at + PART]
+            beats = await self._commands.execute("MGET", *(self._keys.member(name) for name in part))
+            found.update((name, beat) for name, beat in zip(part, beats, strict=True) if beat is not None)
+        return found
+
+    def _scheduler(self, name: str, beat: bytes) -> Member | None:
+        scheduler, _, replica = name[2:].partition(":")
+        if scheduler in RESERVED_NAMES:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, "reserved")
+        member = decode_member(scheduler, replica, beat, self.keyring)
+        if member is not None and member.left and not member.signed and self._signs(scheduler):
+            return replace(member, left=False)  # who has a key must sign that it leaves: somebody is there
+        return member
+
+    def _signs(self, scheduler: str) -> bool:
+        return self.keyring is not None and self.keyring.knows(scheduler)
+
+    async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:
+        if not members:
+            return ()
+        left = await self._commands.pipeline(
+            [("PTTL", self._keys.member(f"s:{member.name}:{member.replica}")) for member in members]
+        )
+        return tuple(
+            replace(member, age=max(0.0, EXPIRY_SECONDS - ms / 1000))
+            for member, ms in zip(members, left, strict=True)
+            if isinstance(ms, int) and ms > 0
+        )

@@ -1,0 +1,172 @@
+"""Which names stand on the roster: one set a kind and minute, written by that kind alone. Pure.
+
+Nobody takes another off: a set is named by the server's minute and expires, so that who no longer writes
+itself down is forgotten. What is read of a set is bounded: beyond `MOST` names only a few are looked at.
+The one set of version 1 is still written and read, for peers of that version; nobody else needs it, and
+only there is a name taken off by others, when it had no heartbeat for a minute.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolgate_bus.protocol.keys import Keys
+
+__all__ = ["KINDS", "MOST", "OLD", "TIME", "Command", "Look", "Minutes", "Names", "Place"]
+
+Command = tuple[str | bytes | int, ...]
+TIME: Final[Command] = ("TIME",)
+
+KINDS: Final[Mapping[str, str]] = {"s": "schedulers", "o": "orchestrators", "r": "readers", "h": "hooks"}
+"""By the first letter of its members' names."""
+OLD: Final = "old"
+"""Stands for the set of version 1 among the kinds."""
+MOST: Final = 10_000
+"""Names of one set that are looked up; more are strangers, and counted."""
+FEW: Final = 100
+"""So many of them are looked at all the same, whichever the server picks."""
+SET_MS: Final = 180_000
+EARLY_S: Final = 3.0
+"""So long into a minute not everyone has written itself down anew."""
+MISSED_S: Final = 1.2
+"""A heartbeat that comes so long after the one before: what was written may be gone."""
+DEAD_S: Final = 60.0
+MAX_NAME: Final = 160
+
+
+class Minutes:
+    """The server's minute, as far as this process knows: by the server's clock, never its own."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the server said anything yet."""
+        return self._offset is not None
+
+    def told(self, reply: Any, now: float) -> None:
+        """The reply to TIME, which came at `now` (monotonic seconds); anything else is passed over."""
+        if isinstance(reply, list) and len(reply) == 2:
+            self._offset = int(reply[0]) + int(reply[1]) / 1e6 - now
+
+    def at(self, now: float) -> tuple[int, float]:
+        """The minute, and how many seconds of it have passed."""
+        minute, seconds = divmod(now + (self._offset or 0.0), 60.0)
+        return int(minute), seconds
+
+
+class Place:
+    """One member's own place on the roster: what it writes with each heartbeat, two commands on average."""
+
+    __slots__ = ("_at", "_beats", "_keys", "_member", "_minute")
+
+    def __init__(self, keys: Keys, member: str) -> None:
+        self._keys, self._member = keys, member
+        self._beats = 0
+        self._at = -MISSED_S
+        self._minute = -1
+
+    def commands(self, minutes: Minutes, now: float) -> list[Command]:
+        """What makes this member found, beside its heartbeat."""
+        minute = minutes.at(now)[0]
+        missed, self._at = now - self._at >= MISSED_S, now
+        if missed or minute != self._minute:
+            self._beats, self._minute = 0, minute
+        turn, self._beats = self._beats % 4, self._beats + 1
+        old: Command = ("SADD", self._keys.roster, self._member)
+        kind = KINDS.get(self._member[0])
+        if turn == 0 and minutes.known and kind is not None:
+            key = self._keys.roster_of(kind, minute)
+            own: list[Command] = [("SADD", key, self._member), ("PEXPIRE", key, SET_MS)]
+            return [*own, old] if missed else own
+        if turn == 1 or missed:
+            return [old]
+        return [TIME] if turn == 3 else []
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the sets; several may be under way at a time, and each takes its own replies."""
+
+    kinds: tuple[str, ...]
+    """Of each set that is asked for; there are two commands a set."""
+    commands: tuple[Command, ...]
+
+
+class Names:
+    """The names that one reader of the roster knows, kind by kind."""
+
+    __slots__ = ("_keys", "_kinds", "_missing", "_named", "_sizes", "_turn", "_turns")
+
+    def __init__(self, keys: Keys, turns: Sequence[str]) -> None:
+        """`turns` are kinds, or `OLD`: one is read at a time, in this order."""
+        self._keys, self._turns = keys, tuple(turns)
+        self._kinds = {letter for letter, kind in KINDS.items() if kind in turns}
+        self._named: dict[str, frozenset[str]] = {}
+        self._sizes: dict[str, int] = {}
+        self._turn = 0
+        self._missing: dict[str, float] = {}
+
+    @property
+    def all(self) -> set[str]:
+        """Everyone who was named when it was last looked."""
+        return set().union(*self._named.values())
+
+    def asks(self, minutes: Minutes, now: float, *, everything: bool) -> Look:
+        """The next look; `everything` looks at all kinds, and at the minute before as well."""
+        minute, seconds = minutes.at(now)
+        self._turn += 1
+        everything = everything or not self._named
+        kinds = (
+            tuple(dict.fromkeys(self._turns)) if everything else (self._turns[self._turn % len(self._turns)],)
+        )
+        before = [minute - 1] if everything and seconds < EARLY_S else []
+        asked = [
+            (kind, key)
+            for kind in kinds
+            for key in (
+                [self._keys.roster]
+                if kind == OLD
+                else [self._keys.roster_of(kind, each) for each in (minute, *before)]
+            )
+        ]
+        commands: list[Command] = []
+        for kind, key in asked:
+            # Not SMEMBERS: a set may have grown since its size was asked.
+            few = self._sizes.get(kind, 0) > MOST
+            commands += [("SCARD", key), ("SRANDMEMBER", key, FEW if few else MOST)]
+        return Look(tuple(kind for kind, _ in asked), tuple(commands))
+
+    def take(self, look: Look, replies: Sequence[Any]) -> dict[str, int]:
+        """The replies to the commands of a look; gives how many names of which kind are beyond the bound."""
+        named: dict[str, set[str]] = {}
+        sizes: dict[str, int] = {}
+        for kind, size, found in zip(look.kinds, replies[::2], replies[1::2], strict=True):
+            own = named.setdefault(kind, set())
+            if isinstance(found, list):  # an error: this user may not read it, or it is no set
+                own.update(self._own(kind, found))
+            sizes[kind] = max(sizes.get(kind, 0), size if isinstance(size, int) else 0)
+        self._sizes.update(sizes)
+        for kind, own in named.items():
+            self._named[kind] = frozenset(own)
+        return {kind: size - MOST for kind, size in sizes.items() if size > MOST}
+
+    def dead(self, found: Collection[str], now: float) -> list[str]:
+        """Whose names stand in the set of version 1 for long without a heartbeat: that one never expires."""
+        missing = self._named.get(OLD, frozenset()).difference(found)
+        self._missing = {name: self._missing.get(name, now) for name in missing}
+        return sorted(name for name, since in self._missing.items() if now - since >= DEAD_S)
+
+    def _own(self, kind: str, found: Collection[Any]) -> set[str]:
+        """What may stand in the set of this kind: its role alone writes it, its own names alone count."""
+        texts = {
+            one.decode("utf-8", "replace") for one in found if type(one) is bytes and len(one) <= MAX_NAME
+        }
+        return {
+            one
+            for one in texts
+            if one[1:2] == ":" and one[0] in self._kinds and (kind == OLD or KINDS[one[0]] == kind)
+        }

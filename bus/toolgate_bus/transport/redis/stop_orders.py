@@ -1,0 +1,57 @@
+"""Which orders to stop an orchestrator has carried out, and whose turns each ended. Pure.
+
+A session may begin, be stopped and be gone between two heartbeats, and its process with it; who gave
+the order hears of it all the same, from the value of `agents:ORCH`, where these stand for a while.
+What stands there was written by others: it is decoded with the wire's bounds. Times are seconds.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
+
+__all__ = ["Obeyed", "decode_obeyed"]
+
+KEPT_S: Final = 10.0
+MOST_ORDERS: Final = 16
+MOST_SESSIONS: Final = 1000
+"""Of one order."""
+MAX_OBEYED: Final = 1 << 21
+
+
+class Obeyed:
+    """The orders that one process has carried out lately."""
+
+    def __init__(self) -> None:
+        self._orders: dict[str, tuple[float, dict[str, None]]] = {}
+
+    def note(self, order: str, sessions: Iterable[str], now: float) -> None:
+        """An order was carried out, perhaps once more; these sessions had a turn, which it ends."""
+        if not order:  # given by a command that waits for no answer
+            return
+        _, stopped = self._orders.pop(order, (now, {}))
+        self._orders[order] = (now, stopped | dict.fromkeys(sessions))
+        while len(self._orders) > MOST_ORDERS:
+            del self._orders[next(iter(self._orders))]
+
+    def told(self, now: float) -> list[bytes]:
+        """What is told of them: a binary for each."""
+        self._orders = {order: one for order, one in self._orders.items() if now - one[0] < KEPT_S}
+        return [pack([order, list(stopped)[:MOST_SESSIONS]]) for order, (_, stopped) in self._orders.items()]
+
+
+def decode_obeyed(raw: bytes) -> dict[str, frozenset[str]]:
+    """The orders that an orchestrator tells it carried out, each with the sessions that it stopped."""
+    try:
+        found = unpack(raw, MAX_OBEYED)
+        told = found.get("obeyed") if isinstance(found, dict) else None
+        orders = told[:MOST_ORDERS] if isinstance(told, list) else []
+        read = [unpack(one) for one in orders if isinstance(one, bytes)]
+    except CodecError:
+        return {}
+    return {
+        one[0]: frozenset(name for name in one[1] if isinstance(name, str) and len(name) <= MAX_STRING)
+        for one in read
+        if isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], list)
+    }

@@ -1,0 +1,45 @@
+"""Where the replicas of one name are not alike: by which configuration they rule, and who can ask them. Pure.
+
+A call is decided by whichever replica takes the question: while they rule by different configurations, the
+same call may be denied once and allowed the next time.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from toolgate_bus.transport.ports import Member
+
+__all__ = ["UNNAMED", "revisions", "revisions_alive", "strangers", "who_cannot_ask"]
+
+UNNAMED: Final = "unnamed"
+"""What stands for the configuration of a replica that does not tell which it is."""
+
+
+def revisions(members: Sequence[Member]) -> tuple[str, ...]:
+    """The different configurations of one name's replicas, oldest start first; none where nobody tells."""
+    ordered = sorted(members, key=lambda member: (member.started, member.replica))
+    told = dict.fromkeys(member.revision.text for member in ordered)
+    return tuple(text or UNNAMED for text in told) if any(told) else ()
+
+
+def revisions_alive(members: Sequence[Member]) -> str | None:
+    """What to say of replicas that rule by different configurations; None where they do not."""
+    different = revisions(members)
+    return f"{len(different)} revisions alive: {', '.join(different)}" if len(different) > 1 else None
+
+
+def strangers(members: Sequence[Member], wires: Mapping[str, Collection[int]]) -> tuple[str, ...]:
+    """The orchestrators that share no version of the wire with all of one name's replicas."""
+    common = set.intersection(*(set(member.wire) for member in members)) if members else set()
+    return tuple(sorted(name for name, wire in wires.items() if not common & set(wire)))
+
+
+def who_cannot_ask(members: Sequence[Member], wires: Mapping[str, Collection[int]]) -> str | None:
+    """What to say of agents that cannot ask one name's replicas; None where all can."""
+    many = len(strangers(members, wires))
+    if not many:
+        return None
+    wire = sorted({version for member in members for version in member.wire})
+    speaks = " and ".join(map(str, wire)) or "none that is known"
+    who = "agent speaks" if many == 1 else "agents speak"
+    return f"incompatible: {many} {who} no version of its wire ({speaks})"

@@ -1,0 +1,1 @@
+"""The commands that host agents: run, chat, replay, demo, bench."""

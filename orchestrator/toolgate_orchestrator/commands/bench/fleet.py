@@ -1,0 +1,194 @@
+"""Runs the bench's fleet: agents over several processes, replicated schedulers, one server.
+
+Every row has agents' processes of its own; the schedulers stay. All agents begin at once. When they are
+done, what their LLMs called, what was decided and what was recorded is counted and compared.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any, Final
+
+import anyio
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.server.embedded import Server
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.connection import RedisCommands
+
+from toolgate_orchestrator.commands.bench.fleet_agents import Work, decisions_of, lay_out
+from toolgate_orchestrator.commands.bench.fleet_figures import Row
+from toolgate_orchestrator.commands.bench.measure import cpu_seconds
+from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
+
+__all__ = ["Load", "measure_fleet"]
+
+NAMESPACE: Final = "bench-fleet"
+SET_UP_S: Final = 60.0
+SET_UP_EACH_S: Final = 0.1
+"""About ten times what a session takes to be made."""
+FACTS_S: Final = 10.0
+"""Facts are written off a decision's path, within milliseconds; so long they are waited for."""
+GRACE_S: Final = 10.0
+LINE_BYTES: Final = 1 << 26
+
+
+class Load:
+    """What is measured."""
+
+    def __init__(
+        self,
+        agents: Sequence[int],
+        processes: int = 4,
+        replicas: int = 2,
+        calls: int = 8,
+        think_s: float = 0.0,
+        limit_s: float = 300.0,
+    ) -> None:
+        self.agents, self.processes, self.replicas = tuple(agents), processes, replicas
+        self.calls, self.think_s, self.limit_s = calls, think_s, limit_s
+
+    def works(self, row: str, agents: int, url: str) -> list[Work]:
+        """What each process does: the agents in even parts, at least one each."""
+        processes = min(self.processes, agents)
+        firsts = [agents * part // processes for part in range(processes + 1)]
+        return [
+            Work(url, NAMESPACE, row, first, after - first, self.calls, self.think_s, self.limit_s)
+            for first, after in pairwise(firsts)
+        ]
+
+
+async def measure_fleet(server: Server, load: Load) -> AsyncIterator[Row]:
+    """Run each number of agents; gives one row after another. Raises ToolgateError."""
+    specs = lay_out(server.directory, load.replicas)
+    bus = BusSettings(redis=server.url, namespace=NAMESPACE)
+    commands = RedisCommands(server.url, "bench-fleet", connections=1)
+    try:
+        async with scheduler_processes(specs, bus) as running:
+            record = FactsReader(commands, NAMESPACE)
+            shared = {"schedulers": [one.pid for one in running], "server": [server.pid]}
+            for number, agents in enumerate(load.agents):
+                works = load.works(f"row{number}", agents, server.url)
+                yield await _row(works, shared, record)
+    finally:
+        await commands.aclose()
+
+
+async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: FactsReader) -> Row:
+    async with _processes(works) as processes:
+        pids = {"agents": [one.pid for one in processes], **shared}
+        agents = sum(work.agents for work in works)
+        await _all(processes, "ready", SET_UP_S + agents * SET_UP_EACH_S)
+        before, began = _spent(pids), time.perf_counter()
+        _go(processes)
+        counted = await _all(processes, "done", works[0].limit_s + GRACE_S)
+        wall, after = time.perf_counter() - began, _spent(pids)
+        decided = {id_ for one in counted for id_ in one["decided"]}
+        recorded = await _recorded(record, decided)
+        _go(processes)
+        return Row(
+            agents=agents,
+            processes=len(works),
+            planned=sum(map(decisions_of, works)),
+            called=sum(one["calls"] for one in counted),
+            decided=len(decided),
+            recorded=recorded,
+            answered=sum(one["answered"] for one in counted),
+            whys=dict(sum((Counter(one["whys"]) for one in counted), Counter[str]())),
+            wall_s=wall,
+            latencies_s=[seconds for one in counted for seconds in one["decided"].values()],
+            alike_s=[seconds for one in counted for seconds in one["alike_s"]],
+            grown_bytes=[one["grown"] for one in counted],
+            cpu_s={name: _between(before[name], after[name]) for name in pids},
+        )
+
+
+async def _recorded(record: FactsReader, decided: set[str]) -> int:
+    """How many of these decisions stand in the record, each counted once."""
+    found: set[str] = set()
+    until = time.monotonic() + FACTS_S
+    while True:
+        for fact in await record.kept():
+            if fact.get("event") == "decision" and fact["id"] in decided:
+                found.add(fact["id"])
+        if found >= decided or time.monotonic() > until:
+            return len(found)
+        await asyncio.sleep(0.05)
+
+
+def _spent(pids: dict[str, list[int]]) -> dict[str, float | None]:
+    return {name: cpu_seconds(of) for name, of in pids.items()}
+
+
+def _between(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+@asynccontextmanager
+async def _processes(works: Sequence[Work]) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    """The agents' processes, each told its work; ended by their ids, however the row ends."""
+    processes: list[asyncio.subprocess.Process] = []
+    try:
+        for work in works:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "toolgate_orchestrator.commands.bench.fleet_worker"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                limit=LINE_BYTES,
+            )
+            processes.append(process)
+            _tell(process, json.dumps(work.as_json()))
+        yield processes
+        with anyio.move_on_after(GRACE_S):
+            await asyncio.gather(*(one.wait() for one in processes))
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(processes)
+
+
+async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:
+    for signal in ("terminate", "kill"):
+        for process in processes:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    getattr(process, signal)()
+        with anyio.move_on_after(GRACE_S):
+            await asyncio.gather(*(one.wait() for one in processes))
+
+
+def _go(processes: Sequence[asyncio.subprocess.Process]) -> None:
+    for process in processes:
+        _tell(process, "go")
+
+
+def _tell(process: asyncio.subprocess.Process, line: str) -> None:
+    if process.stdin is not None:
+        process.stdin.write(f"{line}\n".encode())
+
+
+async def _all(
+    processes: Sequence[asyncio.subprocess.Process], event: str, seconds: float
+) -> list[dict[str, Any]]:
+    """What each process says next; raises ToolgateError where one ends, or does not say it in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return list(await asyncio.gather(*(_next(process, event) for process in processes)))
+    except TimeoutError:
+        raise ToolgateError(
+            f"the agents were not {event} within {seconds:g} s: try fewer, or --limit"
+        ) from None
+
+
+async def _next(process: asyncio.subprocess.Process, event: str) -> dict[str, Any]:
+    line = await process.stdout.readline() if process.stdout else b""
+    told: dict[str, Any] = json.loads(line) if line.startswith(b"{") else {}
+    if told.get("event") != event:
+        raise ToolgateError(f"a process of the agents ended before it was {event}; its words stand above")
+    return told

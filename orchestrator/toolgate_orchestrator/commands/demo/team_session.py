@@ -1,0 +1,208 @@
+"""The second act's sessions: a real team of agents, every call of which is watched, until one is stopped."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from amplifier_core import AmplifierSession, HookResult, ToolResult
+from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.server.settings import BusSettings
+
+from toolgate_orchestrator.commands.demo.job import Layout
+from toolgate_orchestrator.commands.demo.session import HEAR_OUT_S, DemoCall, initialize, plan
+from toolgate_orchestrator.commands.demo.stopping import Command, Stopped, stop_through_the_bus
+from toolgate_orchestrator.commands.demo.team import (
+    FIRST_CALLS,
+    LEAD,
+    REPORT,
+    TEAM_PROMPT,
+    WATCHER,
+    agents,
+    lead_script,
+)
+from toolgate_orchestrator.commands.host.rulings import Rulings
+from toolgate_orchestrator.commands.host.sub_agents import let_delegate
+from toolgate_orchestrator.commands.replay.provider_replay import tool_results
+from toolgate_orchestrator.turn.session_tree import place_of
+
+__all__ = ["Story", "TeamWatcher", "run_team"]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What came of the second act."""
+
+    calls: tuple[DemoCall, ...]
+    """In the order in which they were ruled on; of the lead's own delegations, with what came of them."""
+    answer: str
+    stopped: Stopped | None
+    """None: the order failed."""
+    ended: str
+    """How the stopped agent's turn ended, as its loop tells it."""
+    report_there: bool
+    """Whether the file that nobody may delete is there."""
+
+
+class TeamWatcher(Protocol):
+    """Is told what happens while it happens; `agents` are those from the root to the caller."""
+
+    def team_ruled(self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[Heard, ...]) -> None:
+        """A call was decided on; it has not run yet."""
+
+    def team_returned(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
+        """A call that may run has run; `told` is its output."""
+
+    def looking(self) -> None:
+        """The operator begins."""
+
+    def looked(self, command: Command) -> None:
+        """Who is there was shown."""
+
+    def stopped(self, command: Command) -> None:
+        """The order was carried out."""
+
+
+async def run_team(
+    layout: Layout, bus: BusSettings, schedulers: Iterable[str], watcher: TeamWatcher
+) -> Story:
+    """Run the team; raises ToolgateError where its lead's session cannot be made."""
+    team = _Team(bus, tuple(schedulers), watcher)
+    mount = plan(layout, bus, team.names, LEAD, lead_script())
+    mount["tools"].append({"module": "tool-delegate"})
+    mount["agents"] = agents()
+    session = AmplifierSession(mount, session_id=f"demo-team-{secrets.token_hex(4)}")
+    let_delegate(session, team.listen)
+    team.listen(session)
+    try:
+        await initialize(session)
+        _keep_quiet_of_orders()
+        answer = str(await session.execute(TEAM_PROMPT))
+        stopped = await team.order if team.order is not None else None
+    finally:
+        await team.close()
+        await session.cleanup()
+    there = (layout.workspace / REPORT).is_file()
+    return Story(tuple(team.told()), answer, stopped, team.ended, there)
+
+
+def _keep_quiet_of_orders() -> None:
+    """The warning that an operator stops agents: here it is what everybody looks at."""
+    gate = logging.getLogger("toolgate.gate")
+    if gate.getEffectiveLevel() == logging.WARNING:  # nobody asked for more
+        gate.setLevel(logging.ERROR)
+
+
+class _Team:
+    """Hears every session of the tree, and has the watcher stopped after its first calls."""
+
+    def __init__(self, bus: BusSettings, names: tuple[str, ...], watcher: TeamWatcher) -> None:
+        self.names = names
+        self.order: asyncio.Task[Stopped | None] | None = None
+        self.ended = ""
+        self._bus, self._watcher = bus, watcher
+        self._ruled: list[tuple[tuple[str, ...], Decision, Rulings]] = []
+        self._results: dict[str, str] = {}
+        self._watched = 0
+
+    def listen(self, session: Any) -> None:
+        """Hear a session, which is not set up yet."""
+        heard = _Heard(self, session)
+        handlers = {
+            "execution:start": heard.begun,
+            "tool:selected": heard.ruled,
+            "policy:violation": heard.ruled,
+            "tool:post": heard.returned,
+            "tool:error": heard.returned,
+            "execution:end": heard.over,
+        }
+        for event, handler in handlers.items():
+            session.coordinator.hooks.register(event, handler, name="toolgate-demo")
+
+    def told(self) -> Iterable[DemoCall]:
+        """Every call, with what its LLM was told."""
+        for agents_, decision, rulings in self._ruled:
+            result = self._results.get(decision.id, "")
+            yield DemoCall(decision, rulings.heard(decision.id), result, agents_)
+
+    async def close(self) -> None:
+        """End what the operator still does."""
+        if self.order is not None:
+            self.order.cancel()
+            await asyncio.wait([self.order])
+
+    async def ruled(self, agents_: tuple[str, ...], decision: Decision, rulings: Rulings) -> None:
+        """A call of the tree was decided on: everybody is heard out, then it is shown."""
+        self._ruled.append((agents_, decision, rulings))
+        await rulings.hear_out(decision.id, self.names, HEAR_OUT_S)
+        self._watcher.team_ruled(agents_, decision, rulings.heard(decision.id))
+
+    def returned(self, agents_: tuple[str, ...], session: Any, tool: str, told: Any) -> None:
+        """A tool returned; the watcher's third time calls the operator."""
+        self._watcher.team_returned(agents_, tool, told)
+        if agents_[-1] != WATCHER:
+            return
+        self._watched += 1
+        if self._watched == FIRST_CALLS:
+            self._watcher.looking()
+            self.order = asyncio.create_task(self._stop(session))
+
+    def over(self, agents_: tuple[str, ...], status: str, results: Iterable[str]) -> None:
+        """A session's turn is over, with these results of its calls, in their order."""
+        own = [decision for by, decision, _ in self._ruled if by == agents_]
+        self._results |= {decision.id: result for decision, result in zip(own, results, strict=False)}
+        if agents_[-1] == WATCHER:
+            self.ended = status
+
+    async def _stop(self, session: Any) -> Stopped | None:
+        try:
+            stopped = await stop_through_the_bus(self._bus, session.session_id, self._watcher.looked)
+        except (TimeoutError, OSError):
+            stopped = None
+        if stopped is None or stopped.ordered.code:
+            await session.coordinator.request_cancel(immediate=True)  # or the demo would have no end
+            return stopped
+        self._watcher.stopped(stopped.ordered)
+        return stopped
+
+
+class _Heard:
+    """One session of the tree, as its hooks tell of it."""
+
+    def __init__(self, team: _Team, session: Any) -> None:
+        self._team, self._session = team, session
+        self._rulings: Rulings | None = None
+        self._agents: tuple[str, ...] = ()
+        self._context: Any = None
+
+    async def begun(self, event: str, data: dict[str, Any]) -> HookResult:
+        """It is set up, and its turn begins."""
+        self._rulings = Rulings.of(self._session)
+        self._agents = place_of(self._session.coordinator).lineage or (LEAD,)
+        self._context = self._session.coordinator.get("context")
+        return HookResult()
+
+    async def ruled(self, event: str, data: dict[str, Any]) -> HookResult:
+        """One of its calls was decided on."""
+        rulings = self._rulings
+        decision = rulings.decisions.get(str(data.get("decision_id"))) if rulings is not None else None
+        if rulings is not None and decision is not None:
+            await self._team.ruled(self._agents, decision, rulings)
+        return HookResult()
+
+    async def returned(self, event: str, data: dict[str, Any]) -> HookResult:
+        """One of its calls has run."""
+        result = data.get("result")
+        told: Any = data.get("error")
+        if isinstance(result, dict):
+            told = ToolResult.model_validate(result).output
+        self._team.returned(self._agents, self._session, str(data.get("tool_name")), told)
+        return HookResult()
+
+    async def over(self, event: str, data: dict[str, Any]) -> HookResult:
+        """Its turn is over."""
+        results = [text for _, text in tool_results(await self._context.get_messages())]
+        self._team.over(self._agents, str(data.get("status")), results)
+        return HookResult()

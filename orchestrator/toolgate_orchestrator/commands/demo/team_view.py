@@ -1,0 +1,199 @@
+"""What the second act shows: who is there, each agent's calls and who ruled on them, and the stop."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.text import Text
+from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.telemetry.printable import visible
+
+from toolgate_orchestrator.commands.demo.stopping import Command
+from toolgate_orchestrator.commands.demo.team import LEAD, SCENES, TEAM, TEAM_ANSWER, TEAM_PROMPT, WATCHER
+from toolgate_orchestrator.commands.demo.team_session import Story
+from toolgate_orchestrator.commands.host.rulings_view import (
+    call_text,
+    outcome_line,
+    result_line,
+    verdict_lines,
+)
+
+__all__ = ["TeamView", "team_promises", "team_record"]
+
+WIDTH: Final = 10
+WHOLE: Final = 1
+"""So many of the watcher's calls are shown with all verdicts; the next ones in a line each."""
+Line = Callable[..., None]
+
+
+class TeamView:
+    """Prints the second act while it happens; `line` prints one line."""
+
+    def __init__(self, line: Line, number: Callable[[], int]) -> None:
+        self._line, self._number = line, number
+        self._watched = 0
+        self._looking = False
+        self._held: Text | None = None
+        self._scenes = iter(SCENES)
+
+    def opening(self) -> None:
+        """Who is there, and what is asked of them."""
+        self._line()
+        self._line("Act two: a team", style="bold")
+        self._line("Agents give work to agents. The same schedulers rule on the calls of all of them,")
+        self._line("and on who works for whom: for giving work away is a tool call like any other.")
+        self._line()
+        for name, about in TEAM.items():
+            self._line(f"  {name:<{WIDTH}} {about}")
+        self._line()
+        self._line(f"The user: {TEAM_PROMPT}")
+
+    def team_ruled(self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[Heard, ...]) -> None:
+        """One call, what each scheduler said of it, what came of that."""
+        if agents[-1] == WATCHER:
+            self._watched += 1
+        if self._looking:
+            return
+        if agents == (LEAD,):
+            self._line()
+            self._line(next(self._scenes, ""), style="bold")
+        again = agents[-1] == WATCHER and self._watched > WHOLE
+        self._line() if not again else None
+        self._line(_choice(self._number(), agents, decision, again=again))
+        for line in () if again else verdict_lines(verdicts, WIDTH):
+            self._line(line)
+        self._line(outcome_line(decision))
+
+    def team_returned(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
+        """What came back; of a delegation, the other agent's answer."""
+        if agents[-1] == WATCHER:
+            if not self._looking and self._watched <= WHOLE:
+                self._line(_result(told))
+        elif not (isinstance(told, dict) and ("answer" in told or "error" in told)):
+            self._line(_result(told))
+        elif self._looking:
+            self._held = _answered(agents, told)  # first what the order said
+        else:
+            self._line()
+            self._line(_answered(agents, told))
+
+    def looking(self) -> None:
+        """The operator begins; what the watcher does meanwhile is not shown."""
+        self._looking = True
+        self._line()
+        self._line(f"So it would go on. While {WATCHER} works, somebody in another terminal has a look:")
+
+    def looked(self, command: Command) -> None:
+        """Who is there."""
+        self._command(command)
+        self._line()
+        self._line("and ends it, through the bus, wherever it runs:")
+
+    def stopped(self, command: Command) -> None:
+        """The order, and what came of it."""
+        self._command(command)
+        self._give_held()
+
+    def closing(self, story: Story) -> None:
+        """The answer, and a summary."""
+        self._give_held()
+        self._line()
+        self._line(Text.assemble(("The lead's answer: ", "bold"), story.answer))
+        self._line()
+        self._line(Text.assemble(("Summary: ", "bold"), _summary(story)))
+
+    def _give_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._line()
+            self._line(held)
+
+    def _command(self, command: Command) -> None:
+        self._line()
+        self._line(Text.assemble(("     $ ", "dim"), (command.line, "bold")))
+        for line in command.output.splitlines():
+            self._line(f"     {visible(line)}")
+
+
+def _choice(number: int, agents: tuple[str, ...], decision: Decision, *, again: bool) -> Text:
+    call = call_text(decision.original_tool, decision.original_input)
+    more = " once more" if again else ""
+    return Text.assemble((f"{number:>2}  ", "dim"), _who(agents), " chose ", call, more)
+
+
+def _answered(agents: tuple[str, ...], told: Mapping[str, Any]) -> Text:
+    words = str(told.get("error") or told.get("answer"))
+    return Text.assemble("    ", _who(agents), f" is answered: {visible(words)}")
+
+
+def _who(agents: tuple[str, ...]) -> Text:
+    return Text(" > ".join(map(visible, agents)), style="bold cyan")
+
+
+def _result(told: Any) -> Text:
+    return result_line(told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
+
+
+def _summary(story: Story) -> str:
+    calls = story.calls
+    who = len({call.agents for call in calls})
+    decisions = [call.decision for call in calls]
+    rerouted = [one for one in decisions if _rerouted(one)]
+    denied = [one for one in decisions if one.outcome == "deny"]
+    parts = [
+        f"{len(calls)} calls of {who} agents",
+        *(
+            f"{one.scheduler} gave {one.original_input.get('agent')}'s work to {one.agent_target}"
+            for one in rerouted
+        ),
+        *(f"{one.scheduler} denied {one.original_tool}, as it would {LEAD}" for one in denied),
+    ]
+    watched = sum(call.agents[-1] == WATCHER for call in calls)
+    if story.ended == "cancelled":
+        parts.append(f"an operator ended {WATCHER} after {watched} calls")
+    return "; ".join(parts) + "."
+
+
+def _rerouted(decision: Decision) -> bool:
+    return decision.allowed and decision.agent_target not in (None, decision.original_input.get("agent"))
+
+
+def team_promises(story: Story | None) -> dict[str, bool]:
+    """What the second act promises to show, and whether it happened."""
+    calls: Sequence[Any] = story.calls if story else ()
+    by_junior = any(call.agents == (LEAD, "junior") for call in calls)
+    stopped = story.stopped if story else None
+    return {
+        "work that another agent got than was asked": by_junior
+        and any(_rerouted(call.decision) and call.decision.scheduler == "router" for call in calls),
+        "an agent's agent denied what the lead is denied": any(
+            len(call.agents) == 3
+            and call.decision.outcome == "deny"
+            and f"as for {LEAD}" in str(call.decision.reason)
+            for call in calls
+        )
+        and story is not None
+        and story.report_there,
+        "an agent stopped through the bus": stopped is not None
+        and stopped.ordered.code == 0
+        and story is not None
+        and story.ended == "cancelled",
+        "the lead's final answer": story is not None and story.answer == TEAM_ANSWER,
+    }
+
+
+def team_record(story: Story, call: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """The second act as plain values; `call` gives those of one call."""
+    stopped = story.stopped
+    return {
+        "calls": [{"agents": list(one.agents), **call(one)} for one in story.calls],
+        "stop": stopped
+        and {
+            "command": stopped.ordered.line,
+            "code": stopped.ordered.code,
+            "output": stopped.ordered.output,
+            "seconds": round(stopped.seconds, 3),
+            "status": story.ended,
+        },
+        "answer": story.answer,
+    }

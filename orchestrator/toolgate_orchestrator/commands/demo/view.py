@@ -1,0 +1,153 @@
+"""What `toolgate demo` shows: who is there, each call as it happens, and a summary."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.text import Text
+from toolgate_bus.commands.terminal import Terminal
+from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.server.embedded import Server
+
+from toolgate_orchestrator.commands.demo.job import PROMPT, Layout, next_steps
+from toolgate_orchestrator.commands.demo.session import DemoCall
+from toolgate_orchestrator.commands.demo.team_session import Story
+from toolgate_orchestrator.commands.demo.team_view import TeamView, team_record
+from toolgate_orchestrator.commands.host.rulings import verdict_record
+from toolgate_orchestrator.commands.host.rulings_view import (
+    choice_line,
+    outcome_line,
+    result_line,
+    verdict_lines,
+)
+from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
+
+__all__ = ["DemoView", "demo_record", "promises"]
+
+WIDTH: Final = 10
+
+
+class DemoView:
+    """Prints the demo while it runs."""
+
+    def __init__(self, console: Terminal) -> None:
+        self._console = console
+        self._calls = 0
+        self.team = TeamView(self._line, self._next)
+        """Shows the second act."""
+
+    def opening(self, layout: Layout, server: Server, schedulers: Sequence[RunningScheduler]) -> None:
+        """Who is there, and what is asked of the agent."""
+        self._line("Toolgate demo", style="bold")
+        self._line("Act one: an agent", style="bold")
+        self._line("Three scheduler processes rule on every tool call of a small agent, before it runs.")
+        self._line()
+        self._line(
+            f"  {'server':<{WIDTH}} pid {server.pid:<8} private, on a unix socket; gone when this ends"
+        )
+        for one in schedulers:
+            self._line(f"  {one.name:<{WIDTH}} pid {one.pid:<8} {layout.about.get(one.name, '')}")
+        self._line()
+        self._line(f"The user: {PROMPT}")
+
+    def ruled(self, decision: Decision, verdicts: tuple[Heard, ...]) -> None:
+        """One call, what each scheduler said of it, what came of that."""
+        self._line()
+        self._line(choice_line(self._next(), decision.original_tool, decision.original_input))
+        for line in verdict_lines(verdicts, WIDTH):
+            self._line(line)
+        self._line(outcome_line(decision))
+
+    def returned(self, result: str) -> None:
+        """What the tool returned."""
+        self._line(result_line(result))
+
+    def closing(self, answer: str, calls: Sequence[DemoCall]) -> None:
+        """The first act's answer and summary."""
+        self._line()
+        self._line(Text.assemble(("The LLM's answer: ", "bold"), answer))
+        self._line()
+        self._line(Text.assemble(("Summary: ", "bold"), _summary(calls)))
+
+    def farewell(self, schedulers: Sequence[RunningScheduler]) -> None:
+        """What goes with the command, and where to go from here."""
+        self._line()
+        pids = ", ".join(f"{one.name} {one.pid}" for one in schedulers)
+        self._line(f"Scheduler processes: {pids}. They, the server and the files go with this command.")
+        self._line()
+        self._line("What to try next", style="bold")
+        for step in next_steps().splitlines():
+            self._line(f"  {step}")
+
+    def broken(self, promised: dict[str, bool]) -> None:
+        """What should have happened and did not."""
+        self._line()
+        missing = ", ".join(name for name, kept in promised.items() if not kept)
+        self._line(f"The demo did not go as it should: {missing}", style="bold red")
+
+    def _next(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    def _line(self, line: str | Text = "", style: str | None = None) -> None:
+        # A terminal wraps at words; a file keeps each line whole.
+        wrap = not self._console.is_terminal
+        self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=wrap)
+
+
+def _summary(calls: Sequence[DemoCall]) -> str:
+    outcomes = [call.decision.outcome for call in calls]
+    said = [heard for call in calls for heard in call.verdicts]
+    median = statistics.median([call.decision.seconds for call in calls] or [0.0]) * 1000
+    counts = {word: outcomes.count(word) for word in ("continue", "modify", "deny")}
+    came = "{continue} ran as chosen, {modify} replaced, {deny} denied".format(**counts)
+    return f"{len(calls)} calls: {came}; {len(said)} verdicts; decided in {median:.1f} ms (median)."
+
+
+def promises(calls: Sequence[DemoCall], answer: str, expected: str) -> dict[str, bool]:
+    """What the demo promises to show, and whether it happened."""
+    decisions = [call.decision for call in calls]
+    return {
+        "one call denied": any(one.outcome == "deny" for one in decisions),
+        "one call whose tool and arguments were replaced": any(
+            one.allowed and one.tool_name != one.original_tool and one.tool_input != one.original_input
+            for one in decisions
+        ),
+        "one call that went through": any(one.outcome == "continue" for one in decisions),
+        "the LLM's final answer": answer == expected,
+    }
+
+
+def demo_record(
+    answer: str,
+    calls: Sequence[DemoCall],
+    story: Story,
+    schedulers: Sequence[RunningScheduler],
+    promised: dict[str, bool],
+) -> dict[str, Any]:
+    """Everything as one JSON object."""
+    return {
+        "ok": all(promised.values()),
+        "promised": promised,
+        "schedulers": [{"name": one.name, "pid": one.pid} for one in schedulers],
+        "calls": [_call(call) for call in calls],
+        "answer": answer,
+        "team": team_record(story, _call),
+    }
+
+
+def _call(call: DemoCall) -> dict[str, Any]:
+    decision = call.decision
+    return {
+        "tool": decision.original_tool,
+        "arguments": decision.original_input,
+        "outcome": decision.outcome,
+        "why": decision.why,
+        "reason": decision.reason,
+        "scheduler": decision.scheduler,
+        "ran_tool": decision.tool_name if decision.allowed else None,
+        "ran_arguments": decision.tool_input if decision.allowed else None,
+        "result": call.result,
+        "decision_ms": round(decision.seconds * 1000, 3),
+        "verdicts": [verdict_record(heard) for heard in call.verdicts],
+    }

@@ -1,0 +1,277 @@
+"""What `toolgate doctor --plan` checks: the plan, its schedulers on the bus, its keys, its providers.
+
+Read as `toolgate run` reads it, by the same readers; nothing is mounted, and no LLM is asked anything but
+its list of models. Contributed by the entry-point group `toolgate.checks`.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from toolgate_bus.commands.doctor.check import Bus, Check, Context
+from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.server.settings import read_keys
+
+from toolgate_orchestrator.commands.host.hidden_fields import hidden_fields
+from toolgate_orchestrator.commands.host.plan import Plan, read_plan
+from toolgate_orchestrator.commands.host.warnings import unrequired
+from toolgate_orchestrator.gate.config import ToolgateConfig
+
+__all__ = ["CHECKS"]
+
+SUBJECT: Final = "plan"
+SCHEDULERS: Final = "toolgate.schedulers"
+FIX_PLAN: Final = "correct that line of the plan; orchestrator/README.md tells every setting"
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read(context: Context) -> Plan:
+    if context.plan is None:
+        raise ConfigError("no plan is given")
+    return read_plan(context.plan)
+
+
+def _bus(context: Context) -> Bus:
+    """Where the plan's own `toolgate:` section says that its bus is."""
+    try:
+        section = _read(context).orchestrator["config"].get("toolgate")
+    except ConfigError:  # the check itself tells it
+        return Bus()
+    own = section if isinstance(section, Mapping) else {}
+    redis, namespace = own.get("redis"), own.get("namespace")
+    return Bus(redis if isinstance(redis, str) else None, namespace if isinstance(namespace, str) else None)
+
+
+async def _plan(context: Context) -> Sequence[Finding]:
+    try:
+        plan = _read(context)
+        toolgate = _checked_loop(plan)
+    except ConfigError as wrong:
+        return _wrong("plan-wrong", wrong, FIX_PLAN)
+    found = [notice(SUBJECT, "plan-notice", told) for told in plan.notices]
+    found += _providers_configs(plan)
+    if toolgate is None:
+        return [*found, _unruled(plan)]
+    found += [*_keys(toolgate, context), *_down(toolgate), *hidden_fields(toolgate.redact, context.configs)]
+    return [*found, *_schedulers(toolgate, context), fine(SUBJECT, "plan-read", "the plan can be read")]
+
+
+def _wrong(name: str, wrong: ConfigError, change: str) -> list[Finding]:
+    return [error(SUBJECT, name, str(wrong), change)]
+
+
+def _checked_loop(plan: Plan) -> ToolgateConfig | None:
+    """The section by which calls are ruled on; raises ConfigError that names every wrong field."""
+    if not plan.ours:
+        return None
+    spec = plan.orchestrator
+    loops = _loops()
+    if spec["module"] not in loops:
+        return None
+    settings: Any = loops[spec["module"]](spec["config"]).settings
+    section: ToolgateConfig | None = settings.toolgate
+    return section
+
+
+def _loops() -> Mapping[str, Callable[[Any], Any]]:
+    from toolgate_orchestrator.loops.basic import LoopBasic  # late: the kernel takes a while to load
+    from toolgate_orchestrator.loops.events import LoopEvents
+    from toolgate_orchestrator.loops.reactive import LoopReactive
+    from toolgate_orchestrator.loops.streaming import LoopStreaming
+
+    return {
+        "loop-basic": LoopBasic,
+        "loop-streaming": LoopStreaming,
+        "loop-events": LoopEvents,
+        "loop-reactive": LoopReactive,
+    }
+
+
+def _unruled(plan: Plan) -> Finding:
+    module = plan.orchestrator["module"]
+    if not plan.ours:
+        what = f"{module} is not one of Toolgate's loops: nothing rules on its calls"
+        return warning(
+            SUBJECT, "plan-unruled", what, "use loop-basic, loop-streaming, loop-events or loop-reactive"
+        )
+    what = (
+        f"{module} has no `toolgate:` section: `toolgate run` and `toolgate chat` ask whoever is alive, "
+        "but in any other program nobody is asked about its calls"
+    )
+    return warning(SUBJECT, "plan-unruled", what, "add `toolgate: {}` to the config of the orchestrator")
+
+
+# ---------------------------------------------------------------- schedulers
+
+
+def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
+    alive = {member.name: member for member in sorted(context.view.members, key=lambda one: one.started)}
+    found = _both(toolgate)
+    if context.commands is None:
+        if toolgate.required:
+            what = (
+                f"whether {', '.join(toolgate.required)} (required) are alive was not seen: no bus was "
+                "looked at"
+            )
+            found.append(
+                notice(SUBJECT, "plan-required-unseen", what, "toolgate doctor --redis URL --plan …")
+            )
+        return found
+    for name in toolgate.required:
+        if name not in alive:
+            found.append(_missing(name, toolgate, sorted(alive)))
+        elif alive[name].shadow:
+            what = f"{name} runs as a shadow, and the plan requires it: its verdicts count all the same"
+            change = f"start {name} without --shadow, or move it from `required` to `shadow` in the plan"
+            found.append(warning(SUBJECT, "plan-required-shadow", what, change))
+        else:
+            found.append(fine(SUBJECT, "plan-required", f"{name} is required, and alive"))
+    found += _unrequired(toolgate, context)
+    absent = [name for name in toolgate.shadow if name not in alive]
+    if absent:
+        what = f"the plan names {', '.join(absent)} as shadows, and no replica of that is alive"
+        found.append(
+            notice(SUBJECT, "plan-shadow-missing", what, f"toolgate scheduler run {absent[0]} --shadow")
+        )
+    return found
+
+
+def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Finding:
+    installed = {point.name for point in entry_points(group=SCHEDULERS)}
+    what = (
+        f"{name} is required, and no replica of it is alive: each call is denied after "
+        f"{toolgate.patience_ms} ms"
+    )
+    if name in installed:
+        return error(SUBJECT, "plan-required-missing", what, f"toolgate scheduler run {name} --config FILE")
+    close = difflib.get_close_matches(name, sorted(installed.union(alive)), n=1)
+    hint = f"correct the plan if {close[0]} is meant, or " if close else ""
+    change = f"{hint}start it: toolgate scheduler run MODULE:ATTRIBUTE --name {name}"
+    return error(SUBJECT, "plan-required-missing", f"{what}; none of that name is installed here", change)
+
+
+def _both(toolgate: ToolgateConfig) -> list[Finding]:
+    both = sorted({*toolgate.required} & {*toolgate.shadow})
+    if not both:
+        return []
+    what = f"{', '.join(both)}: in `required` and in `shadow`: required counts, and its verdicts rule"
+    return [warning(SUBJECT, "plan-required-shadow", what, "take it out of one of both")]
+
+
+def _unrequired(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
+    told = unrequired(context.view.members, {*toolgate.required, *toolgate.shadow})
+    return [
+        warning(SUBJECT, "plan-not-required", what, f"Name it{change}")
+        for what, _, change in (words.partition(". Name it") for words in told)
+    ]
+
+
+def _down(toolgate: ToolgateConfig) -> list[Finding]:
+    if toolgate.on_bus_down != "continue" or not toolgate.required:
+        return []
+    what = (
+        "on_bus_down: continue: while the server is away calls run without the schedulers that are required"
+    )
+    return [warning(SUBJECT, "plan-bus-down", what, "leave `on_bus_down` out, or set it to deny")]
+
+
+def _keys(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
+    file: Path | None = context.keys or toolgate.keys
+    if file is None:
+        return []
+    try:
+        keys = read_keys(file)
+    except ConfigError as wrong:
+        return _wrong("plan-keys", wrong, "write one `name: key` a line; a key: `openssl rand -hex 32`")
+    asked = {*toolgate.required, *(member.name for member in context.view.members)}
+    without = sorted(asked - set(keys))
+    if not without:
+        return [fine(SUBJECT, "plan-keys", f"{file} has a key for every scheduler")]
+    what = (
+        f"{file} has no key for {', '.join(without)}: verdicts of these are not believed, nor are they asked"
+    )
+    return [
+        error(
+            SUBJECT, "plan-keys-missing", what, f"add `{without[0]}: $(openssl rand -hex 32)` on both sides"
+        )
+    ]
+
+
+# ---------------------------------------------------------------- providers
+
+
+def _providers_configs(plan: Plan) -> list[Finding]:
+    """What is wrong with the configs of the providers that a plan mounts."""
+    from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
+    from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
+    from toolgate_orchestrator.turn.loop_config import read_config
+
+    readers: dict[str, Callable[[Any], Any]] = {
+        MODULE: lambda config: read_config(OpenAIConfig, config, MODULE),
+        "provider-scripted": ProviderScripted,
+    }
+    found = []
+    for spec in plan.mount["providers"]:
+        try:
+            if spec["module"] in readers:
+                readers[spec["module"]](spec["config"])
+        except ConfigError as wrong:
+            found += _wrong("plan-provider", wrong, "correct it under `providers:` of the plan")
+    return found
+
+
+async def _reachable(context: Context) -> Sequence[Finding]:
+    from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
+    from toolgate_orchestrator.turn.loop_config import read_config
+
+    try:
+        specs = [spec for spec in _read(context).mount["providers"] if spec["module"] == MODULE]
+        configs = [read_config(OpenAIConfig, spec["config"], MODULE) for spec in specs]
+    except ConfigError:  # told by the other check
+        return ()
+    return [await _asked(config) for config in configs]
+
+
+async def _asked(config: Any) -> Finding:
+    """Whether the server lists its models, and the configured one."""
+    from amplifier_core.llm_errors import AccessDeniedError, AuthenticationError, LLMError, NotFoundError
+
+    from toolgate_orchestrator.modules.provider_openai.client import Endpoint
+
+    subject, name = "provider", "provider-reachable"
+    try:
+        endpoint = Endpoint(config.model_copy(update={"max_retries": 0, "timeout_s": 5.0}))
+    except ConfigError as wrong:
+        return error(subject, "provider-config", str(wrong), "as it says")
+    where = endpoint.whose.server
+    try:
+        models = [str(model.get("id")) for model in await endpoint.models()]
+    except (AuthenticationError, AccessDeniedError) as refused:
+        change = "put a right key into OPENAI_API_KEY, or `api_key: ${NAME}` in the plan"
+        return error(subject, "provider-key", f"{where} refuses the key: {refused}", change)
+    except NotFoundError:
+        what = f"{where} answers, and lists no models: whether it has {config.model} was not seen"
+        return notice(subject, name, what, "if turns fail: base_url mostly ends in /v1")
+    except LLMError as failed:
+        change = "start it, or correct `base_url` in the plan (it mostly ends in /v1)"
+        return error(subject, "provider-unreachable", f"{where} cannot be used: {failed}", change)
+    finally:
+        await endpoint.close()
+    if models and config.model not in models:
+        close = difflib.get_close_matches(config.model, models, n=3) or models[:3]
+        what = f"{where} does not list the model {config.model}"
+        return warning(
+            subject, "provider-model", what, f"correct `model` in the plan; it has {', '.join(close)} …"
+        )
+    return fine(subject, name, f"{where} answers, and has {config.model}")
+
+
+CHECKS = (
+    Check("plan", SUBJECT, _plan, frozenset({"plan"}), _bus),
+    Check("provider", "provider", _reachable, frozenset({"plan"})),
+)

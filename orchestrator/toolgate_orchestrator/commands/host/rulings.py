@@ -1,0 +1,124 @@
+"""What a session's gate decided, call by call: listens to the gate and to the loop's own hooks.
+
+The gate tells decisions and late verdicts; the loop's `tool:selected` and `policy:violation` tell
+which tool call a decision was about. A loop without a gate is listened to in vain, and that is fine.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from amplifier_core import HookResult
+from toolgate_bus.protocol.events import Decision, Heard
+
+from toolgate_orchestrator.gate.gate import Gate
+
+__all__ = ["Rulings", "verdict_record"]
+
+NAME = "toolgate-rulings"
+_MOMENT_S = 0.02
+
+
+@dataclass
+class Rulings:
+    """Decisions by tool call id, and the verdicts that came too late."""
+
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    """By decision id, in order."""
+    late: dict[str, list[Heard]] = field(default_factory=dict)
+    """By decision id: what came after it."""
+    _gate: Gate | None = None
+    _of_call: dict[str, list[str]] = field(default_factory=dict)
+    _came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @classmethod
+    def of(cls, session: Any) -> "Rulings":
+        """Listen to this session, from now on."""
+        rulings = cls()
+        loop = session.coordinator.get("orchestrator")
+        gate = getattr(loop, "gate", None) or getattr(loop, "_gate", None)
+        if gate is not None:
+            rulings._gate = gate
+            gate.subscribe(rulings._decided)
+            gate.subscribe_late(rulings._too_late)
+        for event in ("tool:selected", "policy:violation"):
+            session.coordinator.hooks.register(event, rulings._about, name=NAME)
+        return rulings
+
+    def of_call(self, call_id: str) -> Decision | None:
+        """The last decision on a tool call (a hook that changes a call has it decided again)."""
+        ids = [one for one in self._of_call.get(call_id, ()) if one in self.decisions]
+        return self.decisions[ids[-1]] if ids else None
+
+    async def hear_out(self, decision_id: str, names: Iterable[str], seconds: float) -> None:
+        """Wait up to this long until all of these were heard on a decision, be it afterwards."""
+        expected = set(names)
+        try:
+            async with asyncio.timeout(seconds):
+                while not expected <= {heard.scheduler for heard in self.heard(decision_id)}:
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError:
+            return
+
+    def heard(self, decision_id: str) -> tuple[Heard, ...]:
+        """Every verdict on a decision, those that came after it last."""
+        decision = self.decisions.get(decision_id)
+        return (*(decision.verdicts if decision else ()), *self.late.get(decision_id, ()))
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait up to this long for verdicts that were missed and may still come; whether all came.
+
+        Those of shadows, too. A denial ends the wait for the others, who may be speaking right then:
+        they get a moment.
+        """
+        if any(decision.why == "denied" for decision in self.decisions.values()):
+            await asyncio.sleep(_MOMENT_S)
+        try:
+            async with asyncio.timeout(seconds):
+                while self._missing():
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _missing(self) -> bool:
+        # A scheduler that said it failed counts as silent, but nothing more will come of it.
+        return any(
+            {*decision.silent, *self._shadows(decision)}
+            - {heard.scheduler for heard in self.heard(decision.id)}
+            for decision in self.decisions.values()
+        )
+
+    def _shadows(self, decision: Decision) -> frozenset[str]:
+        return self._gate.shadows(decision.original_tool) if self._gate else frozenset()
+
+    def _decided(self, decision: Decision) -> None:
+        self.decisions[decision.id] = decision
+
+    def _too_late(self, decision_id: str, heard: Heard) -> None:
+        self.late.setdefault(decision_id, []).append(heard)
+        self._came.set()
+
+    async def _about(self, event: str, data: dict[str, Any]) -> HookResult:
+        call_id, decision_id = data.get("tool_call_id"), data.get("decision_id")
+        if isinstance(call_id, str) and isinstance(decision_id, str):
+            self._of_call.setdefault(call_id, []).append(decision_id)
+        return HookResult(action="continue")
+
+
+def verdict_record(heard: Heard) -> dict[str, Any]:
+    """One verdict for scripts; `ms` from the question to it."""
+    return {
+        "scheduler": heard.scheduler,
+        "action": heard.verdict.action,
+        "reason": heard.verdict.reason,
+        "phase": heard.phase,
+        "priority": heard.priority,
+        "ms": round(heard.seconds * 1000, 3),
+        "late": heard.late,
+        "shadow": heard.shadow,
+        "problem": heard.problem,
+    }

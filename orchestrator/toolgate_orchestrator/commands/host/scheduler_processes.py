@@ -1,0 +1,180 @@
+"""Scheduler processes for the length of one command: started, ready, and ended however it ends.
+
+Each is `toolgate scheduler run …` with a process id of its own. They end with this process, also
+when it is killed (Linux): the environment tells them to. Only the command line is used; nothing of
+the schedulers' package is imported here.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import IO
+
+import anyio
+from anyio.abc import Process
+from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.server.settings import BusSettings
+
+__all__ = ["RunningScheduler", "SchedulerSpec", "scheduler_processes"]
+
+READY_S = 30.0
+GRACE_S = 7.0
+"""Seconds to finish in after SIGTERM; a scheduler needs at most its drain time, five."""
+MAX_WORDS = 8_000
+NOT_INHERITED = frozenset({"TOOLGATE_KEYS", "TOOLGATE_METRICS_PORT"})
+"""What is meant for this process alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSpec:
+    """A scheduler to start."""
+
+    spec: str
+    """Name of an installed scheduler, or `module:attribute`."""
+    config: Path | None = None
+    name: str | None = None
+    """Another name than its author's."""
+    directory: Path | None = None
+    """Where it runs; a module there can be named in `spec`."""
+    tools: tuple[str, ...] = ()
+    """Other tools to look at than its author said."""
+
+
+@dataclass(slots=True)
+class RunningScheduler:
+    """A scheduler process."""
+
+    name: str
+    process: Process
+    stderr: IO[bytes]
+    """A temporary file, so that a talkative scheduler never waits for a full pipe."""
+    pid: int = 0
+    tools: tuple[str, ...] = ()
+    """Which tools it said that it looks at: on its own stdout, so nobody on the bus had a hand in it."""
+    drain: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    def words(self) -> str:
+        """The end of what it wrote on stderr."""
+        size = self.stderr.seek(0, os.SEEK_END)
+        self.stderr.seek(max(0, size - MAX_WORDS))
+        return self.stderr.read().decode(errors="replace").strip()
+
+
+@asynccontextmanager
+async def scheduler_processes(
+    specs: Sequence[SchedulerSpec], bus: BusSettings
+) -> AsyncIterator[list[RunningScheduler]]:
+    """Start these schedulers, wait until all are ready, and end them at the end.
+
+    Raises ConfigError with a scheduler's own words when its call or config is wrong, ToolgateError
+    when it ends or does not become ready.
+    """
+    running: list[RunningScheduler] = []
+    try:
+        for spec in specs:
+            await _start(spec, bus, running)
+        for one in running:
+            await _ready(one)
+        yield running
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(running)
+
+
+async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningScheduler]) -> None:
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the process
+    try:
+        # A session of its own: Ctrl-C reaches the command alone, which ends its schedulers itself.
+        process = await anyio.open_process(
+            _command(spec),
+            stdin=DEVNULL,
+            stderr=stderr,
+            env=_environment(bus),
+            cwd=spec.directory,
+            start_new_session=True,
+        )
+    except BaseException:
+        stderr.close()
+        raise
+    running.append(RunningScheduler(spec.name or spec.spec, process, stderr, process.pid))
+
+
+def _command(spec: SchedulerSpec) -> list[str]:
+    options = ["--json"]
+    options += [f"--config={spec.config.resolve()}"] if spec.config else []
+    options += [f"--name={spec.name}"] if spec.name else []
+    options += [f"--tools={glob}" for glob in spec.tools]
+    return [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *options, "--", spec.spec]
+
+
+def _environment(bus: BusSettings) -> dict[str, str]:
+    """Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands."""
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    return {
+        **inherited,
+        "TOOLGATE_DIE_WITH_PARENT": str(os.getpid()),
+        "TOOLGATE_REDIS_URL": bus.redis or "",
+        "TOOLGATE_NAMESPACE": bus.namespace,
+        **({"TOOLGATE_KEYS": str(bus.keys.resolve())} if bus.keys else {}),
+        "NO_COLOR": "1",
+    }
+
+
+async def _ready(one: RunningScheduler) -> None:
+    """Wait for the line that says so; from then on what it prints is read and dropped."""
+    lines = _lines(one.process)
+    with anyio.move_on_after(READY_S):
+        async for line in lines:
+            if line.startswith("{") and (fields := json.loads(line)).get("event") == "ready":
+                one.name, one.pid = str(fields["name"]), int(fields["pid"])
+                one.tools = tuple(map(str, fields["tools"]))
+                one.drain = asyncio.create_task(_drain(lines))
+                return
+        code = await one.process.wait()
+        said = one.words() or f"it ended with exit code {code} and said nothing"
+        error = ConfigError if code == 2 else ToolgateError
+        raise error(f"scheduler {one.name} did not start: {said.removeprefix('Error: ')}")
+    raise ToolgateError(f"scheduler {one.name} was not ready within {READY_S:g} s; is the machine busy?")
+
+
+async def _lines(process: Process) -> AsyncIterator[str]:
+    """What it prints, line by line; of a line that never ends, the end."""
+    rest = b""
+    if process.stdout is not None:
+        async for part in process.stdout:
+            *lines, rest = (rest + part).split(b"\n")
+            rest = rest[-65_536:]
+            for line in lines:
+                yield line.decode(errors="replace")
+
+
+async def _drain(lines: AsyncIterator[str]) -> None:
+    async for _ in lines:
+        pass
+
+
+async def _end(running: Sequence[RunningScheduler]) -> None:
+    """SIGTERM to all, then SIGKILL to those that have not gone in time."""
+    living = [one.process for one in running if one.process.returncode is None]
+    for process in living:
+        process.terminate()
+    with anyio.move_on_after(GRACE_S):
+        for process in living:
+            await process.wait()
+    for process in living:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    for one in running:
+        if one.drain is not None:
+            one.drain.cancel()
+            await asyncio.wait([one.drain])
+        one.stderr.close()
+        await one.process.aclose()

@@ -1,0 +1,251 @@
+"""Makes the sessions of sub-agents: the kernel's capabilities `session.spawn` and `session.resume`.
+
+A child is a whole `AmplifierSession` with its parent's id, its plan by `child_plan`, its own context,
+and the same capabilities, so that it can delegate in turn. Cancelling the parent cancels the child.
+When its work is done it is closed; its conversation is kept for a while, so that it can be resumed.
+Not here: which agents there may be (the plan), whether a call may delegate (the schedulers).
+"""
+
+import asyncio
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, TypedDict
+
+from amplifier_core import AmplifierSession, HookResult
+from amplifier_core.events import MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.money import micro
+
+from toolgate_orchestrator.commands.host.child_plan import SELF, child_plan, instruction_of
+from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours, offers_of
+
+__all__ = ["RESUME", "SPAWN", "Finished", "SubAgents", "let_delegate"]
+
+SPAWN: Final = "session.spawn"
+RESUME: Final = "session.resume"
+KEPT: Final = 256
+"""Conversations of children that a tree keeps; the oldest are forgotten."""
+_END_S: Final = 10.0
+"""How long a child that is cancelled may take to give its calls their results."""
+
+Plan = Mapping[str, Any]
+
+
+class Finished(TypedDict):
+    """What became of a child's turn."""
+
+    output: str
+    session_id: str
+    status: str
+    """As its loop reports it: success, incomplete, cancelled."""
+    turn_count: int
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A child that can be resumed."""
+
+    agent: str
+    parent: str
+    plan: dict[str, Any]
+    messages: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class _Tree:
+    """What the sessions of one tree share."""
+
+    on_child: Callable[[Any], None]
+    kept: "OrderedDict[str, _Kept]" = field(default_factory=OrderedDict)
+    working: set[str] = field(default_factory=set)
+
+    def keep(self, session: str, kept: _Kept) -> None:
+        self.kept[session] = kept
+        self.kept.move_to_end(session)
+        while len(self.kept) > KEPT:
+            self.kept.popitem(last=False)
+
+
+@cache
+def _offers() -> Offers:
+    """What is installed: it does not change while a process runs, and finding it takes milliseconds."""
+    return offers_of()
+
+
+def _nobody(_session: Any) -> None:
+    """Nobody listens to children."""
+
+
+def let_delegate(session: Any, on_child: Callable[[Any], None] = _nobody) -> None:
+    """Register the capabilities on a root session; `on_child` is told each child before it is set up."""
+    SubAgents(session, _Tree(on_child)).register()
+
+
+class SubAgents:
+    """The children of one session."""
+
+    def __init__(self, session: Any, tree: _Tree) -> None:
+        self._session, self._tree = session, tree
+
+    def register(self) -> None:
+        """Offer the capabilities to the session's tools."""
+        self._session.coordinator.register_capability(SPAWN, self.spawn)
+        self._session.coordinator.register_capability(RESUME, self.resume)
+
+    async def spawn(
+        self,
+        agent_name: str,
+        instruction: str,
+        parent_session: Any = None,
+        agent_configs: Mapping[str, Plan] | None = None,
+        sub_session_id: str | None = None,
+        tool_inheritance: Mapping[str, Sequence[str]] | None = None,
+        hook_inheritance: Mapping[str, Sequence[str]] | None = None,
+        orchestrator_config: Mapping[str, Any] | None = None,
+        parent_messages: Sequence[dict[str, Any]] | None = None,
+        budget: float | str | None = None,
+        slice_id: str | None = None,
+        **_others: Any,
+    ) -> Finished:
+        """Have an agent do something; raises ConfigError for one that is not known, or cannot be set up.
+
+        What a child raises while it works is raised here. `agent_name` is one of the parent's agents,
+        of `agent_configs`, or `self`. Only this session can be the parent. `budget` is what the child and
+        all below it may spend at most, where a scheduler counts it; `slice_id` is what it is counted under.
+        """
+        if parent_session is not None and parent_session.session_id != self._session.session_id:
+            raise ConfigError(f"{SPAWN}: the parent is {self._session.session_id}: ask its own coordinator")
+        agents = {**(self._session.config.get("agents") or {}), **(agent_configs or {})}
+        if agent_name != SELF and agent_name not in agents:
+            there = ", ".join(sorted(agents)) or "none; name them in the plan's `agents:`"
+            raise ConfigError(f"there is no agent {agent_name!r}; there are: {there}")
+        overlay = agents[agent_name] if agent_name != SELF else {}
+        offers = _offers()
+        plan = child_plan(
+            self._session.config,
+            agent_name,
+            overlay,
+            tool_inheritance=tool_inheritance,
+            hook_inheritance=hook_inheritance,
+            orchestrator_config=orchestrator_config,
+            ours=lambda module: is_ours(module, offers),
+        )
+        if budget is not None:
+            plan = _with_slice(plan, budget, slice_id or uuid.uuid4().hex)
+        told = instruction_of(overlay)
+        first = [{"role": "system", "content": told}] if told else []
+        kept = _Kept(agent_name, self._session.session_id, plan, [*first, *(parent_messages or ())])
+        return await self._run(sub_session_id or str(uuid.uuid4()), kept, instruction, resumed=False)
+
+    async def resume(
+        self, sub_session_id: str, instruction: str, agent_name: str | None = None, **_others: Any
+    ) -> Finished:
+        """Go on with a child whose work was done; raises ConfigError for one that is not kept.
+
+        With `agent_name` it must be that agent: it is to the name that schedulers agreed.
+        """
+        kept = self._tree.kept.get(sub_session_id)
+        if kept is None or kept.parent != self._session.session_id:
+            raise ConfigError(
+                f"there is no sub-agent {sub_session_id!r} of this session to resume: delegate anew"
+            )
+        if agent_name not in (None, kept.agent):
+            raise ConfigError(f"{sub_session_id} is a session of {kept.agent}, not of {agent_name}")
+        return await self._run(sub_session_id, kept, instruction, resumed=True)
+
+    async def _run(self, session_id: str, kept: _Kept, instruction: str, *, resumed: bool) -> Finished:
+        if session_id in self._tree.working:
+            raise ConfigError(f"{session_id} is at work: wait for its answer")
+        self._tree.working.add(session_id)
+        try:
+            return await self._at_work(session_id, kept, instruction, resumed=resumed)
+        finally:
+            self._tree.working.discard(session_id)
+
+    async def _at_work(self, session_id: str, kept: _Kept, instruction: str, *, resumed: bool) -> Finished:
+        parent = self._session.coordinator
+        child = AmplifierSession(
+            kept.plan,
+            session_id=session_id,
+            parent_id=self._session.session_id,
+            approval_system=parent.approval_system,
+            display_system=parent.display_system,
+            is_resumed=resumed,
+        )
+        self._tree.on_child(child)
+        ended = _Ended(child.coordinator.hooks)
+        parent.cancellation.register_child(child.coordinator.cancellation)
+        try:
+            await self._set_up(child, kept, ended)
+            output = await _to_the_end(child, instruction)
+            self._tree.keep(session_id, _Kept(kept.agent, kept.parent, kept.plan, await _messages(child)))
+        finally:
+            parent.cancellation.unregister_child(child.coordinator.cancellation)
+            await asyncio.shield(child.cleanup())
+        return {
+            "output": str(output),
+            "session_id": session_id,
+            "status": ended.status,
+            "turn_count": ended.turns,
+            "metadata": {"agent": kept.agent},
+        }
+
+    async def _set_up(self, child: Any, kept: _Kept, ended: "_Ended") -> None:
+        await child.initialize()
+        if ended.failures:
+            raise ConfigError(f"agent {kept.agent}: {'; '.join(ended.failures)}")
+        SubAgents(child, self._tree).register()
+        context = child.coordinator.get("context")
+        for message in kept.messages:
+            await context.add_message(message)
+
+
+def _with_slice(plan: dict[str, Any], budget: float | str, slice_id: str) -> dict[str, Any]:
+    """The plan of a child that lives of a slice of its parent's budgets: a label, which all below inherit."""
+    amount = micro(budget)
+    if not amount:
+        raise ConfigError(f"budget: must be an amount of money above 0, such as 1.50, not {budget!r:.50}")
+    loop = plan["session"]["orchestrator"]
+    toolgate = loop["config"].get("toolgate") or {}
+    labels = {**(toolgate.get("labels") or {}), f"slice:{slice_id}": str(amount)}
+    config = {**loop["config"], "toolgate": {**toolgate, "labels": labels}}
+    return {**plan, "session": {**plan["session"], "orchestrator": {**loop, "config": config}}}
+
+
+class _Ended:
+    """How a child's turn came out, and which of its modules did not load."""
+
+    def __init__(self, hooks: Any) -> None:
+        self.status, self.turns = "success", 0
+        self.failures: list[str] = []
+        hooks.register(ORCHESTRATOR_COMPLETE, self._complete, name="toolgate-delegation")
+        hooks.register(MODULE_LOAD_FAILED, self._failed, name="toolgate-delegation")
+
+    async def _complete(self, _event: str, data: dict[str, Any]) -> HookResult:
+        self.status = str(data.get("status") or "success")
+        turns = data.get("turn_count")
+        self.turns = turns if isinstance(turns, int) else 0
+        return HookResult()
+
+    async def _failed(self, _event: str, data: dict[str, Any]) -> HookResult:
+        self.failures.append(f"{data.get('module_id')} did not load: {data.get('error')}")
+        return HookResult()
+
+
+async def _to_the_end(child: Any, instruction: str) -> Any:
+    """Run a child's turn; whoever cancels this ends the turn first, so that no call is left open."""
+    turn = asyncio.ensure_future(child.execute(instruction))
+    try:
+        return await asyncio.shield(turn)
+    except asyncio.CancelledError:
+        child.coordinator.cancellation.request_immediate()
+        await asyncio.wait({turn}, timeout=_END_S)
+        raise
+
+
+async def _messages(child: Any) -> list[dict[str, Any]]:
+    return list(await child.coordinator.get("context").get_messages())

@@ -1,0 +1,174 @@
+"""Asks the person at the terminal: the app's side of the kernel's approval protocol.
+
+The question is shown on the terminal itself, so that it works with stdin and stdout redirected. What
+was typed before the question does not answer it. What an LLM wrote is shown without its control
+characters. Where there is no terminal, `NoTerminal` says so and nothing is allowed.
+"""
+
+import asyncio
+import os
+import sys
+import termios
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, TextIO
+
+from amplifier_core.approval import ApprovalTimeoutError
+from rich.panel import Panel
+from rich.text import Text
+from toolgate_bus.commands.terminal import Terminal
+from toolgate_bus.telemetry.printable import printable, visible
+
+from toolgate_orchestrator.turn.approvals import NoApprover
+
+__all__ = ["NoTerminal", "TerminalApprovals", "choose", "terminal_approvals"]
+
+_TTY = Path("/dev/tty")
+
+
+class NoTerminal:
+    """Nobody can be asked: each question is refused, and said so."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    async def request_approval(
+        self,
+        prompt: str,
+        options: Sequence[str],
+        timeout: float,  # noqa: ASYNC109 - the kernel's protocol
+        default: Literal["allow", "deny"],
+    ) -> str:
+        """Refuse; raises NoApprover."""
+        self._say(f"denied, as there is no terminal to ask on: {printable(prompt)}")
+        raise NoApprover("there is no terminal to ask on")
+
+    def refuse(self) -> None:
+        """Nothing is ever open here."""
+
+
+class TerminalApprovals:
+    """One question at a time on an open terminal; `before` is called before each is shown."""
+
+    def __init__(self, terminal: int, screen: TextIO, before: Callable[[], None] = lambda: None) -> None:
+        self._terminal = terminal
+        self._lock = asyncio.Lock()
+        self._console = Terminal(file=screen)
+        self._before = before
+        self._open: set[asyncio.Future[None]] = set()
+
+    async def request_approval(
+        self,
+        prompt: str,
+        options: Sequence[str],
+        timeout: float,  # noqa: ASYNC109 - the kernel's protocol
+        default: Literal["allow", "deny"],
+    ) -> str:
+        """The option that was chosen; raises ApprovalTimeoutError after `timeout` seconds."""
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open.add(refused)
+        try:
+            async with self._lock:
+                if refused.done():
+                    return choose("", options, "deny") or "Deny"
+                return await self._ask(prompt, options, timeout, default, refused)
+        finally:
+            self._open.discard(refused)
+
+    def refuse(self) -> None:
+        """Answer every open question, and those that wait for their turn, with no."""
+        for question in self._open:
+            if not question.done():
+                question.set_result(None)
+
+    async def _ask(
+        self,
+        prompt: str,
+        options: Sequence[str],
+        timeout: float,  # noqa: ASYNC109 - as above
+        default: str,
+        refused: asyncio.Future[None],
+    ) -> str:
+        self._before()
+        with suppress(termios.error):
+            termios.tcflush(self._terminal, termios.TCIFLUSH)
+        self._show(prompt, options, timeout, default)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._chosen(options, default, refused)
+        except TimeoutError:
+            self._console.print(f"No answer: {default}.", style="yellow")
+            raise ApprovalTimeoutError(f"nobody answered within {timeout:g} s") from None
+
+    async def _chosen(self, options: Sequence[str], default: str, refused: asyncio.Future[None]) -> str:
+        while True:
+            line = await _line(self._terminal, refused)
+            if line is None:
+                self._console.print("\nNo.", style="yellow")
+                return choose("", options, "deny") or "Deny"
+            chosen = choose(line, options, default)
+            if chosen is not None:
+                return chosen
+            self._console.print(f"Type a number from 1 to {len(options)}: ", end="")
+
+    def _show(self, prompt: str, options: Sequence[str], timeout: float, default: str) -> None:
+        self._console.print(Panel(Text(printable(prompt)), title="Approval needed", border_style="yellow"))
+        for number, option in enumerate(options, 1):
+            self._console.print(Text(f"  {number}) {visible(option)}"))
+        self._console.print(f"Your choice within {timeout:g} s, else {default}: ", end="")
+
+
+@contextmanager
+def terminal_approvals(
+    say: Callable[[str], None], before: Callable[[], None] = lambda: None
+) -> Iterator[TerminalApprovals | NoTerminal]:
+    """How approvals are asked for here; `say` is told of those that nobody can be asked for.
+
+    `before` is called before each question that is shown.
+    """
+    terminal = _terminal()
+    if terminal is None:
+        yield NoTerminal(say)
+        return
+    with os.fdopen(terminal, "w") as screen:
+        yield TerminalApprovals(terminal, screen, before)
+
+
+def _terminal() -> int | None:
+    """The controlling terminal, else the one that stdin is; None where there is neither."""
+    try:
+        return os.open(_TTY, os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return os.dup(sys.stdin.fileno()) if sys.stdin is not None and sys.stdin.isatty() else None
+
+
+def choose(line: str, options: Sequence[str], default: str) -> str | None:
+    """The option that a typed line means: its number or its words; None for neither.
+
+    An empty line, and the end of input, is the default's option.
+    """
+    typed = line.strip().lower()
+    if not typed:
+        wanted = [option for option in options if option.lower().startswith(default)]
+        return wanted[0] if wanted else ("Deny" if default == "deny" else "Allow")
+    if typed.isdecimal():
+        return options[int(typed) - 1] if 1 <= int(typed) <= len(options) else None
+    return next((option for option in options if option.lower() == typed), None)
+
+
+async def _line(terminal: int, refused: asyncio.Future[None]) -> str | None:
+    """One line as typed, empty at the end of input; None once the question is refused."""
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[None] = loop.create_future()
+
+    def readable() -> None:
+        if not typed.done():
+            typed.set_result(None)
+
+    loop.add_reader(terminal, readable)
+    try:
+        await asyncio.wait((typed, refused), return_when=asyncio.FIRST_COMPLETED)
+        return None if refused.done() else os.read(terminal, 4096).decode("utf-8", "replace")
+    finally:
+        loop.remove_reader(terminal)

@@ -1,0 +1,67 @@
+"""What the user of a plan should know about its bus before the first turn.
+
+A scheduler that may deny and is not required lets calls pass whenever it is silent: that is told, never
+refused, as the plan may mean it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.server.settings import shown
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
+
+from toolgate_orchestrator.commands.host.plan import Plan
+
+__all__ = ["unrequired", "warnings_for"]
+
+SILENT: Final[Mapping[str, str]] = {
+    "cost-aware": "while it is silent, calls run unpaid and budgets do not hold",
+    "approval": "while it is silent, calls run without the person",
+}
+"""By name of the scheduler: what its silence means where it is not required."""
+OTHERS: Final = "while it is silent, calls run that it would deny"
+NOBODY: Final = (
+    "nobody rules on this bus ({where}): calls run unasked. Where somebody must rule, name who in the plan "
+    "(orchestrator: {{config: {{toolgate: {{required: [NAME]}}}}}}) and start it: toolgate scheduler run NAME"
+)
+NEVER_DENIES: Final = ("router",)
+
+
+async def warnings_for(plan: Plan) -> list[str]:
+    """The warnings for a plan with a bus (`with_bus`); none where nobody can be asked."""
+    toolgate = plan.orchestrator["config"].get("toolgate")
+    if not plan.ours or not isinstance(toolgate, Mapping) or not toolgate.get("redis"):
+        return []
+    required = toolgate.get("required") or ()
+    alive = await _alive(toolgate)
+    if alive == () and not required:
+        where = f"{shown(str(toolgate['redis']))}, namespace {toolgate.get('namespace') or 'default'}"
+        return [NOBODY.format(where=where)]
+    return unrequired(alive or (), {*required, *(toolgate.get("shadow") or ())})
+
+
+def unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
+    """A warning for each living scheduler that should be required, unless it is among those `meant`.
+
+    These are the ones that the plan names, as required or as a shadow.
+    """
+    ruling = {member.name for member in alive if not member.shadow}
+    return [
+        f"{name} is alive and not required: {SILENT.get(name, OTHERS)}. "
+        f"Name it in the plan: orchestrator: {{config: {{toolgate: {{required: [{name}]}}}}}}"
+        for name in sorted(ruling.difference(meant, NEVER_DENIES))
+    ]
+
+
+async def _alive(toolgate: Mapping[str, Any]) -> tuple[Member, ...] | None:
+    """Who is; None where the server cannot be asked."""
+    commands = RedisCommands(str(toolgate["redis"]), "toolgate-run", connections=1)
+    try:
+        return (await Roster(commands, str(toolgate.get("namespace") or "default")).read()).members
+    except ToolgateError:  # the gate will say what is wrong with the server
+        return None
+    finally:
+        await commands.aclose()

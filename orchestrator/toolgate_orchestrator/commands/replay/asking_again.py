@@ -1,0 +1,132 @@
+"""Decisions of the record, asked again of other schedulers, one after the other.
+
+What comes of a call is what `toolgate_bus.ruling.counterfactual` makes of the new verdicts together with
+those that stand. What became of the call is told to the new schedulers, so that what they reserved is
+settled.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from toolgate_bus.facts.shadow_report import comparable
+from toolgate_bus.protocol.events import Decision, Heard, ToolSelecting
+from toolgate_bus.ruling.counterfactual import Effect, Proposed, actual, proposed, reruled
+from toolgate_bus.ruling.merge import merge
+
+from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Prices
+from toolgate_orchestrator.commands.replay.recorded_decisions import RecordedDecision
+from toolgate_orchestrator.commands.replay.travelled import Travelled
+from toolgate_orchestrator.gate.gate import Gate
+
+__all__ = ["AskingAgain"]
+
+
+@dataclass(slots=True)
+class AskingAgain:
+    """Asks the schedulers behind one gate."""
+
+    gate: Gate
+    redactor: Travelled
+    """The gate's."""
+    names: frozenset[str]
+    """Who is asked; verdicts of the same names in the record fall away."""
+    alone: bool
+    """Whether those of all others fall away, too."""
+    prices: Prices
+    calls: list[ComparedCall] = field(default_factory=list)
+    unanswered: int = 0
+    """Questions on which somebody gave no verdict in time."""
+    invalid: int = 0
+    """Questions on which somebody's replacement could not be used; it is set aside."""
+
+    async def ask(self, one: RecordedDecision) -> None:
+        """Put one decision before the schedulers, and compare."""
+        decision = await self._decide(one.question)
+        effect, live = await self._effect(one, decision)
+        before = actual(one.ruled)
+        self._tell(one, live, effect, ran_so=effect.kind == "run" and effect.call.same(before.call))
+        self.calls.append(self._compared(one, before, effect))
+
+    async def _effect(self, one: RecordedDecision, decision: Decision) -> tuple[Effect, Decision]:
+        """What comes of the call, and the decision that stands for it."""
+        if decision.why == "bus_down" or _unanswered(decision):
+            return Effect("deny", one.ruled.original, decision.scheduler, decision.reason), decision
+        added = [comparable(heard) for heard in decision.verdicts]
+        winner = merge(heard for heard in added if heard.phase == "select").winner
+        own, verified = proposed(one.ruled.original, winner), one.ruled
+        if self.alone:
+            verified = replace(verified, outcome="continue", why="unasked", verdicts=(), scheduler=None)
+            verified = replace(verified, final=verified.original)
+        effect = reruled(verified, added, without=self.names, verified=own)
+        if effect.kind != "run" or effect.verified or effect.call.same(own):
+            return effect, decision
+        # Somebody else's replacement: these have only been asked about the LLM's own choice.
+        self._unused(decision)
+        question = _about(one.question, effect.call)
+        second = await self._decide(question)
+        of_it = [_in_verify(heard) for heard in second.verdicts if heard.phase == "select"]
+        return reruled(verified, [*added, *of_it], without=self.names, verified=effect.call), second
+
+    async def _decide(self, question: ToolSelecting) -> Decision:
+        self.redactor.truncated = question.truncated
+        decision = await self.gate.decide(
+            question.tool_name,
+            question.tool_input,
+            question.available_tools,
+            labels=question.labels,
+            agent=question.agent,
+            session=question.session,
+            root_session=question.root_session,
+            parent=question.parent,
+            lineage=question.lineage,
+            tool_call_id=question.tool_call_id,
+            iteration=question.iteration,
+            parallel_group_id=question.parallel_group_id,
+            available_agents=question.available_agents,
+            agent_target=question.agent_target,
+        )
+        self.unanswered += bool(_unanswered(decision))
+        self.invalid += any(heard.problem is not None for heard in decision.verdicts)
+        return decision
+
+    def _tell(self, one: RecordedDecision, decision: Decision, effect: Effect, *, ran_so: bool) -> None:
+        """Tell the schedulers what became of the call, as far as anybody can know."""
+        if not decision.allowed:
+            return
+        if effect.kind != "run" or (ran_so and one.ran is None):
+            self._unused(decision)
+            return
+        told = {"decision_id": decision.id, "tool": effect.call.tool, "session": one.question.session}
+        self.gate.note("tool:selected", told)
+        kept = ("seconds", "success", "error", "cost") if ran_so else ()
+        ran = {name: one.ran[name] for name in kept if one.ran and name in one.ran}
+        event = str(one.ran["event"]) if ran_so and one.ran else "tool:post"
+        self.gate.note(event, {"success": True, **told, **ran})
+
+    def _unused(self, decision: Decision) -> None:
+        if decision.allowed:
+            self.gate.note("tool:unused", {"decision_id": decision.id, "tool": decision.tool_name})
+
+    def _compared(self, one: RecordedDecision, before: Effect, after: Effect) -> ComparedCall:
+        price = one.cost if one.cost is not None else self.prices.of(before.call.tool)
+        cost_before = price if before.kind == "run" else 0
+        same = after.kind == "run" and before.kind == "run" and after.call.same(before.call)
+        cost_after = cost_before if same else self.prices.of(after.call.tool) if after.kind == "run" else 0
+        question = one.question
+        where = {"decision": question.id, "session": question.session, "at": one.at}
+        where |= {"id": question.tool_call_id}
+        return ComparedCall(where, one.ruled.original, before, after, cost_before, cost_after)
+
+
+def _unanswered(decision: Decision) -> set[str]:
+    """Who said nothing; a replacement that cannot be used is an answer all the same."""
+    return set(decision.silent) - {heard.scheduler for heard in decision.verdicts if heard.problem}
+
+
+def _about(question: ToolSelecting, call: Proposed) -> ToolSelecting:
+    fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
+    return question.model_copy(update=fields)
+
+
+def _in_verify(heard: Heard) -> Heard:
+    """What was said of a replacement: it counts as in the verify phase, where no modify does."""
+    return heard._replace(phase="verify")

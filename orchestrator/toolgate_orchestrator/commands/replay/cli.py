@@ -1,0 +1,223 @@
+"""`toolgate replay`: recorded calls before real schedulers, or before two sets of them to compare.
+
+A file of recorded runs goes through the real loop: what schedulers would have done to calls that
+agents really made, and whether each call gets exactly one tool result, in order. `--against` compares
+two sets on the same calls, of a file or of the record.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from toolgate_bus.commands.options import (
+    KeysOption,
+    NamespaceOption,
+    RedisOption,
+    bus_settings,
+    console,
+    joined_bus,
+    run_async,
+    started_bus,
+)
+from toolgate_bus.commands.terminal import print_json
+from toolgate_bus.telemetry import tracing
+
+from toolgate_orchestrator.commands.replay.options import check_together, fail_on, seconds_of
+from toolgate_orchestrator.commands.replay.recording_file import load
+from toolgate_orchestrator.commands.replay.with_schedulers import specs_of
+
+__all__ = ["replay"]
+
+SERVICE = "toolgate-replay"
+"""What its traces are told under."""
+PATIENCE_MS = 2000
+"""Longer than an agent's 500: a rehearsal should not take a busy machine for a silent scheduler."""
+
+_AGAINST = "Compare with --against"
+
+
+def replay(
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            help="Recorded runs, one JSON object a line, with OpenAI chat messages under `traj`.",
+        ),
+    ] = None,
+    loop: Annotated[
+        str, typer.Option(metavar="NAME", help="The loop that the runs go through.")
+    ] = "loop-events",
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=config.yaml",
+            help="Start this scheduler for the replay, in a namespace of its own (unless --namespace says "
+            "otherwise); may be repeated. "
+            "It is required: its silence denies. Without --with, the living schedulers rule.",
+        ),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A further tool that calls may be sent to, beside those in the file and what the "
+            "configs name under `to`, `target` or `targets`; may be repeated.",
+        ),
+    ] = None,
+    patience_ms: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=600_000,
+            help="How long verdicts are waited for, in milliseconds; with "
+            "--with or --against, calls that are held as well, since nobody is there to answer.",
+        ),
+    ] = PATIENCE_MS,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Only the first N runs; with --since, the newest N decisions."),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=config.yaml",
+            help="A scheduler of the other set; may be repeated. In a namespace of its own, and required.",
+            rich_help_panel=_AGAINST,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Instead of a file take the record: decisions of the last 30m, 24h … in --namespace.",
+            rich_help_panel=_AGAINST,
+        ),
+    ] = None,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone",
+            help="With --since: as if nobody else had ruled. Else what others said stands, but for "
+            "schedulers of the same names.",
+            rich_help_panel=_AGAINST,
+        ),
+    ] = False,
+    fail_on_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="CHANGE",
+            help="End with 1 if there is such a change: veto, reroute, ask, hold, allow or any; "
+            "several with commas.",
+            rich_help_panel=_AGAINST,
+        ),
+    ] = None,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object: all figures, and every call.")
+    ] = False,
+) -> None:
+    """Put recorded calls before schedulers, and see what would have come of them.
+
+    [bold]toolgate replay runs.jsonl --with policy=rules.yaml[/]
+
+    The recorded assistant messages are the LLM, the recorded results the tools.
+    A rerouted call returns what was recorded for that tool and those arguments,
+    in its run or else in the file; where nothing was, the original's result,
+    marked `unrecorded`.
+
+    [bold]toolgate replay runs.jsonl --with policy=old.yaml --against policy=new.yaml[/]
+
+    Two sets of schedulers rule on the same calls, each in its own namespace:
+    which calls would be vetoed, rerouted, asked about, held or allowed under the
+    second set, and what that saves, where configs tell what tools cost.
+
+    [bold]toolgate replay --against policy=new.yaml --since 30m[/]
+
+    The questions of the record go before the --against schedulers, never the
+    living ones, and what comes of them is compared with what was decided.
+    Tools' schemas and the agents' limits on schedulers are not in the record, so
+    replacements are not checked by them; what goes by the clock (rate limits,
+    windows) sees the calls as fast as they are replayed, and what is drawn for
+    each decision (canaries without `sticky`, strategy `random`) is drawn anew.
+
+    --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`,
+    `contexts` (a digest of each run's final conversation, to compare loops by)
+    and `calls`: what became of each, and every verdict. With --against it has
+    `before`, `after`, `totals`, `by_tool`, `by_scheduler`, `cost`, `limits` and
+    `calls`: each with its `change` and what became of it before and after.
+
+    Exit codes: 0 all is well, differences or not; 1 a change that --fail-on names,
+    or a call that did not get exactly one result in order or ran otherwise than
+    decided; 2 the file, a config or an option is wrong.
+    """
+    failing = fail_on(fail_on_ or ())
+    check_together(
+        file=file is not None,
+        since=since is not None,
+        with_=bool(with_),
+        against=bool(against),
+        only_against=[name for name, given in (("--since", since), ("--fail-on", failing)) if given],
+        only_since=["--alone"] if alone else [],
+        only_file=["--tool"] if tool else [],
+    )
+    # Late: amplifier_core takes a while to load, and --help should not.
+    from toolgate_orchestrator.commands.replay import jobs
+
+    asked = jobs.Asked(
+        loop=loop,
+        before=specs_of(with_ or ()),
+        after=specs_of(against or (), "--against"),
+        tools=tool or (),
+        patience_ms=patience_ms,
+        limit=limit,
+        # Where the schedulers of --with rule, the living ones must not, and these must not rule the living.
+        in_own_namespace=bool(with_) and not _given(ctx, "namespace"),
+        alone=alone,
+        since_s=seconds_of(since) if since else 0,
+    )
+    bus_settings(redis, namespace, keys)
+    if file is None:
+        with tracing.configure(SERVICE), joined_bus(redis, namespace, keys) as bus:
+            comparison = run_async(lambda: jobs.against_record(asked, bus))
+        _end(comparison, comparison.violations, json_, failed=bool(comparison.changed(failing)))
+        return
+    recording = load(file, limit)
+    with tracing.configure(SERVICE), started_bus(redis, namespace, keys) as bus:
+        if asked.after:
+            comparison = run_async(lambda: jobs.against_runs(recording, asked, bus))
+            _end(comparison, comparison.violations, json_, failed=bool(comparison.changed(failing)))
+        else:
+            report = run_async(lambda: jobs.play_runs(recording, asked, bus))
+            _end(report, report.violations, json_, failed=False)
+
+
+def _given(ctx: typer.Context, option: str) -> bool:
+    """Whether an option stands on the command line: the environment's word is not meant for this."""
+    source = ctx.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool) -> None:
+    """Print what came of it; ends with 1 where something is wrong."""
+    if as_json:
+        print_json(report.as_json())
+    else:
+        # In a file nothing has to fit a screen.
+        console.print(_view(report), soft_wrap=not console.is_terminal, crop=False)
+    if violations or failed:
+        raise typer.Exit(1)
+
+
+def _view(report: Any) -> RenderableType:
+    from toolgate_orchestrator.commands.replay.against_view import comparison_view
+    from toolgate_orchestrator.commands.replay.comparison import Comparison
+    from toolgate_orchestrator.commands.replay.view import view
+
+    return comparison_view(report) if isinstance(report, Comparison) else view(report)

@@ -1,0 +1,247 @@
+"""Two sets of schedulers on the same calls: what becomes of each call, and what that comes to. Pure.
+
+`before` is what ruled (or really was decided), `after` what is tried against it. A call is *broken*
+where it ran before and does not after, *freed* the other way round. Costs are whole micro-units, and
+only of tools whose cost somebody told.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from toolgate_bus.ruling.counterfactual import CHANGES, Change, Effect, Proposed, change
+
+__all__ = [
+    "BROKEN",
+    "ComparedCall",
+    "Comparison",
+    "CostFigures",
+    "Figures",
+    "Prices",
+    "Set",
+    "compared",
+]
+
+BROKEN: Final = ("veto", "ask", "hold")
+_NOBODY: Final = "(nobody)"
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What tools cost, in micro-units; None where nobody said."""
+
+    tools: Mapping[str, int] = field(default_factory=dict)
+    default: int | None = None
+
+    def of(self, tool: str) -> int | None:
+        """The price of one call of this tool."""
+        return self.tools.get(tool, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCall:
+    """One call, and what becomes of it before and after."""
+
+    where: Mapping[str, Any]
+    """Where it is found: `run` and `position` in a file, `decision`, `session` and `at` in the record."""
+    call: Proposed
+    before: Effect
+    after: Effect
+    cost_before: int | None = None
+    cost_after: int | None = None
+
+    @property
+    def change(self) -> Change | None:
+        """What is different."""
+        return change(self.before, self.after)
+
+    @property
+    def responsible(self) -> str:
+        """Whose word makes the difference: who decides after, or who does not any more."""
+        return self.after.scheduler or self.before.scheduler or _NOBODY
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            **self.where,
+            "tool": self.call.tool,
+            "arguments": self.call.arguments,
+            "change": self.change,
+            "before": _effect(self.before, self.call, self.cost_before),
+            "after": _effect(self.after, self.call, self.cost_after),
+        }
+
+
+@dataclass(slots=True)
+class Figures:
+    """How many calls of a tool, or by the word of a scheduler, come to what."""
+
+    name: str
+    calls: int = 0
+    same: int = 0
+    veto: int = 0
+    reroute: int = 0
+    ask: int = 0
+    hold: int = 0
+    allow: int = 0
+    saved: int | None = None
+    """Micro-units less than before; negative where it costs more."""
+
+    def add(self, one: ComparedCall) -> None:
+        """Count one call."""
+        self.calls += 1
+        kind = one.change or "same"
+        setattr(self, kind, getattr(self, kind) + 1)
+        if one.cost_before is not None and one.cost_after is not None:
+            self.saved = (self.saved or 0) + one.cost_before - one.cost_after
+
+
+@dataclass(frozen=True, slots=True)
+class CostFigures:
+    """What the calls cost, of those whose cost is known on both sides; micro-units."""
+
+    before: int
+    after: int
+    saved: int
+    known: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """One set of schedulers: who they are, and what becomes of the calls under them."""
+
+    name: str
+    schedulers: tuple[str, ...]
+    totals: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that `replay --against` says at the end."""
+
+    subject: str
+    seconds: float
+    before: Set
+    after: Set
+    calls: tuple[ComparedCall, ...]
+    totals: dict[str, int]
+    by_tool: list[Figures]
+    by_scheduler: list[Figures]
+    cost: CostFigures | None
+    limits: dict[str, int]
+    """What limits the comparison: how many calls could not be compared, or only in part."""
+    notes: tuple[str, ...] = ()
+    violations: tuple[str, ...] = ()
+    words: dict[str, str] = field(default_factory=dict)
+    """The end of what each scheduler wrote on stderr."""
+
+    def changed(self, kinds: Iterable[str]) -> int:
+        """How many calls are different in one of these ways (`any`: in whichever)."""
+        wanted = set(CHANGES) if "any" in kinds else set(kinds)
+        return sum(self.totals[kind] for kind in wanted)
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "subject": self.subject,
+            "seconds": self.seconds,
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+            "totals": self.totals,
+            "by_tool": [asdict(one) for one in self.by_tool],
+            "by_scheduler": [asdict(one) for one in self.by_scheduler],
+            "cost": asdict(self.cost) if self.cost else None,
+            "limits": self.limits,
+            "notes": list(self.notes),
+            "violations": list(self.violations),
+            "words": self.words,
+            "calls": [one.as_json() for one in self.calls],
+        }
+
+
+def compared(
+    subject: str,
+    seconds: float,
+    before: Set,
+    after: Set,
+    calls: Sequence[ComparedCall],
+    *,
+    limits: Mapping[str, int] | None = None,
+    notes: Sequence[str] = (),
+    violations: Sequence[str] = (),
+    words: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Count everything."""
+    changes = Counter(one.change for one in calls)
+    totals: dict[str, int] = {kind: changes[kind] for kind in CHANGES}
+    totals = {"calls": len(calls), "same": changes[None], **totals}
+    totals |= {
+        "differences": len(calls) - changes[None],
+        "broken": sum(one.before.kind == "run" and one.after.kind != "run" for one in calls),
+        "freed": sum(one.before.kind != "run" and one.after.kind == "run" for one in calls),
+        "unverified": sum(one.change is not None and not one.after.verified for one in calls),
+    }
+    return Comparison(
+        subject,
+        round(seconds, 3),
+        Set(before.name, before.schedulers, _came_to((one.before, one.call) for one in calls)),
+        Set(after.name, after.schedulers, _came_to((one.after, one.call) for one in calls)),
+        tuple(calls),
+        totals,
+        _figures((one.call.tool, one) for one in calls),
+        _figures((one.responsible, one) for one in calls if one.change),
+        _cost(calls),
+        dict(limits or {}),
+        tuple(notes),
+        tuple(violations),
+        {name: said for name, said in (words or {}).items() if said},
+    )
+
+
+def _came_to(effects: Iterable[tuple[Effect, Proposed]]) -> dict[str, int]:
+    """How many calls ran as they were, as others, and not at all; of the last, who waits for whom."""
+    totals = dict.fromkeys(("run", "rerouted", "vetoed", "asked", "held"), 0)
+    for effect, call in effects:
+        if effect.kind == "run":
+            totals["run" if effect.call.same(call) else "rerouted"] += 1
+        else:
+            totals["vetoed"] += 1
+            totals["asked"] += effect.kind == "ask"
+            totals["held"] += effect.kind == "hold"
+    return totals
+
+
+def _figures(named: Iterable[tuple[str, ComparedCall]]) -> list[Figures]:
+    figures: dict[str, Figures] = {}
+    for name, one in named:
+        figures.setdefault(name, Figures(name)).add(one)
+    return sorted(figures.values(), key=lambda one: (-one.calls, one.name))
+
+
+def _cost(calls: Sequence[ComparedCall]) -> CostFigures | None:
+    known = [
+        (one.cost_before, one.cost_after)
+        for one in calls
+        if one.cost_before is not None and one.cost_after is not None
+    ]
+    if not any(before or after for before, after in known):
+        return None
+    before, after = (sum(costs) for costs in zip(*known, strict=True))
+    return CostFigures(before, after, before - after, len(known), len(calls) - len(known))
+
+
+def _effect(effect: Effect, call: Proposed, cost: int | None) -> dict[str, Any]:
+    runs = effect.kind == "run"
+    outcome = ("run" if effect.call.same(call) else "rerouted") if runs else effect.kind
+    return {
+        "outcome": outcome,
+        "tool": effect.call.tool if effect.kind != "deny" else None,
+        "arguments": effect.call.arguments if effect.kind != "deny" else None,
+        "agent": effect.call.agent if effect.kind != "deny" else None,
+        "scheduler": effect.scheduler,
+        "reason": effect.reason,
+        "verified": effect.verified,
+        "cost": cost,
+    }

@@ -1,0 +1,153 @@
+"""What `toolgate replay` does, once its options are known to be right."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
+from toolgate_bus.transport.redis.roster import Roster
+
+from toolgate_orchestrator.commands.host.own_namespace import new_namespace
+from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
+from toolgate_orchestrator.commands.replay.against import compare_runs
+from toolgate_orchestrator.commands.replay.against_record import Trial, compare_record
+from toolgate_orchestrator.commands.replay.comparison import Comparison
+from toolgate_orchestrator.commands.replay.progress import progress
+from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
+from toolgate_orchestrator.commands.replay.recording import Recording
+from toolgate_orchestrator.commands.replay.report import Report, report_on
+from toolgate_orchestrator.commands.replay.session import check_loop
+from toolgate_orchestrator.commands.replay.side import Side, opened
+from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
+
+__all__ = ["Asked", "against_record", "against_runs", "play_runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options say."""
+
+    loop: str
+    before: Sequence[SchedulerSpec]
+    """Those of --with."""
+    after: Sequence[SchedulerSpec]
+    """Those of --against."""
+    tools: Sequence[str]
+    patience_ms: int
+    limit: int | None
+    in_own_namespace: bool
+    """Whether --with has a namespace to itself, so that the living rule nothing and are not ruled."""
+    alone: bool = False
+    since_s: int = 0
+
+
+async def play_runs(recording: Recording, asked: Asked, bus: BusSettings) -> Report:
+    """Play all runs to one set; raises ConfigError where a scheduler or the loop cannot be started."""
+    check_loop(asked.loop)
+    tag = await _tag(asked, recording, bus)
+    # In a namespace of their own nobody is there to answer what schedulers hold.
+    hold_s = asked.patience_ms / 1000 if asked.in_own_namespace else None
+    async with opened(_side(asked, bus, tag, hold_s), recording) as playing:
+        began = time.monotonic()
+        with progress(len(recording.runs)) as advance:
+            for run in recording.runs:
+                await playing.play(run)
+                advance()
+        seconds = time.monotonic() - began
+        return report_on(recording.source, asked.loop, seconds, playing.played, playing.words())
+
+
+async def against_runs(recording: Recording, asked: Asked, bus: BusSettings) -> Comparison:
+    """Play all runs to two sets; raises ConfigError as above."""
+    check_loop(asked.loop)
+    hold_s = asked.patience_ms / 1000  # nobody is there to answer
+    tag = await _tag(asked, recording, bus)
+    sides = (
+        _side(asked, bus, tag, hold_s),
+        Side(
+            _elsewhere(bus),
+            asked.after,
+            own_namespace=True,
+            loop=asked.loop,
+            also=_also(asked),
+            patience_ms=asked.patience_ms,
+            hold_s=hold_s,
+            tag=tag,
+        ),
+    )
+    return await compare_runs(recording, *sides, prices_of([*asked.before, *asked.after]))
+
+
+async def against_record(asked: Asked, bus: BusSettings) -> Comparison:
+    """Put the decisions of the record before a set; raises ConfigError, TransportError."""
+    commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
+    try:
+        facts, reach_s = await FactsReader(commands, bus.namespace).since(asked.since_s)
+    finally:
+        await commands.aclose()
+    record = read_record(facts, asked.limit)
+    trial = Trial(_elsewhere(bus), asked.after, asked.alone, asked.patience_ms)
+    subject = f"the record of the last {_length(min(asked.since_s, reach_s))}"
+    notes = []
+    kept_s = FACTS_RETENTION_MS / 1000
+    if asked.since_s > kept_s:
+        notes.append(
+            f"--since asks for {_length(asked.since_s)}; the record keeps {_length(kept_s)}, "
+            f"and goes back {_length(reach_s)}. `toolgate decisions --follow --json` into a file keeps more."
+        )
+    if not any(True for _ in record.decisions):
+        notes.append(f"There are no decisions in namespace {bus.namespace} to compare with.")
+    return await compare_record(record, trial, prices_of(asked.after), subject, notes)
+
+
+def _side(asked: Asked, bus: BusSettings, tag: str, hold_s: float | None) -> Side:
+    return Side(
+        _elsewhere(bus) if asked.in_own_namespace else bus,
+        asked.before,
+        own_namespace=asked.in_own_namespace,
+        loop=asked.loop,
+        also=_also(asked),
+        patience_ms=asked.patience_ms,
+        hold_s=hold_s,
+        tag=tag,
+    )
+
+
+def _elsewhere(bus: BusSettings) -> BusSettings:
+    return replace(bus, namespace=new_namespace())
+
+
+def _also(asked: Asked) -> tuple[str, ...]:
+    """Tools beside those of the file: the same for both sets."""
+    return tuple(dict.fromkeys((*targets_of([*asked.before, *asked.after]), *asked.tools)))
+
+
+async def _tag(asked: Asked, recording: Recording, bus: BusSettings) -> str:
+    """The end of the session ids: what goes by the session goes the same way on each side, each time.
+
+    Before living schedulers, who remember sessions, each replay has its own.
+    """
+    if asked.in_own_namespace or not await _anybody_lives(bus):
+        return sha256(Path(recording.source).name.encode()).hexdigest()[:8]
+    return new_namespace().rpartition("-")[2][:8]
+
+
+async def _anybody_lives(bus: BusSettings) -> bool:
+    commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
+    try:
+        return bool((await Roster(commands, bus.namespace).read()).members)
+    finally:
+        await commands.aclose()
+
+
+def _length(seconds: float) -> str:
+    """A length of time for people."""
+    for unit, name in ((86_400, "days"), (3600, "hours"), (60, "min")):
+        if seconds >= 2 * unit or (seconds >= unit and unit == 3600 and seconds % unit):
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"

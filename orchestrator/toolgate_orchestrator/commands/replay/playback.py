@@ -1,0 +1,136 @@
+"""One recorded run being played: which message the LLM says next, what a tool returns. No I/O.
+
+The provider asks `say`, the tools ask `serve`, the loop's `tool:selected` tells `starting`; the
+session says which turn begins. What happened to each call is kept as a `Trace`. A tool knows which
+call it runs for by its id; under a loop that does not say, a call is recognised by what `starting`
+told about it, else by tool and arguments, else by order.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from toolgate_orchestrator.commands.replay.recording import RecordedCall, Recording, Run, Said, arguments_key
+
+__all__ = ["Playback", "Served", "Source", "Trace"]
+
+Source = Literal["recorded", "run", "file", "unrecorded", "missing"]
+"""Where a result came from: the call's own; for a rerouted call another call of the run, or of the
+file, else the original's (`unrecorded`); `missing` where the record has none for this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one execution of a tool returned, and for what."""
+
+    tool: str
+    arguments: dict[str, Any]
+    text: str
+    source: Source
+
+
+@dataclass(slots=True)
+class Trace:
+    """What became of one recorded call."""
+
+    call: RecordedCall
+    executions: list[Served] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    """The results the LLM's next request held for it: one, or the loop is wrong."""
+
+
+@dataclass(slots=True)
+class _Starting:
+    trace: Trace
+    tool: str
+    key: str
+
+
+class Playback:
+    """The state of one run's replay."""
+
+    def __init__(self, recording: Recording, run: Run) -> None:
+        self.recording = recording
+        self.run = run
+        self.traces: list[Trace] = []
+        """Of the calls the LLM has made so far, in order."""
+        self.disordered: list[tuple[str, ...]] = []
+        """Blocks of calls (by id) whose results did not reach the LLM in their order."""
+        self._turn = 0
+        self._next = 0
+        self._starting: list[_Starting] = []
+        self._unheard: tuple[RecordedCall, ...] = ()
+
+    def begin_turn(self, index: int) -> None:
+        """The loop starts on this turn; whatever was left of another one is not said any more."""
+        self._turn, self._next = index, 0
+
+    def say(self) -> Said:
+        """The LLM's next message: as recorded, and an empty final text past the turn's last one."""
+        said = self.run.turns[self._turn].said if self._turn < len(self.run.turns) else ()
+        if self._next >= len(said):
+            self._end_turn()
+            return Said("")
+        message = said[self._next]
+        self._next += 1
+        if not message.calls:
+            self._end_turn()
+        self.traces += [Trace(call) for call in message.calls]
+        self._unheard = message.calls
+        return message
+
+    def unsaid(self, index: int) -> int:
+        """How many recorded messages of this turn the loop has not asked for, if it is the current one."""
+        return len(self.run.turns[index].said) - self._next if index == self._turn else 0
+
+    def _end_turn(self) -> None:
+        self._turn, self._next = self._turn + 1, 0
+
+    def hear(self, results: Iterable[tuple[str, str]]) -> None:
+        """The tool results (call id, text) a request holds; checks those of the last calls once."""
+        calls, self._unheard = {call.id: call for call in self._unheard}, ()
+        told = [(call_id, text) for call_id, text in results if call_id in calls]
+        for trace in self.traces[-len(calls) :] if calls else ():
+            trace.answers += [text for call_id, text in told if call_id == trace.call.id]
+        order = tuple(dict.fromkeys(call_id for call_id, _ in told))
+        if order != tuple(call_id for call_id in calls if call_id in order):
+            self.disordered.append(tuple(calls))
+
+    def starting(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
+        """The loop is about to run this call (perhaps as another tool, with other arguments)."""
+        for trace in reversed(self.traces):
+            if trace.call.id == call_id:
+                self._starting.append(_Starting(trace, tool, arguments_key(arguments)))
+                return
+
+    def serve(self, tool: str, arguments: dict[str, Any], call_id: str | None = None) -> Served:
+        """What the tool returns: the call's own result, or for a rerouted one the best recorded."""
+        trace = self._trace_of(tool, arguments, call_id)
+        text, source = self._result(trace, tool, arguments)
+        served = Served(tool, arguments, text, source)
+        if trace is not None:
+            trace.executions.append(served)
+        return served
+
+    def _trace_of(self, tool: str, arguments: dict[str, Any], call_id: str | None) -> Trace | None:
+        known = next((one for one in reversed(self.traces) if one.call.id == call_id), None)
+        if known is not None:
+            self._starting = [one for one in self._starting if one.trace is not known]
+            return known
+        key = arguments_key(arguments)
+        exact = [one for one in self._starting if (one.tool, one.key) == (tool, key)]
+        if begun := exact or [one for one in self._starting if one.tool == tool]:
+            self._starting.remove(begun[0])
+            return begun[0].trace
+        waiting = [trace for trace in self.traces if not trace.executions and not trace.answers]
+        same = [trace for trace in waiting if trace.call.tool == tool]
+        exactly = [trace for trace in same if arguments_key(trace.call.arguments) == key]
+        return next(iter(exactly or same or waiting), None)
+
+    def _result(self, trace: Trace | None, tool: str, arguments: dict[str, Any]) -> tuple[str, Source]:
+        call = trace.call if trace else None
+        if call and call.tool == tool and arguments_key(call.arguments) == arguments_key(arguments):
+            return (call.result, "recorded") if call.result is not None else ("", "missing")
+        if found := self.recording.recorded(self.run, tool, arguments):
+            return found[0], "run" if found[1] == "run" else "file"
+        return (call.result if call and call.result is not None else ""), "unrecorded"

@@ -1,0 +1,81 @@
+"""Amplifier provider `provider-replay`: the LLM is a recorded run. Says what was said then.
+
+It answers each request with the next recorded assistant message, whatever the request holds (a
+refused call does not change what the LLM went on to say), and past the last one with an empty text.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, ToolCall, Usage
+from amplifier_core.message_models import TextBlock, ToolCallBlock
+
+from toolgate_orchestrator.commands.replay.playback import Playback
+from toolgate_orchestrator.commands.replay.playback_mount import parse_config, playback_of
+from toolgate_orchestrator.commands.replay.recorded_message import as_text
+
+__all__ = ["ReplayProvider", "mount", "tool_results"]
+
+__amplifier_module_type__ = "provider"
+
+NAME = "replay"
+# A context that compacts would change what the loop is seen to do, so the window has no end in sight.
+WINDOW = {"context_window": 1_000_000_000, "max_output_tokens": 100_000}
+
+
+class ReplayProvider:
+    """Serves one run's assistant messages, in order."""
+
+    name = NAME
+
+    def __init__(self, playback: Playback) -> None:
+        self._playback = playback
+
+    def get_info(self) -> ProviderInfo:
+        """Who this is, with a context window that no recorded run fills."""
+        return ProviderInfo(id=NAME, display_name="Recorded run", defaults={"model": NAME, **WINDOW})
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The one model there is."""
+        return [ModelInfo(id=NAME, display_name="Recorded run", **WINDOW)]
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+        """The next recorded assistant message."""
+        self._playback.hear(tool_results(request.messages))
+        said = self._playback.say()
+        calls = [ToolCall(id=call.id, name=call.tool, arguments=call.arguments) for call in said.calls]
+        return ChatResponse(
+            content=[
+                *([TextBlock(text=said.text)] if said.text else []),
+                *(ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls),
+            ],
+            tool_calls=calls or None,
+            usage=Usage(input_tokens=0, output_tokens=0, total_tokens=0),
+            finish_reason="tool_calls" if calls else "stop",
+        )
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
+        """The response's tool calls."""
+        return response.tool_calls or []
+
+
+def tool_results(messages: Iterable[Any]) -> list[tuple[str, str]]:
+    """Every tool result (call id, text) in these messages, in order; dicts as stored, or typed."""
+    found: list[tuple[str, str]] = []
+    for message in messages:
+        data = message if isinstance(message, dict) else message.model_dump()
+        if data.get("role") != "tool":
+            continue
+        content = data.get("content")
+        blocks = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        found += [(str(block["tool_call_id"]), as_text(block.get("output"))) for block in results]
+        if not results:
+            found.append((str(data.get("tool_call_id")), as_text(content)))
+    return found
+
+
+async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
+    """Mount the provider as `replay`."""
+    playback = playback_of(coordinator, parse_config("provider-replay", config))
+    await coordinator.mount("providers", ReplayProvider(playback), name=NAME)

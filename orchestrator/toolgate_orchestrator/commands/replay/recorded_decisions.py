@@ -1,0 +1,132 @@
+"""The record as what can be compared: decisions in order, and what became of the calls."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from pydantic import ValidationError
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.join import gathered
+from toolgate_bus.facts.shadow_report import is_redacted, ruled_of
+from toolgate_bus.protocol.events import Modify, ToolSelecting
+from toolgate_bus.protocol.money import is_amount
+from toolgate_bus.ruling.counterfactual import Ruled
+
+from toolgate_orchestrator.commands.replay.comparison import Prices
+
+__all__ = ["Aftermath", "Record", "RecordedDecision", "read_record"]
+
+Fact = Mapping[str, Any]
+
+_RAN = ("tool:post", "tool:error")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDecision:
+    """One decision that can be put before other schedulers."""
+
+    question: ToolSelecting
+    ruled: Ruled
+    at: float
+    """Seconds since the epoch by the orchestrator's clock; for people only."""
+    ran: Fact | None = None
+    """The `tool:post` or `tool:error` of the call, if it ran."""
+
+    @property
+    def cost(self) -> int | None:
+        """What the call really cost, in micro-units, where the tool told it."""
+        cost = self.ran.get("cost") if self.ran else None
+        return cost if is_amount(cost) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """A fact that is told to the schedulers that are tried, at its place among the decisions."""
+
+    event: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stretch of the record."""
+
+    entries: tuple[RecordedDecision | Aftermath, ...]
+    limits: dict[str, int]
+    """`cancelled` and `unreadable` decisions are left out; `redacted` ones hold placeholders."""
+    costs: dict[str, int] = field(default_factory=dict)
+    """What a call of a tool cost, by the median of what was told."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Every tool that was available."""
+        return tuple(sorted({name for one in self.decisions for name in one.question.available_tools}))
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """Schedulers that took redacted values to another tool: `can_modify` must have allowed it."""
+        return frozenset(
+            heard.scheduler
+            for one in self.decisions
+            if is_redacted(one.ruled.original.arguments)
+            for heard in one.ruled.verdicts
+            if isinstance(heard.verdict, Modify) and not heard.problem
+            if heard.verdict.tool != one.ruled.original.tool
+            if heard.verdict.arguments is None or is_redacted(heard.verdict.arguments)
+        )
+
+    @property
+    def decisions(self) -> Iterator[RecordedDecision]:
+        """The decisions, oldest first."""
+        return (one for one in self.entries if isinstance(one, RecordedDecision))
+
+    def prices(self, told: Prices) -> Prices:
+        """What tools cost: by the record, else as configs say."""
+        return Prices({**told.tools, **self.costs}, told.default)
+
+
+def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
+    """The decisions among the facts with all that belongs to them; the newest so many, if given."""
+    kept = list(facts)
+    ran = {str(one.get("decision_id")): one for one in kept if one.get("event") in _RAN}
+    decisions = {one["id"]: one for one in gathered(dict(fact) for fact in kept)}
+    wanted = set(list(decisions)[-newest:] if newest else decisions)
+    limits = dict.fromkeys(("cancelled", "unreadable", "redacted"), 0)
+    entries: list[RecordedDecision | Aftermath] = []
+    for fact in kept:
+        if fact["event"] == "usage":
+            entries.append(Aftermath("usage", _told(fact)))
+        elif fact["event"] == "decision" and fact["id"] in wanted:
+            one = _read(decisions[fact["id"]], ran.get(fact["id"]), limits)
+            entries += [one] if one else []
+    return Record(tuple(entries), limits, _costs(ran.values()))
+
+
+def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecision | None:
+    if fact["outcome"] == "cancelled":
+        limits["cancelled"] += 1
+        return None
+    try:
+        ruled = ruled_of(fact)
+        fields = {name: fact[name] for name in ToolSelecting.model_fields if name in fact}
+        question = ToolSelecting.model_validate({**fields, "phase": "select"})
+    except (CodecError, ValidationError):
+        limits["unreadable"] += 1
+        return None
+    limits["redacted"] += is_redacted(fact["tool_input"])
+    return RecordedDecision(question, ruled, fact["at"], ran)
+
+
+def _told(fact: Fact) -> dict[str, Any]:
+    """What a fact says, without what the bus put around it."""
+    return {key: value for key, value in fact.items() if key not in ("event", "seq", "at", "orchestrator")}
+
+
+def _costs(ran: Iterable[Fact]) -> dict[str, int]:
+    by_tool: dict[str, list[int]] = {}
+    for fact in ran:
+        tool, cost = fact.get("tool"), fact.get("cost")
+        if isinstance(tool, str) and is_amount(cost):
+            by_tool.setdefault(tool, []).append(cost)
+    return {tool: round(median(costs)) for tool, costs in by_tool.items()}

@@ -1,0 +1,86 @@
+"""Reading recorded runs from a JSON Lines file: bounded, and every fault named by file, line and field.
+
+Nothing is played before the whole file was read: one broken line is an error, for a report over
+some of the runs would look like one over all of them.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import ValidationError
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun, whole
+from toolgate_orchestrator.commands.replay.recording import Recording, Run
+from toolgate_orchestrator.commands.replay.recording_turns import read_run
+
+__all__ = ["load"]
+
+MAX_LINE = 64 * 1024 * 1024
+MAX_FAULTS = 10
+
+
+def load(path: Path, limit: int | None = None) -> Recording:
+    """Read all runs, or the first `limit`; raises ConfigError naming each broken line and field."""
+    try:
+        with path.open("rb") as stream:
+            runs, faults = _read(stream, str(path), limit)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if faults:
+        more = ["… and more"] if len(faults) > MAX_FAULTS else []
+        raise ConfigError("\n".join([*faults[:MAX_FAULTS], *more]))
+    if not runs:
+        raise ConfigError(f"{path}: holds no recorded run; expected one JSON object with `traj` per line")
+    return Recording(str(path), tuple(runs))
+
+
+def _read(stream: BinaryIO, source: str, limit: int | None) -> tuple[list[Run], list[str]]:
+    runs: list[Run] = []
+    faults: list[str] = []
+    for number, line in _lines(stream):
+        if len(faults) > MAX_FAULTS or (limit is not None and len(runs) >= limit):
+            break
+        where = f"{source}: line {number}"
+        try:
+            recorded = _parse(line)
+        except ValidationError as error:
+            faults += [f"{where}: {_field(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        except ValueError as error:
+            faults.append(f"{where}: {error}")
+        else:
+            runs.append(read_run(len(runs) + 1, recorded.name, recorded.traj))
+    return runs, faults
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Lines that say something, with their numbers from 1; no line is held beyond its bound."""
+    number = 0
+    while line := stream.readline(MAX_LINE + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.strip():
+            yield number, line
+        if len(line) > MAX_LINE:
+            return  # what follows is the rest of this line, not a next one
+
+
+def _parse(line: bytes) -> RecordedRun:
+    if len(line) > MAX_LINE:
+        raise ValueError(f"longer than {MAX_LINE // 2**20} MiB")
+    try:
+        data = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return RecordedRun.model_validate(whole(data) if b"\\ud" in line.lower() else data)
+
+
+def _field(loc: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, loc)) or "the whole line"

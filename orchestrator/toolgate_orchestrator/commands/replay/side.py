@@ -1,0 +1,102 @@
+"""One set of schedulers and a gate before them: what a recording's runs are played to, one by one."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolgate_bus.server.settings import BusSettings
+
+from toolgate_orchestrator.commands.host.own_namespace import removed_afterwards
+from toolgate_orchestrator.commands.host.scheduler_processes import (
+    RunningScheduler,
+    SchedulerSpec,
+    scheduler_processes,
+)
+from toolgate_orchestrator.commands.replay.recording import Recording, Run
+from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOptions, replay_run
+from toolgate_orchestrator.gate.gate import Gate
+
+__all__ = ["LATE_S", "Playing", "Side", "limits_of", "opened"]
+
+LATE_S = 1.0
+"""How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Who rules on a replay, and where."""
+
+    bus: BusSettings
+    specs: Sequence[SchedulerSpec] = ()
+    """Schedulers to start; with none, those that live in the namespace rule."""
+    own_namespace: bool = False
+    """Whether the namespace was made for this, and goes with it."""
+    loop: str = "loop-events"
+    also: tuple[str, ...] = ()
+    patience_ms: int = 2000
+    hold_s: float | None = None
+    """How long a scheduler may hold a call; None is the gate's own default."""
+    tag: str | None = None
+
+
+@dataclass(slots=True)
+class Playing:
+    """A side that is ready."""
+
+    side: Side
+    recording: Recording
+    running: list[RunningScheduler]
+    options: ReplayOptions
+    played: list[ReplayedRun] = field(default_factory=list)
+
+    async def play(self, run: Run) -> ReplayedRun:
+        """Play one run to its end."""
+        late_s = max(LATE_S, self.side.patience_ms / 1000)
+        # Who did not answer after all in the last run is not waited for again.
+        settled = not self.played or self.played[-1].settled
+        self.played.append(await replay_run(self.recording, run, self.options, late_s if settled else 0.0))
+        return self.played[-1]
+
+    def words(self) -> dict[str, str]:
+        """The end of what each of its schedulers wrote on stderr."""
+        return {one.name: one.words() for one in self.running}
+
+
+@asynccontextmanager
+async def opened(side: Side, recording: Recording) -> AsyncIterator[Playing]:
+    """Start the schedulers and hold the gate's connection open; raises ConfigError, ToolgateError."""
+    async with AsyncExitStack() as stack:
+        if side.own_namespace:
+            await stack.enter_async_context(removed_afterwards(side.bus))
+        running = await stack.enter_async_context(scheduler_processes(side.specs, side.bus))
+        toolgate = _toolgate(side, recording.source, limits_of(running))
+        # Held open over all runs, so that their sessions share one connection.
+        await stack.enter_async_context(Gate.open(**toolgate))
+        yield Playing(side, recording, running, ReplayOptions(side.loop, toolgate, side.also, side.tag))
+
+
+def limits_of(running: Sequence[RunningScheduler]) -> dict[str, dict[str, Any]]:
+    """`schedulers:` of a plan that requires these, so that they are asked about their tools alone.
+
+    What is said on the bus alone excuses no required scheduler from a tool; what our own processes said does.
+    """
+    limits: dict[str, dict[str, Any]] = {}
+    for one in running:
+        limits.setdefault(one.name, {"tools": []})["tools"] += one.tools
+    return limits
+
+
+def _toolgate(side: Side, source: str, limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "redis": side.bus.redis,
+        "namespace": side.bus.namespace,
+        "agent": "replay",
+        "labels": {"replay": Path(source).name[:200]},
+        "required": list(limits),
+        "schedulers": limits,
+        "patience_ms": side.patience_ms,
+    }
+    config |= {"max_hold_s": side.hold_s} if side.hold_s is not None else {}
+    return config | ({"keys": str(side.bus.keys)} if side.bus.keys else {})

@@ -1,0 +1,99 @@
+"""`NAME=config.yaml`: which schedulers a replay starts, which tools they may send calls to, what these cost.
+
+A target is what a config names under `to` (as the shipped router does), `target` or `targets`; a price
+what it says as cost-aware does, under `tools`, by name, as `cost`, or under `default`.
+Whether the config is right is the scheduler's own affair: its process says so before anything runs.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.money import micro
+
+from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
+from toolgate_orchestrator.commands.replay.comparison import Prices
+
+__all__ = ["prices_of", "specs_of", "targets_of"]
+
+TARGET_KEYS = ("to", "target", "targets")
+MAX_BYTES = 256 * 1024
+
+
+def specs_of(options: Sequence[str], option_name: str = "--with") -> list[SchedulerSpec]:
+    """One scheduler per option; a name used twice gets a number, for it is another configuration.
+
+    Raises ConfigError naming the option that is not `NAME` or `NAME=FILE`.
+    """
+    specs: list[SchedulerSpec] = []
+    seen: dict[str, int] = {}
+    for option in options:
+        spec, separator, file = option.partition("=")
+        if not spec or (separator and not file):
+            raise ConfigError(f"{option_name} {option}: must be NAME=config.yaml (or NAME, without a config)")
+        if file and not Path(file).is_file():
+            raise ConfigError(f"{option_name} {option}: there is no file {file}")
+        seen[spec] = count = seen.get(spec, 0) + 1
+        name = f"{spec.rpartition(':')[2].replace(':', '.')}-{count}" if count > 1 else None
+        specs.append(SchedulerSpec(spec, Path(file) if file else None, name))
+    return specs
+
+
+def targets_of(specs: Iterable[SchedulerSpec]) -> tuple[str, ...]:
+    """Every tool that their configs name as a target; raises ConfigError for a file that is no YAML."""
+    return tuple(
+        dict.fromkeys(name for spec in specs if spec.config for name in _targets(_read(spec.config)))
+    )
+
+
+def prices_of(specs: Iterable[SchedulerSpec]) -> Prices:
+    """What their configs say that tools cost; of several that name a tool the last counts."""
+    tools: dict[str, int] = {}
+    default: int | None = None
+    for spec in specs:
+        config = _read(spec.config) if spec.config else None
+        if not isinstance(config, dict):
+            continue
+        listed = config.get("tools")
+        for name, price in listed.items() if isinstance(listed, dict) else ():
+            if isinstance(name, str) and (cost := _cost(price)) is not None:
+                tools[name] = cost
+        cost = _cost(config.get("default"))
+        default = default if cost is None else cost
+    return Prices(tools, default)
+
+
+def _cost(price: Any) -> int | None:
+    return micro(price.get("cost")) if isinstance(price, dict) else None
+
+
+def _read(path: Path) -> Any:
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ConfigError(f"{path}: longer than {MAX_BYTES // 1024} KiB: no configuration is that long")
+        return yaml.safe_load(raw)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: is not YAML: {str(error).splitlines()[0]}") from None
+
+
+def _targets(root: Any) -> Iterator[str]:
+    """Strings under a target key, anywhere; a part that an alias repeats is looked at once."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, (dict, list)) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, dict):
+            for key in TARGET_KEYS:
+                named = value.get(key)
+                yield from (
+                    one for one in (named if isinstance(named, list) else [named]) if isinstance(one, str)
+                )
+        waiting += reversed(list(value.values()) if isinstance(value, dict) else value)

@@ -1,0 +1,95 @@
+"""`toolgate run`: one turn of an agent from a mount plan, in a real AmplifierSession.
+
+The answer goes to stdout, rulings and notices to stderr as they happen. With `--stream` the answer
+comes piece by piece, and tool calls are shown, too; with `--json`, one object at the end, or with
+both, one object an event.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from toolgate_bus.commands.options import (
+    KeysOption,
+    MetricsAddressOption,
+    MetricsPortOption,
+    NamespaceOption,
+    RedisOption,
+    err_console,
+)
+from toolgate_bus.telemetry import tracing
+
+from toolgate_orchestrator.commands.run.json_lines import JsonLines
+from toolgate_orchestrator.commands.run.live_view import LiveView
+from toolgate_orchestrator.commands.run.opening import (
+    asked_plan,
+    in_session,
+    metrics_told,
+    named_namespace,
+    on_bus,
+)
+from toolgate_orchestrator.commands.run.screen import Output, Screen
+from toolgate_orchestrator.commands.run.view import JsonView, View
+
+__all__ = ["PlanOption", "ProviderOption", "QuietOption", "run"]
+
+PlanOption = Annotated[
+    Path,
+    typer.Option("--plan", metavar="FILE", help="Amplifier mount plan in YAML; ${NAME} is expanded."),
+]
+ProviderOption = Annotated[
+    str | None, typer.Option("--provider", metavar="NAME", help="Mounted provider that answers.")
+]
+QuietOption = Annotated[
+    bool,
+    typer.Option("--quiet", help="No warnings of who rules, or does not."),
+]
+
+
+def run(
+    ctx: typer.Context,
+    prompt: Annotated[str, typer.Argument(help="What the agent is asked to do.")],
+    plan: PlanOption,
+    provider: ProviderOption = None,
+    quiet: QuietOption = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Show the answer as it is produced, and each tool call.")
+    ] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_address: MetricsAddressOption = "127.0.0.1",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object; with --stream, one for each event.")
+    ] = False,
+) -> None:
+    """Run an agent from a mount plan; schedulers rule on its tool calls.
+
+    The answer goes to stdout, what was denied or replaced to stderr.
+    Calls that need a person's approval are asked about on the terminal;
+    where there is none, they are denied.
+
+    Exit codes: 0 answered, 1 the turn failed or was stopped, 2 the plan or an option is wrong,
+    130 Ctrl-C.
+    """
+    view = _view(stream=stream, as_json=as_json)
+    asked = asked_plan(plan, provider)
+    with (
+        tracing.configure("toolgate-run"),
+        metrics_told(metrics_port, metrics_address),
+        on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
+    ):
+        ended = in_session(laid, view, lambda opened: opened.one_turn(prompt), quiet=quiet)
+    if ended.status == "cancelled":
+        view.notice("the turn was stopped before it was done", "yellow")
+    if ended.problem is not None or ended.status == "cancelled":
+        raise typer.Exit(1)
+
+
+def _view(*, stream: bool, as_json: bool) -> View:
+    if not stream:
+        return JsonView() if as_json else View()
+    out = Output(sys.stdout)
+    return JsonLines(out) if as_json else LiveView(Screen(out, err_console))

@@ -1,0 +1,105 @@
+"""A turn on the terminal while it happens: the answer piece by piece, a line for each tool call.
+
+    tool     read_file(path="notes.txt")  ok  3 ms
+    denied   delete_file  (policy: deleting is for people)
+
+The answer goes to stdout, everything else to stderr. Plain words carry the meaning, colour only
+repeats it.
+"""
+
+from rich.text import Text
+from toolgate_bus.telemetry.printable import PieceCleaner, clean, printable
+
+from toolgate_orchestrator.commands.host.rulings_view import call_text
+from toolgate_orchestrator.commands.run.screen import Screen
+from toolgate_orchestrator.commands.run.view import Ended, ToolRun, View
+
+__all__ = ["LiveView"]
+
+_LONGEST_CALL = 120
+_LONGEST_PROBLEM = 200
+
+
+class LiveView(View):
+    """Shows everything at once; what an LLM or a tool wrote cannot steer the terminal."""
+
+    live = True
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._cleaner = PieceCleaner()
+        self._said: list[str] = []
+
+    def ruling(self, line: Text) -> None:
+        """A call was denied or replaced."""
+        self._screen.note(line)
+
+    def notice(self, text: str, style: str = "dim") -> None:
+        """A line beside the answer."""
+        self._screen.note(Text(clean(text), style=style))
+
+    def response(self) -> None:
+        """What the LLM says from here on begins a line."""
+        self._said.clear()
+
+    def text(self, piece: str) -> None:
+        """Some more of the answer."""
+        if not self._said:
+            self._end_text()
+        self._said.append(piece)
+        self._screen.text(self._cleaner.feed(piece))
+
+    def called(self, run: ToolRun) -> None:
+        """The line of a call, without its end."""
+        self._screen.open_note(run.id, _head(run))
+
+    def returned(self, run: ToolRun) -> None:
+        """How the call came out, and after how long."""
+        self._screen.finish_note(run.id, _head(run), _outcome(run))
+
+    def pause(self) -> None:
+        """Somebody else writes next."""
+        self._screen.free()
+
+    def ended(self, ended: Ended) -> None:
+        """What was not said yet: an answer that did not come in pieces, or why there is none."""
+        if ended.problem is not None:
+            self.notice(f"Error: {ended.problem}", "red")
+        elif not _squeezed("".join(self._said)).endswith(_squeezed(ended.answer)):
+            self._said.clear()
+            self.text(ended.answer)
+        self._end_text()
+        self._said.clear()
+
+    def _end_text(self) -> None:
+        self._screen.text(self._cleaner.close())
+        self._screen.end_line()
+
+
+def _squeezed(text: str) -> str:
+    """Without white space: that between two blocks of an answer is not streamed."""
+    return "".join(text.split())
+
+
+def _head(run: ToolRun) -> Text:
+    call = call_text(run.tool, run.arguments)
+    call.truncate(_LONGEST_CALL, overflow="ellipsis")
+    return Text.assemble(("tool     ", "bold green"), call)
+
+
+def _outcome(run: ToolRun) -> Text:
+    rest = Text("  ")
+    if run.problem is None:
+        rest.append("ok", style="green")
+    else:
+        rest.append("failed", style="red").append(f": {_one_line(run.problem)}")
+    return rest.append(f"  {_duration(run.seconds)}", style="dim") if run.seconds is not None else rest
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(printable(text).split())
+    return line if len(line) <= _LONGEST_PROBLEM else f"{line[:_LONGEST_PROBLEM]}…"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

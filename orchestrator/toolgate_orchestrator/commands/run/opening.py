@@ -1,0 +1,179 @@
+"""From a mount plan and the command's options to a session that is ready: what `run` and `chat` share.
+
+    plan file + options ─▶ on_bus: a Plan with a server behind it ─▶ opened: a session, closed at the end
+                                                                      ─▶ one_turn: how it came out
+
+Everything that can be wrong with the plan is found before a server is started.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+from amplifier_core import AmplifierSession
+from toolgate_bus.commands.options import err_console, metrics_served, run_async, started_bus
+from toolgate_bus.commands.terminal import escape
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
+from toolgate_orchestrator.commands.host.plan import Plan, read_plan, with_bus, with_provider
+from toolgate_orchestrator.commands.host.sub_agents import let_delegate
+from toolgate_orchestrator.commands.host.terminal_approvals import (
+    NoTerminal,
+    TerminalApprovals,
+    terminal_approvals,
+)
+from toolgate_orchestrator.commands.host.warnings import warnings_for
+from toolgate_orchestrator.commands.run.report import RunReport
+from toolgate_orchestrator.commands.run.turn_listener import TurnListener
+from toolgate_orchestrator.commands.run.view import Ended, View
+from toolgate_orchestrator.turn.cancellation import being_cancelled
+
+__all__ = ["Opened", "asked_plan", "in_session", "metrics_told", "named_namespace", "on_bus"]
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session that is ready for its first turn."""
+
+    session: Any
+    plan: Plan
+    view: View
+    approvals: TerminalApprovals | NoTerminal
+    report: RunReport
+    listener: TurnListener
+
+    async def one_turn(self, prompt: str) -> Ended:
+        """Run a turn and show how it ended; nothing but the cancellation of this task is raised."""
+        self.report.begin()
+        answer, error = "", None
+        try:
+            answer = await self.session.execute(prompt)
+        except asyncio.CancelledError:
+            if being_cancelled():
+                self.view.pause()
+                raise
+            self.report.status = "cancelled"
+        except Exception as raised:  # noqa: BLE001 - whatever ended the turn is told, in one line
+            error, self.report.status = str(raised) or type(raised).__name__, "error"
+        self.listener.turn_over()
+        ended = Ended(
+            str(answer), self.session.session_id, self.report.status, tuple(self.report.decisions), error
+        )
+        self.view.ended(ended)
+        return ended
+
+
+@contextmanager
+def metrics_told(port: int | None, address: str) -> Iterator[None]:
+    """Serve this process's metrics meanwhile, if a port is given, and say where."""
+    with metrics_served(port, address, "orchestrator") as url:
+        if url is not None:
+            err_console.print(f"metrics at {escape(url)}", style="dim", soft_wrap=True)
+        yield
+
+
+def asked_plan(path: Path, provider: str | None) -> Plan:
+    """The plan of a file, with the provider that the command names; raises ConfigError."""
+    plan = read_plan(path)
+    return plan if provider is None else with_provider(plan, provider)
+
+
+def named_namespace(ctx: typer.Context, namespace: str) -> str | None:
+    """The namespace if somebody named it; the option's default yields to the plan's."""
+    source = ctx.get_parameter_source("namespace")
+    return namespace if source is not None and source.name != "DEFAULT" else None
+
+
+@contextmanager
+def on_bus(plan: Plan, redis: str | None, namespace: str | None, keys: Path | None) -> Iterator[Plan]:
+    """The plan with the options laid over its own `toolgate:` section; starts or joins a server."""
+    if not plan.ours:
+        yield with_bus(plan)
+        return
+    own = plan.orchestrator["config"].get("toolgate") or {}
+    own = own if isinstance(own, dict) else {}
+    keys = keys or (Path(own["keys"]) if own.get("keys") else None)
+    with started_bus(redis or own.get("redis"), namespace or own.get("namespace", "default"), keys) as bus:
+        yield with_bus(plan, redis=bus.redis, namespace=bus.namespace, keys=bus.keys and str(bus.keys))
+
+
+def in_session(
+    plan: Plan, view: View, work: Callable[[Opened], Coroutine[Any, Any, Result]], *, quiet: bool = False
+) -> Result:
+    """Open a session, do the work in it, and close it, however that ended; `quiet` leaves warnings out."""
+    for notice in plan.notices:
+        view.notice(f"notice: {notice}")
+    with terminal_approvals(lambda text: view.notice(text, "yellow"), view.pause) as approvals:
+        try:
+            return run_async(lambda: _work(plan, view, approvals, work, quiet=quiet))
+        finally:
+            let_kernel_threads_go()
+
+
+async def _work(
+    plan: Plan,
+    view: View,
+    approvals: TerminalApprovals | NoTerminal,
+    work: Callable[[Opened], Coroutine[Any, Any, Result]],
+    *,
+    quiet: bool,
+) -> Result:
+    async with _opened(plan, view, approvals) as opened:
+        for words in () if quiet else await warnings_for(plan):
+            view.notice(words, "yellow")
+        return await work(opened)
+
+
+@asynccontextmanager
+async def _opened(plan: Plan, view: View, approvals: TerminalApprovals | NoTerminal) -> AsyncIterator[Opened]:
+    report, listener = RunReport(view), TurnListener(view)
+    session = AmplifierSession(plan.mount, session_id=str(uuid.uuid4()), approval_system=approvals)
+    report.listen(session.coordinator.hooks)
+    if view.live:
+        listener.listen(session.coordinator.hooks)
+
+    def on_child(child: Any) -> None:
+        report.listen_to_child(child.coordinator.hooks)
+
+    let_delegate(session, on_child)
+    try:
+        await _initialize(session, report)
+        _check_provider(session, plan)
+        yield Opened(session, plan, view, approvals, report, listener)
+    finally:
+        await session.cleanup()
+
+
+async def _initialize(session: Any, report: RunReport) -> None:
+    """Mount everything; raises ConfigError naming each module that did not load."""
+    kernel = logging.getLogger("amplifier_core")
+    level = kernel.level
+    kernel.setLevel(logging.CRITICAL)  # what fails is named here, in one line
+    try:
+        await session.initialize()
+    except Exception as error:
+        raise ConfigError(_without_prefixes(str(error))) from error
+    finally:
+        kernel.setLevel(level)
+    if report.failures:
+        raise ConfigError("\n".join(f"failed to load {failure}" for failure in report.failures))
+
+
+def _without_prefixes(message: str) -> str:
+    return message.removeprefix("Session initialization failed: ").removeprefix("RuntimeError: ")
+
+
+def _check_provider(session: Any, plan: Plan) -> None:
+    wanted = plan.orchestrator["config"].get("default_provider")
+    mounted = session.coordinator.get("providers") or {}
+    if wanted and wanted not in mounted and str(wanted).removeprefix("provider-") not in mounted:
+        raise ConfigError(f"provider {wanted!r} is not mounted; mounted: {', '.join(mounted)}")

@@ -1,0 +1,110 @@
+"""Keeps what a turn's report needs, and shows each ruling that changed something.
+
+Listens on the session's hooks, after the decisions: it rules on nothing and slows nothing.
+"""
+
+from typing import Any
+
+from amplifier_core import HookResult
+from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE, POLICY_VIOLATION
+from rich.text import Text
+from toolgate_bus.telemetry.printable import visible
+
+from toolgate_orchestrator.commands.run.view import View
+from toolgate_orchestrator.turn.selection import TOOL_HELD, TOOL_SELECTED
+
+__all__ = ["RunReport"]
+
+
+class RunReport:
+    """Collects a turn's decisions, the way it ended, and the modules that failed to load."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.decisions: list[dict[str, Any]] = []
+        self.failures: list[str] = []
+        self.status = "success"
+        """As the loop reports it: success, incomplete, cancelled; or error."""
+        self._waited: set[tuple[str, str, str]] = set()
+
+    def begin(self) -> None:
+        """A new turn: what the last one left is forgotten."""
+        self.decisions, self.status = [], "success"
+
+    def listen(self, hooks: Any) -> None:
+        """Register on a session's hooks, before its modules are loaded."""
+        handlers = {
+            MODULE_LOAD_FAILED: self._load_failed,
+            TOOL_SELECTED: self._selected,
+            POLICY_VIOLATION: self._denied,
+            TOOL_HELD: self._held,
+            ORCHESTRATOR_COMPLETE: self._complete,
+            EXECUTION_END: self._end,
+        }
+        for event, handler in handlers.items():
+            hooks.register(event, handler, name="toolgate-run")
+
+    def listen_to_child(self, hooks: Any) -> None:
+        """Hear what is decided about the calls of a sub-agent; how its turn ends is its parent's affair."""
+        ruled = {TOOL_SELECTED: self._selected, POLICY_VIOLATION: self._denied, TOOL_HELD: self._held}
+        for event, handler in ruled.items():
+            hooks.register(event, handler, name="toolgate-run")
+
+    async def _load_failed(self, event: str, data: dict[str, Any]) -> HookResult:
+        self.failures.append(f"{data.get('module_type')} {data.get('module_id')}: {data.get('error')}")
+        return HookResult()
+
+    async def _selected(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._keep(data)
+        if data.get("source") == "scheduler":
+            by = data.get("scheduler") or "schedulers"
+            self._line("modified", "cyan", f"{data.get('original_tool')} → {data.get('tool')}", by, data)
+        return HookResult()
+
+    async def _denied(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._keep(data)
+        by = data.get("scheduler") or (data.get("decision") or {}).get("why") or "a hook"
+        self._line("denied", "red", str(data.get("tool_name")), by, data)
+        return HookResult()
+
+    async def _held(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._view.held(data)
+        which = (str(data.get("decision_id")), str(data.get("scheduler")), str(data.get("phase")))
+        if which not in self._waited:  # one that is held for longer was told of
+            self._waited.add(which)
+            self._line("waits", "yellow", held_words(data), str(data.get("scheduler")), data)
+        return HookResult()
+
+    async def _complete(self, event: str, data: dict[str, Any]) -> HookResult:
+        self.status = str(data.get("status"))
+        return HookResult()
+
+    async def _end(self, event: str, data: dict[str, Any]) -> HookResult:
+        if data.get("status") == "error":
+            self.status = "error"
+        return HookResult()
+
+    def _keep(self, data: dict[str, Any]) -> None:
+        if isinstance(data.get("decision"), dict):
+            self.decisions.append(data["decision"])
+            self._view.decision(data["decision"])
+
+    def _line(self, word: str, style: str, what: str, by: str, data: dict[str, Any]) -> None:
+        reason = f": {data['reason']}" if data.get("reason") else ""
+        line = Text(f"{word:8} ", style=f"bold {style}")
+        line.append(visible(f"{what}  ({by}{reason})"), style="default")
+        self._view.ruling(line)
+
+
+def held_words(data: dict[str, Any]) -> str:
+    """The call that waits, and for how long."""
+    seconds = data.get("seconds")
+    left = f" for up to {duration(seconds)}" if isinstance(seconds, int | float) else ""
+    return f"{data.get('tool_name')}{left}, then it is denied"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

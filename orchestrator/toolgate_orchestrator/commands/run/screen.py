@@ -1,0 +1,92 @@
+"""Two streams that may be one terminal: the answer on stdout, notes about it on stderr.
+
+Where both are the terminal, a note that comes in the middle of the answer begins a line of its own.
+Where stdout goes elsewhere, it gets the answer and nothing else.
+"""
+
+import contextlib
+import os
+from typing import TextIO
+
+from rich.text import Text
+from toolgate_bus.commands.terminal import Terminal
+
+__all__ = ["Output", "Screen"]
+
+
+class Output:
+    """A stream whose reader may go away (`| head`): then what is written goes nowhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.terminal = stream.isatty()
+        self.lost = False
+        """Whether the reader has gone."""
+
+    def write(self, text: str) -> None:
+        """Write and flush; characters that the stream's encoding lacks are spelled out."""
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._stream.flush()
+        except BrokenPipeError:
+            self.lost = True
+            # What is left in the buffer is flushed at exit, and must not fail there again.
+            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+
+
+class Screen:
+    """Keeps lines whole: knows what is half written on either stream."""
+
+    def __init__(self, out: Output, notes: Terminal) -> None:
+        self._out, self._notes = out, notes
+        self._one_terminal = out.terminal and notes.is_terminal
+        self._in_line = False
+        self._open: str | None = None
+
+    def text(self, text: str) -> None:
+        """Go on with the answer."""
+        if not text:
+            return
+        if self._one_terminal:
+            self._close_note()
+        self._out.write(text)
+        self._in_line = not text.endswith("\n")
+
+    def end_line(self) -> None:
+        """End the answer's line, if one is begun."""
+        if self._in_line:
+            self._out.write("\n")
+            self._in_line = False
+
+    def note(self, line: Text) -> None:
+        """A whole line beside the answer."""
+        self.free()
+        self._notes.print(line, soft_wrap=True)
+
+    def open_note(self, name: str, line: Text) -> None:
+        """Begin a line that `finish_note` is to end; elsewhere than on a terminal it waits for that."""
+        if self._notes.is_terminal:
+            self.free()
+            self._notes.print(line, end="", soft_wrap=True)
+            self._open = name
+
+    def finish_note(self, name: str, line: Text, rest: Text) -> None:
+        """End the line that was begun under this name; if something came between, say it all again."""
+        if self._open == name:
+            self._open = None
+            self._notes.print(rest, soft_wrap=True)
+        else:
+            self.note(line + rest)
+
+    def free(self) -> None:
+        """Make way for a line of somebody else's."""
+        self._close_note()
+        if self._one_terminal:
+            self.end_line()
+
+    def _close_note(self) -> None:
+        if self._open is not None:
+            self._open = None
+            self._notes.print()

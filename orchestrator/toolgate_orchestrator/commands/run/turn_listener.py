@@ -1,0 +1,111 @@
+"""Listens on a session's hooks and tells a view what its turns say and do. Rules on nothing.
+
+Works for any loop that emits the kernel's events; of one that does not, the view hears nothing
+before the end.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from amplifier_core import HookResult
+from amplifier_core.events import CONTENT_BLOCK_DELTA, PROVIDER_REQUEST, TOOL_ERROR, TOOL_POST, TOOL_PRE
+
+from toolgate_orchestrator.commands.run.view import ToolRun, View
+
+__all__ = ["TurnListener"]
+
+_LAST = 1_000_000
+"""After every hook that may still deny or change the call (the kernel calls low numbers first)."""
+_FIRST = -1_000_000
+"""Before any that may keep the result to itself."""
+
+
+class TurnListener:
+    """Turns events into what a view is told."""
+
+    def __init__(self, view: View, clock: Callable[[], float] = time.monotonic) -> None:
+        self._view, self._clock = view, clock
+        self._running: dict[str, tuple[ToolRun, float]] = {}
+
+    def listen(self, hooks: Any) -> None:
+        """Register, before the session's modules are loaded."""
+        handlers = {
+            PROVIDER_REQUEST: (self._request, _LAST),
+            CONTENT_BLOCK_DELTA: (self._delta, _FIRST),
+            TOOL_PRE: (self._pre, _LAST),
+            TOOL_POST: (self._post, _FIRST),
+            TOOL_ERROR: (self._error, _FIRST),
+        }
+        for event, (handler, priority) in handlers.items():
+            hooks.register(event, handler, priority=priority, name="toolgate-live")
+
+    @property
+    def running(self) -> list[str]:
+        """The names of the tools that have begun and are not done."""
+        return sorted({run.tool for run, _ in self._running.values()})
+
+    def turn_over(self) -> None:
+        """Tools that are still running were stopped with the turn."""
+        for key in list(self._running):
+            self._done(key, None, "stopped with the turn")
+
+    async def _request(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._view.response()
+        return HookResult()
+
+    async def _delta(self, event: str, data: dict[str, Any]) -> HookResult:
+        delta = data.get("delta")
+        delta = delta if isinstance(delta, Mapping) else {}
+        kind = delta.get("type") or data.get("block_type") or "text"
+        text = delta.get("text") or data.get("text")
+        if isinstance(text, str) and kind in ("text", "text_delta"):
+            self._view.text(text)
+        return HookResult()
+
+    async def _pre(self, event: str, data: dict[str, Any]) -> HookResult:
+        run = _run_of(data)
+        self._running[run.id] = (run, self._clock())
+        self._view.called(run)
+        return HookResult()
+
+    async def _post(self, event: str, data: dict[str, Any]) -> HookResult:
+        result = data.get("result", data.get("tool_result"))
+        self._done(_key(data), data, _problem_in(result))
+        return HookResult()
+
+    async def _error(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._done(_key(data), data, _words(data.get("error")) or "it failed")
+        return HookResult()
+
+    def _done(self, key: str, data: dict[str, Any] | None, problem: str | None) -> None:
+        run, started = self._running.pop(key, (None, 0.0))
+        if run is None and data is not None:
+            run = _run_of(data)
+            self._view.returned(run._replace(problem=problem))
+        elif run is not None:
+            self._view.returned(run._replace(seconds=self._clock() - started, problem=problem))
+
+
+def _key(data: Mapping[str, Any]) -> str:
+    return str(data.get("tool_call_id") or data.get("tool_name") or data.get("tool") or "")
+
+
+def _run_of(data: Mapping[str, Any]) -> ToolRun:
+    arguments = data.get("tool_input", data.get("input"))
+    tool = str(data.get("tool_name") or data.get("tool") or "?")
+    return ToolRun(_key(data), tool, dict(arguments) if isinstance(arguments, Mapping) else {})
+
+
+def _problem_in(result: Any) -> str | None:
+    """Why a result is none; a result in another form than the kernel's counts as good."""
+    if not isinstance(result, Mapping) or result.get("success", True):
+        return None
+    return _words(result.get("error")) or _words(result.get("output")) or "it failed"
+
+
+def _words(error: Any) -> str:
+    if not isinstance(error, Mapping):
+        return str(error) if error else ""
+    message = error.get("message") or error.get("msg")
+    return ": ".join(str(part) for part in (error.get("type"), message) if part)

@@ -1,0 +1,335 @@
+"""One round of one question: ask everyone on the audience, wait, and tidy up after it.
+
+The in-process scheduler (hooks) is asked beside the bus; it is waited for up to `max_hold_s`, because
+a hook may itself be asking a person. Not here: what comes of the verdicts (`ruling`).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from toolgate_bus.facts.columnar import MOST_ASKED
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import (
+    IN_PROCESS,
+    AskUser,
+    Continue,
+    Deny,
+    Failed,
+    Heard,
+    Hold,
+    Modify,
+    Phase,
+    ToolSelecting,
+    Verdict,
+)
+from toolgate_bus.protocol.signing import Keyring, Kind, digest
+from toolgate_bus.ruling.round import Closed, Round
+
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.faults import call_guarded, note_fault
+from toolgate_orchestrator.gate.held_calls import HeldCall, holders
+from toolgate_orchestrator.gate.pending import Question
+from toolgate_orchestrator.gate.pending_decisions import Table
+from toolgate_orchestrator.gate.recipients import Audience, Unasked
+from toolgate_orchestrator.gate.redact import Redactor
+from toolgate_orchestrator.gate.ruling import Call, question_fields
+from toolgate_orchestrator.gate.validation import check_modify
+
+__all__ = ["Asking", "LocalScheduler"]
+
+EXCUSING: Final = 0.25
+"""Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
+
+LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
+"""Decides in this process; it sees the call unredacted."""
+
+
+class Asking:
+    """Asks the rounds of one gate."""
+
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: Client | None,
+        keyring: Keyring | None,
+        redactor: Redactor,
+        on_late: Callable[[Call, Heard], None],
+    ) -> None:
+        self._config, self._client, self._on_late = config, client, on_late
+        self._redactor = redactor
+        self.table = client.table if client is not None else Table(asyncio.get_running_loop())
+        self.look_at: Callable[[float], None] = self.table.look_at
+        self._patience = config.patience_ms / 1000
+        self.keyring: Keyring | None = keyring
+        self.orchestrator = client.bus.orchestrator if client is not None else ""
+        self.caps: Mapping[str, int] = {
+            name: limits.max_priority
+            for name, limits in config.schedulers.items()
+            if limits.max_priority is not None
+        }
+
+    async def round(
+        self, call: Call, audience: Audience, local: LocalScheduler | None, phase: Phase, patience: float
+    ) -> Closed:
+        """Ask, wait until the round is over, and say how it ended."""
+        loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
+        asked: Sequence[str] = audience.names
+        awaited = audience.required
+        if client is None or not client.breaker.calm or audience.absent:
+            awaited, asked = self._whom(call, audience, now)
+        unasked = audience.unasked.get(phase) if audience.unasked else None
+        if unasked:
+            awaited, asked = self._left_out(call, unasked, awaited, asked)
+        hopeless = self._given_up(client, call, audience, awaited) if audience.absent else ()
+        if local is not None:
+            awaited = {**awaited, IN_PROCESS: False}
+            call.asked.append((IN_PROCESS,))
+        call.asked.append(asked)
+        round_ = Round(
+            awaited,
+            patience=patience,
+            max_hold=self._config.max_hold_s,
+            now=now,
+            patient=(IN_PROCESS,) if local is not None else (),
+            modifies=phase == "select",
+        )
+        question = Question(self, call, audience, phase, round_, asked, loop.create_future(), now)
+        fields = question_fields(call, phase, patience)
+        body, call.outgoing = self._redactor.question(fields, call.tool_input, call.before)
+        question.body = body
+        if phase == "select":
+            call.body = body
+        hooks = None
+        try:
+            self.table.open[question.key] = question
+            if asked and client is not None:
+                self._publish(client, body, question)
+                self.table.leaves(now)
+            for name in (*(unasked or ()), *hopeless):
+                round_.unreachable(name)
+            if local is not None:
+                hooks = loop.create_task(self._consult(local, call, fields, question))
+            question.end_if_over()
+            closed = await question.future
+        finally:
+            closed = question.closed or question.end()
+            del self.table.open[question.key]
+            if hooks is not None:
+                hooks.cancel()
+            if asked and client is not None:
+                self._settle(client, question, closed, patience)
+            call.heard += closed.heard
+            if (
+                closed.agreed
+                and asked is audience.names
+                and len(asked) <= MOST_ASKED
+                and not audience.shadows
+                and local is None
+            ):
+                call.agreed = audience.group
+            if closed.silent:
+                call.silent.extend(name for name in closed.silent if name not in call.silent)
+        return closed
+
+    def _whom(self, call: Call, audience: Audience, now: float) -> tuple[Mapping[str, bool], Sequence[str]]:
+        """Who is waited for (and whether it is required), and who is asked.
+
+        Asked, but not waited for: shadows, and the probes of those who are passed over. Whose verdicts
+        cannot be read yet is waited for as everyone is: they soon can be, or its silence is counted.
+        """
+        client = self._client
+        awaited = dict(audience.required)
+        asked: list[str] = []
+        if client is None:
+            return awaited, asked
+        for name in audience.names:
+            if awaited.get(name) is False and client.breaker.passes_over(name, self._patience):
+                del awaited[name]
+                call.passed_over.append(name)
+                call.failed_open.setdefault(name, "gone" if name in audience.absent else "passed_over")
+                if not client.breaker.probe(name, self._patience, now):
+                    continue
+            asked.append(name)
+        return awaited, asked
+
+    def _given_up(
+        self, client: Client | None, call: Call, audience: Audience, awaited: Mapping[str, bool]
+    ) -> list[str]:
+        """Who must answer, is not alive, and was waited for before: it is asked, and not waited for."""
+        if client is None or not client.absence.given_up:
+            return []
+        given_up = [name for name in audience.absent if awaited.get(name) and name in client.absence.given_up]
+        for name in given_up:
+            call.unasked.setdefault(name, self._absent(client, name))
+        return given_up
+
+    @staticmethod
+    def _absent(client: Client, name: str) -> str:
+        return client.absence.words(name, gone=name in client.announced)
+
+    def _left_out(
+        self,
+        call: Call,
+        unasked: Mapping[str, Unasked],
+        awaited: Mapping[str, bool],
+        asked: Sequence[str],
+    ) -> tuple[Mapping[str, bool], Sequence[str]]:
+        """The same without those who cannot be asked; a required one is waited for, and silent at once."""
+        kept = dict(awaited)
+        for name, why in unasked.items():
+            if kept.get(name):
+                call.unasked[name] = why.words
+            elif kept.pop(name, None) is not None:
+                call.failed_open.setdefault(name, why.reason)
+        return kept, [name for name in asked if name not in unasked]
+
+    # ------------------------------------------------------------------ what a question asks back
+
+    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify, or None."""
+        return check_modify(
+            modify,
+            tool_name=call.tool_name,
+            tool_input=call.tool_input,
+            tools=call.tools,
+            limits=self._config.schedulers.get(scheduler),
+            placeholders=call.placeholders,
+            agents=call.agents,
+        )
+
+    def late(self, call: Call, heard: Heard) -> None:
+        """A genuine verdict came after the end."""
+        self._on_late(call, heard)
+
+    # ------------------------------------------------------------------ the bus
+
+    def _publish(self, client: Client, body: bytes, question: Question) -> None:
+        key, audience = question.key, question.audience
+        question.outages = client.outages
+        if self.keyring is None:
+            version = audience.version
+            item = codec.item(key[0], key[1], body, None, version or codec.NEWEST)
+            older = item if version else codec.item(key[0], key[1], body, None, codec.VERSION)
+            for name in question.asked:
+                newest = version or audience.versions[name] == codec.NEWEST
+                client.bus.ask(name, key[0], item if newest else older)
+            return
+        question.digest = digest(codec.signed(*key, body))
+        for name in question.asked:
+            client.bus.ask(
+                name, key[0], self._signed("question", name, question, body, audience.versions[name])
+            )
+
+    def _signed(self, kind: Kind, name: str, question: Question, body: bytes, version: int) -> bytes:
+        """An item that asks or withdraws, with its signature where there are keys."""
+        key, ring, mac = question.key, self.keyring, None
+        if ring is not None:
+            sign = ring.sign_withdrawn if kind == "withdrawn" else ring.sign_question
+            mac = sign(self.orchestrator, name, codec.signed(*key, body), version)
+        return codec.item(*key, body, mac, version)
+
+    def ask_again(self, question: Question, name: str, version: int) -> None:
+        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+        if self._client is not None and name in question.asked:
+            item = self._signed("question", name, question, question.body, version)
+            self._client.bus.ask(name, question.key[0], item)
+
+    def _settle(self, client: Client, question: Question, closed: Closed, patience: float) -> None:
+        """After a round: who was silent, who still holds, and where late verdicts belong."""
+        client.table.ended(
+            question,
+            complete=not (
+                closed.silent or closed.unfinished or question.shadowed or question.call.passed_over
+            ),
+        )
+        if client.failures.rows:
+            client.failures.answered(one.scheduler for one in closed.heard if one.verdict.action != "failed")
+        if closed.silent:
+            outage = question.outages != client.outages or not client.up
+            # Silence proves nothing where less than the whole patience was given: by us, or by our loop.
+            fair = patience >= self._patience and question.lag <= patience * EXCUSING
+            for name in closed.silent:
+                if question.audience.required.get(name):
+                    self._give_up(client, question, closed, name, fair=fair and not outage)
+                elif name != IN_PROCESS:
+                    refused = name in question.refused_by and not outage
+                    excuse = "refused" if refused else "bus_down" if outage else None
+                    reason = excuse or self._reason(name, question.audience, closed)
+                    question.call.failed_open.setdefault(name, reason)
+                    client.failures.failed(name, reason)
+                    if reason in ("silent", "gone") and fair:
+                        client.breaker.silent(name, self._patience, question.started, time.monotonic())
+        if not closed.agreed:
+            for name in holders(closed.heard):
+                self.withdraw(question, name)
+
+    def held(self, call: Call, heard: Heard) -> None:
+        """A hold came, and is waited for: whoever shows this call to a person is told."""
+        if call.on_hold is None or not isinstance(heard.verdict, Hold):
+            return
+        seconds = min(heard.verdict.seconds, self._config.max_hold_s)
+        reason = heard.verdict.reason
+        held = HeldCall(call.id.hex(), call.tool_name, heard.phase, heard.scheduler, reason, seconds)
+        call_guarded(call.on_hold, held)
+
+    def withdraw(self, question: Question, scheduler: str) -> None:
+        """Tell a scheduler that nobody waits for its answer: what it holds is for nobody."""
+        client = self._client
+        if client is None or scheduler not in question.asked:
+            return
+        body = codec.pack({"phase": question.phase})
+        announced = client.announced.get(scheduler)
+        version = announced.version if announced is not None else question.audience.versions.get(scheduler, 0)
+        item = self._signed("withdrawn", scheduler, question, body, version or codec.VERSION)
+        client.bus.ask(scheduler, question.key[0], item, "tool:withdrawn")
+
+    @staticmethod
+    def _reason(name: str, audience: Audience, closed: Closed) -> str:
+        """Why the decision was made without an optional scheduler that the bus had reached."""
+        if any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard):
+            return "failed"
+        return "gone" if name in audience.absent else "silent"
+
+    def _give_up(self, client: Client, question: Question, closed: Closed, name: str, *, fair: bool) -> None:
+        """A required scheduler that said nothing: where it is not even alive, that is what is told."""
+        if name in question.audience.absent and name not in question.refused_by:
+            question.call.unasked.setdefault(name, self._absent(client, name))
+            if fair and not any(one.scheduler == name for one in closed.heard):
+                client.absence.give_up(name)
+
+    # ------------------------------------------------------------------ in process
+
+    async def _consult(
+        self, local: LocalScheduler, call: Call, fields: dict[str, Any], question: Question
+    ) -> None:
+        """Hear the hooks of this process: one more scheduler, whose failure is its own."""
+        seen = ToolSelecting.model_construct(id=call.id.hex(), **{**fields, "tool_input": call.tool_input})
+        verdicts: Sequence[Verdict | Failed]
+        try:
+            verdicts = [_checked(one) for one in await local(seen)]
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            verdicts = (Failed(reason=f"a hook raised {type(error).__name__}"),)
+        now = time.monotonic()
+        for verdict in verdicts:
+            try:
+                mark = repr(verdict).encode("utf-8", "replace")
+                question.receive(question.judged(IN_PROCESS, verdict, mark, now), now)
+            except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
+                note_fault("verdict", error, IN_PROCESS)
+                question.deny(IN_PROCESS, now)
+        question.end_if_over()
+
+
+def _checked(verdict: Verdict | Failed) -> Verdict | Failed:
+    """What a hook answered, in words that can leave this process; what is no verdict is a failure."""
+    if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failed):
+        if verdict.reason is None or verdict.reason.isascii():
+            return verdict
+        return verdict.model_copy(update={"reason": codec.readable(verdict.reason)})
+    return Failed(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")

@@ -1,0 +1,286 @@
+"""One open question: a `Round`, the future that waits for it, and what verdicts are checked against.
+
+The bus hands in items as they come, `deadlines` hands in time. Everything that may be wrong with a
+verdict is found here, before the round hears it: signature, shape, priority cap, validity of a modify.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Deny, Failed, Heard, Modify, Phase, Verdict
+from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_bus.ruling.merge import RESTRICTIVE
+from toolgate_bus.ruling.round import Closed, Round
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.fact_metrics import trace_id
+
+from toolgate_orchestrator.gate.recipients import Audience
+from toolgate_orchestrator.gate.ruling import Call
+
+__all__ = ["Judge", "Question", "count_remarks", "count_verdict"]
+
+MAX_REASON: Final = 1024
+GRACES: Final = 3
+"""So often the wait is drawn out because the own event loop stood still."""
+SHORTEST_GRACE_S: Final = 0.05
+LONGEST_GRACE_S: Final = 0.25
+
+
+class Judge(Protocol):
+    """What the questions of one gate have in common."""
+
+    caps: Mapping[str, int]
+    keyring: Keyring | None
+    orchestrator: str
+    look_at: Callable[[float], None]
+    """Have the open questions ticked at this deadline at the latest."""
+
+    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify, or None."""
+
+    def late(self, call: Call, heard: Heard) -> None:
+        """A genuine verdict came after the end."""
+
+    def held(self, call: Call, heard: Heard) -> None:
+        """A hold came, and is waited for."""
+
+    def withdraw(self, question: "Question", scheduler: str) -> None:
+        """Tell a scheduler that nobody waits for its answer."""
+
+    def ask_again(self, question: "Question", name: str, version: int) -> None:
+        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+
+
+class Question:
+    """A question that waits for verdicts in one phase."""
+
+    __slots__ = (
+        "_graces",
+        "_judge",
+        "_round",
+        "asked",
+        "audience",
+        "body",
+        "call",
+        "closed",
+        "deadline",
+        "digest",
+        "free_from",
+        "future",
+        "key",
+        "lag",
+        "outages",
+        "phase",
+        "refused_by",
+        "started",
+    )
+
+    def __init__(
+        self,
+        judge: Judge,
+        call: Call,
+        audience: Audience,
+        phase: Phase,
+        round_: Round,
+        asked: Sequence[str],
+        future: asyncio.Future[Closed],
+        started: float,
+    ) -> None:
+        self._judge, self.call, self.audience, self._round = judge, call, audience, round_
+        self.phase, self.asked, self.future, self.started = phase, asked, future, started
+        self.key = (call.id, 0 if phase == "select" else 1)
+        self.body = b""
+        """As it was written."""
+        self.digest = b""
+        self.outages = 0
+        self.refused_by: tuple[str, ...] = ()
+        """Whose inboxes the bus would not write to."""
+        self.closed: Closed | None = None
+        self.deadline: float | None = None
+        """When `tick` must be called if nothing comes; None when it need not be."""
+        self.lag = 0.0
+        """Seconds for which the own event loop stood still during the wait."""
+        self.free_from = 0.0
+        """Nobody counts as silent before this (`time.monotonic`): the loop stood, and must read first."""
+        self._graces = GRACES
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether shadows were asked: they answer when they like."""
+        return bool(self.audience.shadows)
+
+    def ask_again(self, name: str, version: int) -> None:
+        """Ask a scheduler once more, unless it has answered or holds: nobody may have read it."""
+        if name in self.asked and self._round.waits_for(name):
+            self._judge.ask_again(self, name, version)
+
+    # ------------------------------------------------------------------ verdicts
+
+    def take(self, scheduler: str, item: codec.Item, now: float) -> None:
+        """One verdict off the bus; anything wrong with it is counted and dropped."""
+        judge, audience = self._judge, self.audience
+        revision = codec.PLAIN_BODIES.get(item.body)
+        if revision is not None and judge.keyring is None and scheduler not in audience.shadows:
+            # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
+            priority, seconds = audience.priorities.get(scheduler, 0), now - self.started
+            heard = Heard(
+                scheduler,
+                codec.PLAIN_CONTINUE,
+                priority,
+                self.phase,
+                seconds,
+                False,
+                False,
+                None,
+                False,
+                b"",
+                revision,
+            )
+        elif (read := self._read(scheduler, item, now)) is not None:
+            heard = read
+        else:
+            return
+        if not self.receive(heard, now):
+            self._late(heard)
+
+    def take_late(self, scheduler: str, item: codec.Item, now: float) -> bool:
+        """One verdict after the end; True if it was genuine."""
+        heard = self._read(scheduler, item, now)
+        if heard is None:
+            return False
+        self._late(heard)
+        return True
+
+    def receive(self, heard: Heard, now: float) -> bool:
+        """One verdict, checked; False when it came too late to count."""
+        in_time = self._round.receive(heard, now)
+        if in_time and heard.verdict is not codec.PLAIN_CONTINUE:
+            count_verdict(self.call, heard)
+            if heard.verdict.action == "hold" and not heard.shadow:
+                self._judge.held(self.call, heard)
+        return in_time
+
+    def deny(self, scheduler: str, now: float) -> None:
+        """Count a verdict that the gate failed on as a denial; that of a shadow as nothing."""
+        if scheduler not in self.audience.shadows:
+            verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; the call was not run.")
+            self.receive(Heard(scheduler, verdict, 0, self.phase, now - self.started), now)
+
+    def judged(
+        self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float, revision: str = ""
+    ) -> Heard:
+        """A verdict with the priority it counts with, and what is wrong with it."""
+        judge, audience = self._judge, self.audience
+        priority = verdict.priority if verdict.priority is not None else audience.priorities.get(scheduler, 0)
+        cap = judge.caps.get(scheduler)
+        capped = cap is not None and priority > cap
+        if capped and cap is not None:
+            priority = cap
+        if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
+            capped = True  # what it announced of itself was
+        problem = None
+        if type(verdict) is Modify and self.phase == "select":
+            problem = judge.problem(self.call, scheduler, verdict)
+        mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
+        shadow = scheduler in audience.shadows
+        seconds = now - self.started
+        return Heard(
+            scheduler,
+            verdict,
+            priority,
+            self.phase,
+            seconds,
+            False,
+            shadow,
+            problem,
+            capped,
+            mark,
+            revision,
+        )
+
+    def _read(self, scheduler: str, item: codec.Item, now: float) -> Heard | None:
+        judge = self._judge
+        try:
+            if judge.keyring is not None and not judge.keyring.is_verdict(
+                judge.orchestrator, scheduler, self.digest, item.body, item.mac, item.version
+            ):
+                raise CodecError("forged")
+            verdict, revision = codec.said(item.body, item.version)
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
+            if error.reason == "forged" or codec.action_of(item.body) not in RESTRICTIVE:
+                return None
+            # It meant to stop the call, or to keep it waiting: that much can be read.
+            verdict = Deny(reason=f"{scheduler} objected to this call in words that cannot be read.")
+            revision = ""
+        if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
+            verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
+        return self.judged(scheduler, verdict, item.body, now, revision)
+
+    def _late(self, heard: Heard) -> None:
+        self._judge.late(self.call, heard)
+        if heard.verdict.action == "hold" and not heard.shadow:
+            self._judge.withdraw(self, heard.scheduler)
+
+    # ------------------------------------------------------------------ time and the end
+
+    def stood(self, lag: float, now: float) -> None:
+        """The event loop stood still for `lag` seconds until now: what came meanwhile is to be read first."""
+        self.lag += lag
+        until = now + min(max(lag, SHORTEST_GRACE_S), LONGEST_GRACE_S)
+        if self.deadline is not None and until > self.deadline and self._graces:
+            self._graces -= 1
+            self.free_from = until
+
+    def refused(self, scheduler: str) -> None:
+        """The bus would not take the question for this scheduler."""
+        self.refused_by = (*self.refused_by, scheduler)
+        self._round.unreachable(scheduler)
+        self.end_if_over()
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self._round.tick(time.monotonic())
+        self.end_if_over()
+
+    def end_if_over(self) -> None:
+        """Close the round once nothing more is waited for, or look again at the next deadline."""
+        if self.closed is not None:
+            return
+        if self._round.over:
+            self.end()
+            return
+        self.deadline = self._round.deadline
+        if self.deadline is not None:
+            self._judge.look_at(self.deadline)
+
+    def end(self) -> Closed:
+        """Close the round now."""
+        if self.closed is None:
+            self.closed = self._round.close()
+            self.deadline = None
+            if not self.future.done():
+                self.future.set_result(self.closed)
+        return self.closed
+
+
+def count_verdict(call: Call, heard: Heard) -> None:
+    """Count a verdict that came in time. Plain continues, which are nearly all, wait for their decision."""
+    action = heard.verdict.action
+    metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
+    if action != "hold":  # an answer is still to come
+        trace = trace_id(call.trace) if call.trace else None
+        metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
+    count_remarks(heard)
+
+
+def count_remarks(heard: Heard) -> None:
+    """Count what was wrong with a verdict."""
+    if heard.capped:
+        metrics.count(metrics.PRIORITY_CAPPED, heard.scheduler)
+    if heard.problem:
+        metrics.count(metrics.INVALID_MODIFIES, heard.scheduler, heard.problem)

@@ -1,0 +1,116 @@
+"""The questions of one process: the open ones by id, and those that ended a moment ago.
+
+A verdict finds its question here. One timer serves all open questions: it is set for the nearest
+deadline, and looks again when it fires; a question that ends before costs it nothing. Where the event
+loop stood still (a tool that blocks it, a long computation), verdicts may lie unread in the socket, or
+in the server until the next read asks for them: every open question is told, and gives them a moment
+before anybody counts as silent. It is noticed when questions leave late and when the timer fires late,
+for which it also fires shortly before each deadline.
+What ended with somebody unheard is kept for its late verdicts; of what ended complete only the id and who
+was asked, to tell a repeated verdict from one that nobody asked for.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from toolgate_orchestrator.gate.pending import Question
+
+__all__ = ["Key", "Table"]
+
+Key = tuple[bytes, int]
+"""Decision id, and 0 for the select or 1 for the verify phase."""
+
+REMEMBERED: Final = 1024
+KNOWN: Final = 8192
+EVE_S: Final = 0.05
+"""So long before a deadline the timer looks whether the loop runs freely."""
+LATE_S: Final = 0.005
+"""A callback that is later than this was kept waiting by somebody."""
+_NEVER: Final = float("inf")
+
+
+class Table:
+    """Open and recent questions."""
+
+    __slots__ = ("_armed", "_ids", "_leaving", "_loop", "_older_ids", "_timer", "_unheard", "open")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.open: dict[Key, Question] = {}
+        self._loop = loop
+        self._armed = _NEVER
+        self._leaving = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._unheard: OrderedDict[Key, Question] = OrderedDict()
+        self._ids: dict[Key, Sequence[str]] = {}
+        self._older_ids: dict[Key, Sequence[str]] = {}
+
+    def look_at(self, deadline: float) -> None:
+        """Tick the open questions whose time has come, at this deadline (`time.monotonic`) at the latest."""
+        if deadline - EVE_S < self._armed:
+            now = time.monotonic()
+            at = deadline - EVE_S if deadline - EVE_S > now else deadline
+            if at >= self._armed:
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+            self._armed = at
+            # Not call_at: uvloop's own clock has a resolution of a millisecond.
+            self._timer = self._loop.call_later(max(0.0, at - now), self._look)
+
+    def leaves(self, now: float) -> None:
+        """A question leaves with this turn of the loop: see that it does."""
+        if not self._leaving:
+            self._leaving = now
+            self._loop.call_soon(self._left)
+
+    def ended(self, question: Question, *, complete: bool) -> None:
+        """A question was closed; `complete` if everyone asked has answered."""
+        self._ids[question.key] = question.asked
+        if len(self._ids) >= KNOWN:
+            self._older_ids, self._ids = self._ids, {}
+        if not complete:
+            self._unheard[question.key] = question
+            if len(self._unheard) > REMEMBERED:
+                self._unheard.popitem(last=False)
+
+    def recent(self, key: Key) -> Question | None:
+        """A question that ended with somebody unheard."""
+        return self._unheard.get(key)
+
+    def answered(self, key: Key, scheduler: str) -> bool:
+        """Whether this scheduler was asked this lately: what it says now, it says again."""
+        return scheduler in self._ids.get(key, ()) or scheduler in self._older_ids.get(key, ())
+
+    def close(self) -> None:
+        """Forget everything."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.open.clear()
+        self._unheard.clear()
+
+    def _left(self) -> None:
+        asked, self._leaving = self._leaving, 0.0
+        self._stood(asked, time.monotonic())
+
+    def _stood(self, due: float, now: float) -> None:
+        """Tell the open questions where something that was due is done only now."""
+        if now - due > LATE_S:
+            for question in self.open.values():
+                question.stood(now - due, now)
+
+    def _look(self) -> None:
+        due, now = self._armed, time.monotonic()
+        self._timer, self._armed = None, _NEVER
+        self._stood(due, now)
+        for question in list(self.open.values()):
+            if question.deadline is None:
+                continue
+            if question.deadline > now:
+                self.look_at(question.deadline)
+            elif question.free_from > now:
+                self.look_at(question.free_from)
+            else:
+                question.tick()  # which looks at its next deadline itself

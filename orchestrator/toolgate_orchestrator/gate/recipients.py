@@ -1,0 +1,167 @@
+"""Who is asked about which tool: the roster's selectors, the required, the shadows, the keys.
+
+Cached by tool until the roster changes; who is passed over or cannot be heard yet changes with
+every call and is `asking`'s affair.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, get_args
+
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import RESERVED_NAMES, Phase
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.unanimous import Group
+
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.scheduler_info import Announced
+from toolgate_orchestrator.gate.spoken import versions
+
+__all__ = ["Audience", "Audiences", "Unasked"]
+
+MAX_CACHED = 1024
+
+
+class Unasked(NamedTuple):
+    """Why somebody cannot be asked."""
+
+    reason: str
+    """As decisions that were made without it count it."""
+    words: str
+    """As an LLM, and the people who read the record, are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who is asked about one tool."""
+
+    names: tuple[str, ...]
+    required: Mapping[str, bool]
+    """Who is waited for, and whether its silence denies."""
+    priorities: Mapping[str, int]
+    """What a verdict without a priority of its own counts with: the announced one, capped."""
+    shadows: frozenset[str]
+    capped: frozenset[str]
+    """Whose announced priority is above the cap."""
+    version: int = codec.NEWEST
+    """The version of the wire in which all of them are asked; 0 where they differ."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of each."""
+    unasked: Mapping[str, Mapping[str, Unasked]] = field(default_factory=dict)
+    """By phase: who should be asked in it, and cannot be."""
+    absent: frozenset[str] = frozenset()
+    """Those of them who are not alive."""
+    group: Group = ()
+    """The names with their priorities: one object for all tools about which just these are asked."""
+
+    NOBODY: ClassVar["Audience"]
+
+    def without(self, name: str | None) -> "Audience":
+        """The same audience, but this scheduler is not asked."""
+        if name not in self.names:
+            return self
+        return replace(
+            self,
+            group=tuple(one for one in self.group if one[0] != name),
+            names=tuple(one for one in self.names if one != name),
+            required={one: required for one, required in self.required.items() if one != name},
+        )
+
+
+Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset())
+
+
+class Audiences:
+    """Audiences of one gate's configuration, by tool."""
+
+    def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
+        self._required = frozenset(config.required)
+        self._shadow = frozenset(config.shadow)
+        self._limits = config.schedulers
+        self._gone_denies = config.on_gone == "deny"
+        self._keyring = keyring
+        self._audiences: dict[str, Audience] = {}
+        self._groups: dict[Group, Group] = {}
+        self._version = -1
+
+    def of(self, tool: str, announced: Mapping[str, Announced], version: int) -> Audience:
+        """The audience for a tool, by what the roster says now; `version` changes whenever that does."""
+        if self._version != version:
+            self._audiences.clear()
+            self._groups.clear()
+            self._version = version
+        audience = self._audiences.get(tool)
+        if audience is None:
+            if len(self._audiences) >= MAX_CACHED:  # the names come from an LLM
+                self._audiences.clear()
+            audience = self._audiences[tool] = self._make(tool, announced)
+        return audience
+
+    def _make(self, tool: str, announced: Mapping[str, Announced]) -> Audience:
+        everyone = self._required.union(announced)
+        waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
+        names = {name for name in waited if self._trusted(name)}
+        # A required scheduler cannot excuse itself by calling itself a shadow.
+        shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
+        own = {name: announced[name].priority for name in names if name in announced}
+        priorities = {name: min(own[name], self._cap(name, own[name])) for name in own}
+        group = tuple((name, priorities.get(name, 0)) for name in sorted(names))
+        # Who was never seen is asked in the version that everyone reads.
+        spoken = {name: announced[name].version if name in announced else codec.VERSION for name in names}
+        asked_in = {version for version in spoken.values() if version}
+        gone = {name for name in names if name in announced and announced[name].gone}
+        return Audience(
+            names=tuple(name for name, _ in group),
+            group=self._groups.setdefault(group, group),
+            required={
+                name: name in self._required or (name in gone and self._gone_denies)
+                for name in sorted((names - shadows) | (waited & self._required))
+            },
+            priorities=priorities,
+            version=asked_in.pop() if len(asked_in) == 1 else 0,
+            versions=spoken,
+            unasked=_unasked([announced[name] for name in sorted(names) if name in announced]),
+            shadows=frozenset(shadows),
+            absent=frozenset(gone | (names - set(announced))),
+            capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
+        )
+
+    def _rules_on(self, name: str, one: Announced | None, tool: str) -> bool:
+        """Whether it is asked about a tool: a required one unless the plan or its own signed word say no."""
+        limits = self._limits.get(name)
+        if limits is not None and limits.tools is not None and not globs.either(limits.tools, tool):
+            return False
+        if name in self._required and not (self._keyring is not None and one is not None and one.signed):
+            return True
+        return one is not None and one.wants(tool)
+
+    def _cap(self, name: str, otherwise: int) -> int:
+        limits = self._limits.get(name)
+        return otherwise if limits is None or limits.max_priority is None else limits.max_priority
+
+    def _trusted(self, name: str) -> bool:
+        """Whether its verdicts could be believed: with keys set, only with a key of its own."""
+        if name in RESERVED_NAMES:  # nobody on a bus is our own hooks
+            metrics.count(metrics.BAD_MESSAGES, name, "reserved")
+            return False
+        if self._keyring is None or self._keyring.knows(name):
+            return True
+        metrics.count(metrics.BAD_MESSAGES, name, "no_key")
+        return False
+
+
+def _unasked(asked: Sequence[Announced]) -> dict[str, dict[str, Unasked]]:
+    found: dict[str, dict[str, Unasked]] = {}
+    for phase in get_args(Phase):
+        for one in asked:
+            if one.version == 0:
+                both = f"{versions(one.wire)} of the wire, this agent {versions(codec.VERSIONS)}"
+                found.setdefault(phase, {})[one.name] = Unasked("incompatible", f"{one.name} speaks {both}")
+            elif phase not in one.phases:
+                what = "replacements (phase verify)" if phase == "verify" else f"calls in the phase {phase}"
+                found.setdefault(phase, {})[one.name] = Unasked(
+                    "phase", f"{one.name} does not rule on {what}"
+                )
+    return found

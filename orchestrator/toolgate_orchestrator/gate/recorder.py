@@ -1,0 +1,224 @@
+"""After a decision: count it, keep it for audit, tell who wants to know.
+
+Facts are made off the decision's path (the bus calls back for their bytes) and hold arguments as
+they left the process: redacted.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+from toolgate_bus.facts import record
+from toolgate_bus.facts.columnar import MOST_QUESTION, agreed_facts
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.fact_metrics import decides, trace_id
+from toolgate_bus.telemetry.unanimous import Batch, Group
+from toolgate_bus.transport.ports import Packed
+
+from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.faults import call_guarded, note_fault
+from toolgate_orchestrator.gate.own_fields import foreign_fields, own_fields
+from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
+from toolgate_orchestrator.gate.redact import Redactor
+from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fields
+
+__all__ = ["Conclusion"]
+
+WORDS: Final = frozenset({"arguments", "prompt", "reason"})
+"""Fields of a verdict that may repeat what is secret."""
+
+
+class Conclusion:
+    """Concludes the decisions of one gate."""
+
+    def __init__(
+        self, client: Client | None, redactor: Redactor, limits: Mapping[str, SchedulerLimits]
+    ) -> None:
+        self._client, self._redactor, self._limits = client, redactor, limits
+        self.subscribers: list[Callable[[Decision], None]] = []
+        self.late_subscribers: list[Callable[[str, Heard], None]] = []
+
+    @property
+    def recording(self) -> bool:
+        """Whether anybody is there for whom facts are kept."""
+        return self._client is not None and bool(self._client.announced or self._client.bus.readers)
+
+    def conclude(self, call: Call, ruling: Ruling) -> Decision:
+        """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
+        now = time.monotonic()
+        decision = ruling.decision(call, now)
+        try:
+            if not (ruling is AGREED and self._agreed(call, now)):
+                self._concluded(call, decision)
+        except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
+            note_fault("record", error)
+        if self.subscribers:
+            for subscriber in tuple(self.subscribers):
+                call_guarded(subscriber, decision)
+        return decision
+
+    def _agreed(self, call: Call, now: float) -> bool:
+        """The usual case, in short: everyone said continue. False where there is more to tell after all."""
+        group, client = call.agreed, self._client
+        if group is None or client is None or len(call.body) > MOST_QUESTION or call.trace:
+            return False  # (a trace id may become an example)
+        client.facts = seq = client.facts + 1
+        batch, heard, (tool, agent) = client.batch, call.heard, call.labels
+        if len(heard) == 1:
+            note: tuple[Any, ...] = (
+                tool,
+                agent,
+                now - call.started,
+                call.id,
+                call.body,
+                now,
+                heard[0].seconds,
+                heard[0].revision,
+            )
+        else:
+            note = (tool, agent, now - call.started, call.id, call.body, now, *_took(group, heard))
+        if batch is not None and batch.group is group and len(batch.notes) < batch.full:
+            batch.notes += note
+        else:
+            client.batch = batch = metrics.agreed_batch(seq, group, note)
+            client.bus.fact(partial(_facts, client, batch))
+        return True
+
+    def _concluded(self, call: Call, decision: Decision) -> None:
+        """Count and keep whatever came of a call."""
+        asked = _asked(call)
+        _count(call, decision, asked)
+        call.shadows.decided(decision, call.agent_target, call.outgoing)
+        disagreeing = self._compare(call)
+        if decision.verdicts or self.recording:
+            self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
+
+    def late(self, call: Call, heard: Heard) -> None:
+        """A verdict that came after its decision: kept beside it."""
+        told = heard._replace(late=not heard.shadow)
+        if heard.shadow:  # nobody waits for a shadow: it is never late
+            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
+            count_remarks(heard)
+            call.shadows.heard(heard)
+        else:
+            metrics.count(metrics.LATE, heard.scheduler)
+            count_remarks(heard)
+        fields = {"event": "verdict", "id": call.id.hex(), **self._verdict(call, told)}
+        if heard.shadow:
+            fields["tool_label"], fields["agent"] = call.labels
+            if disagreeing := self._compare(call):
+                fields["disagreeing"] = disagreeing
+        self._keep(lambda seq, at: record.other_fact(fields, seq, at))
+        for subscriber in tuple(self.late_subscribers):
+            call_guarded(subscriber, call.id.hex(), told)
+
+    def note(self, event: str, data: Mapping[str, Any]) -> None:
+        """Any other fact, counted; what is not the engine's own in it is redacted as arguments are.
+
+        What becomes of a decision is told in any case: somebody may have reserved for it and died.
+        """
+        metrics.told({**data, "event": event})
+        if self.recording or data.get("decision_id"):
+            own = own_fields(data)
+            foreign = {name: value for name, value in data.items() if name not in own}
+            fields = {**foreign_fields(self._redactor.outgoing(foreign).value), **own, "event": event}
+            self._keep(lambda seq, at: record.other_fact(fields, seq, at))
+
+    def _compare(self, call: Call) -> tuple[str, ...]:
+        """The shadows now found to have changed what came of this call, counted."""
+        disagreeing = call.shadows.disagreeing(self._limits)
+        for name in disagreeing:
+            metrics.count(metrics.SHADOW_DISAGREEMENTS, name)
+        return disagreeing
+
+    def _keep(self, make: Callable[[int, float], bytes]) -> None:
+        """Queue a fact, with its place in this orchestrator's sequence."""
+        client = self._client
+        if client is not None:
+            client.facts += 1
+            client.batch = None  # what is agreed on after this comes after it
+            client.bus.fact(partial(make, client.facts, time.time()))
+
+    def _decision(
+        self,
+        call: Call,
+        decision: Decision,
+        asked: Sequence[str],
+        disagreeing: Sequence[str],
+        seq: int,
+        at: float,
+    ) -> bytes:
+        if call.outgoing is None:
+            call.body, call.outgoing = self._redactor.question(
+                question_fields(call, "select", 0), call.tool_input
+            )
+        final = None
+        if decision.outcome == "modify":
+            final = self._redactor.outgoing(decision.tool_input, call.outgoing, decision.tool_name).value
+        reason = decision.reason and self._redactor.text(codec.readable(decision.reason), call.outgoing)
+        verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
+        beside = record.beside(decision, asked, call.failed_open, disagreeing)
+        return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
+
+    def _verdict(self, call: Call, heard: Heard) -> dict[str, Any]:
+        """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
+        fields = record.verdict_fields(heard)
+        if call.outgoing is not None and not WORDS.isdisjoint(fields):
+            if "arguments" in fields:
+                fields["arguments"] = self._redactor.outgoing(fields["arguments"], call.outgoing).value
+            for words in ("reason", "prompt"):
+                if words in fields:
+                    fields[words] = self._redactor.text(codec.readable(fields[words]), call.outgoing)
+        return fields
+
+
+def _asked(call: Call) -> Sequence[str]:
+    """Everyone who was asked about a call, in whichever rounds."""
+    rounds = call.asked
+    return rounds[0] if len(rounds) == 1 else tuple(dict.fromkeys(chain.from_iterable(rounds)))
+
+
+def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
+    """Count a decision, exactly as `toolgate_bus.telemetry.fact_metrics` does from its fact."""
+    tool, agent = call.labels
+    trace = trace_id(call.trace) if call.trace else None
+    metrics.count(metrics.DECISIONS, decision.outcome, tool, agent)
+    metrics.observe(metrics.DECISION_SECONDS, decision.seconds, trace=trace)
+    for name in asked:
+        metrics.count(metrics.ASKED, name, tool, agent)
+    for heard in decision.verdicts:
+        if heard.verdict is codec.PLAIN_CONTINUE:  # the others were counted as they came
+            count_verdict(call, heard)
+    if decision.why == "agreed" and not call.failed_open:
+        return
+    if decision.scheduler is not None and decides(decision.why):
+        metrics.count(metrics.DECIDED, decision.scheduler, decision.outcome)
+    for name in decision.silent:
+        metrics.count(metrics.SILENT, name)
+    for name in decision.passed_over:
+        metrics.count(metrics.PASSED_OVER, name)
+    for name, reason in call.failed_open.items():
+        metrics.count(metrics.FAILED_OPEN, name, reason)
+    if not decision.allowed:
+        outcome = "denied" if decision.outcome == "deny" else "cancelled"
+        metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)
+
+
+def _took(group: Group, heard: Sequence[Heard]) -> list[Any]:
+    """How long each of a group took, and behind that the revision of each."""
+    by_name = {one.scheduler: one for one in heard}
+    ordered = [by_name[name] for name, _ in group]
+    return [one.seconds for one in ordered] + [one.revision for one in ordered]
+
+
+def _facts(client: Client, batch: Batch) -> list[Packed]:
+    """The facts of a batch, which is counted with this."""
+    if client.batch is batch:
+        client.batch = None
+    metrics.agreed_close(batch)
+    return list(agreed_facts(batch, time.time() - time.monotonic()))

@@ -1,0 +1,154 @@
+"""One live session as operators see it: what it does now, and how its turn is stopped.
+
+Written by the turn engine, read at every heartbeat. Times are seconds of a monotonic clock.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.protocol.delegation import target_of
+from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
+
+__all__ = ["AGENT_STOP", "Presence"]
+
+AGENT_STOP: Final = "agent:stop"
+"""An operator ends a session's turn."""
+
+
+def _unheard(*_: Any) -> None:
+    """Nobody listens."""
+
+
+class Presence:
+    """A session from the mount of its loop to its end."""
+
+    __slots__ = (
+        "_agents",
+        "_clock",
+        "_ended",
+        "_note",
+        "_now",
+        "_since",
+        "_stop",
+        "_stopping",
+        "_who",
+        "calls",
+        "cost",
+        "turns",
+        "vetoes",
+    )
+
+    def __init__(
+        self,
+        who: LiveAgent,
+        stop: Callable[[bool], None],
+        agents: Collection[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`who` it is; `stop` ends its running turn, at once or after the tools that run."""
+        self._who, self._stop, self._agents, self._clock = who, stop, agents, clock
+        self._since = clock()
+        self._now: dict[str, str] = {}
+        self._stopping = 0
+        self._note: Callable[[str, Mapping[str, Any]], None] = _unheard
+        self._ended: Callable[[], None] = _unheard
+        self.turns = self.calls = self.vetoes = self.cost = 0
+
+    @property
+    def session(self) -> str:
+        """Its id."""
+        return self._who.session
+
+    @property
+    def root(self) -> str:
+        """The session at the root of its tree."""
+        return self._who.root
+
+    @property
+    def parent(self) -> str | None:
+        """The session for which it works."""
+        return self._who.parent
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs."""
+        return bool(self._now)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A turn, from its start to its end."""
+        self.turns += 1
+        self._stopping = 0
+        self._now[""] = "llm"
+        try:
+            yield
+        finally:
+            self._now.clear()
+            if self._stopping:
+                self._ended()
+
+    def listen(self, note: Callable[[str, Mapping[str, Any]], None], ended: Callable[[], None]) -> None:
+        """Say who takes the fact of a stop, and who is told when what was stopped has ended."""
+        self._note, self._ended = note, ended
+
+    def deciding(self, call: str, tool: str) -> None:
+        """It is ruled on a call."""
+        self.calls += 1
+        self._now[call] = f"deciding {tool}"
+
+    def denied(self, call: str) -> None:
+        """A call is not run."""
+        self.vetoes += 1
+        self._now.pop(call, None)
+
+    def running(self, call: str, tool: str, arguments: dict[str, Any]) -> None:
+        """A call is run."""
+        agent = target_of(arguments, self._agents)
+        self._now[call] = f"delegating {agent}" if agent else f"tool {tool}"
+
+    def done(self, call: str) -> None:
+        """A call has its result."""
+        self._now.pop(call, None)
+
+    def paid(self, fact: Mapping[str, Any]) -> None:
+        """What a fact says that something cost: micro-units of a tool, or the currency of an LLM."""
+        told = fact.get("cost")
+        cost = told if is_amount(told) else micro(fact.get("cost_usd")) or 0
+        self.cost = min(self.cost + cost, MAX_AMOUNT)
+
+    def stop(self, *, now: bool, by: str = "") -> None:
+        """End the running turn; without one there is nothing to end. `by` is who said it."""
+        if not self.busy:
+            return
+        urgency = 2 if now else 1
+        if urgency > self._stopping:  # orders are repeated
+            who = {"session": self.session, "root_session": self.root, "agent": self._who.agent}
+            self._note(AGENT_STOP, {**who, "by": by, "now": now})
+            self._stopping = urgency
+        self._stop(now)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopping > 0
+
+    def tell(self) -> LiveAgent:
+        """How it stands."""
+        doing = next(reversed(self._now.values()), "idle")
+        who = self._who
+        return LiveAgent(
+            who.session,
+            who.root,
+            who.parent,
+            who.agent,
+            who.lineage,
+            f"stopping: {doing}" if self._stopping and self._now else doing,
+            self.turns,
+            self.calls,
+            self.vetoes,
+            self.cost,
+            round(self._clock() - self._since, 1),
+        )

@@ -1,0 +1,92 @@
+"""Which modifies are valid: the tool, the scheduler's allow-list, the schema, the placeholders (DESIGN §4.2).
+
+An invalid modify is not an error: it is counted, set aside, and the next one wins."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from toolgate_bus.protocol.delegation import rerouted, target_of, two_agents
+from toolgate_bus.protocol.events import Modify
+
+from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.redact import BadPlaceholder, restore
+from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
+
+__all__ = ["Problem", "Tools", "check_modify", "final_arguments"]
+
+Tools = Mapping[str, Mapping[str, Any]] | Sequence[str]
+"""Available tools: names, or names with the JSON Schema of their arguments."""
+
+Problem = Literal["unavailable_tool", "not_allowed", "schema", "placeholder", "agent"]
+
+
+def final_arguments(
+    modify: Modify,
+    tool_name: str,
+    tool_input: Mapping[str, Any],
+    placeholders: Mapping[str, Any],
+    limits: SchedulerLimits | None,
+) -> dict[str, Any]:
+    """The arguments the replacement would run with; raises BadPlaceholder.
+
+    Originals go back only into the same tool, or one the scheduler is expressly allowed: otherwise a
+    scheduler that never saw a secret could send it wherever it likes.
+    """
+    if modify.arguments is None:
+        if placeholders and not _trusted(modify.tool, tool_name, limits):
+            raise BadPlaceholder(modify.tool)
+        return dict(tool_input)
+    allowed = _trusted(modify.tool, tool_name, limits)
+    restored = restore(modify.arguments, placeholders, allowed=allowed)
+    if not isinstance(restored, dict):
+        raise BadPlaceholder("for all arguments")
+    return restored
+
+
+def check_modify(
+    modify: Modify,
+    *,
+    tool_name: str,
+    tool_input: Mapping[str, Any],
+    tools: Tools,
+    limits: SchedulerLimits | None,
+    placeholders: Mapping[str, Any],
+    agents: Sequence[str] | None = None,
+) -> Problem | None:
+    """What is wrong with a modify, or None."""
+    if modify.tool not in tools:
+        return "unavailable_tool"
+    if limits is not None and limits.can_modify is not None and modify.tool not in limits.can_modify:
+        return "not_allowed"
+    if modify.agent_target is not None and (agents is None or modify.agent_target not in agents):
+        return "agent"
+    try:
+        arguments = final_arguments(modify, tool_name, tool_input, placeholders, limits)
+    except BadPlaceholder:
+        return "placeholder"
+    was = target_of(tool_input, agents)
+    arguments, target = rerouted(tool_input, was, arguments, modify.agent_target)
+    if two_agents(arguments, agents):
+        return "agent"
+    if modify.tool == tool_name and was is not None and (agents is None or target not in agents):
+        return "agent"  # named by an argument
+    schema = tools[modify.tool] if isinstance(tools, Mapping) else None
+    return None if schema is None or _fits(arguments, schema) else "schema"
+
+
+def _trusted(target: str, tool_name: str, limits: SchedulerLimits | None) -> bool:
+    if target == tool_name:
+        return True
+    return (
+        limits is not None
+        and limits.may_restore
+        and limits.can_modify is not None
+        and target in limits.can_modify
+    )
+
+
+def _fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    try:
+        return not Checker(schema).problems(arguments)
+    except Uncheckable:
+        return True  # the tool's own fault; it will say so when it runs

@@ -1,0 +1,126 @@
+"""A call as it comes out of the stream: what it reads and writes, and what is already wrong with it.
+
+Checked here: that the arguments are a JSON object of bearable size, that the tool exists, the
+`_outputPath`, the references, and whatever the tool's schema can say before the references are
+replaced. A call that fails here never runs, but still counts as the one that should have written
+its output path.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
+from toolgate_orchestrator.loops.reactive_engine.errors import reason
+from toolgate_orchestrator.loops.reactive_engine.readiness import Needs
+from toolgate_orchestrator.loops.reactive_engine.references import (
+    OUTPUT_PATH,
+    BadOutputPath,
+    BadReference,
+    Path,
+    has_marks,
+    output_path,
+    references_in,
+)
+from toolgate_orchestrator.loops.reactive_engine.schemas import Offered
+from toolgate_orchestrator.loops.reactive_engine.state import Data
+from toolgate_orchestrator.turn.messages import Call, calls_in
+from toolgate_orchestrator.turn.raw_call import excess, plain_call
+
+__all__ = ["Arrival", "arrive", "misfit", "received"]
+
+MAX_CALLS = 256
+"""Calls of one request; further ones are refused."""
+MAX_REFERENCES = 256
+"""References in one call."""
+MAX_DEPTH = 48
+MAX_NODES = 20_000
+MAX_CHARS = 4_000_000
+
+Error = dict[str, Any]
+
+
+class Arrival(NamedTuple):
+    """One call, looked over."""
+
+    call: Call
+    """As the LLM made it; arguments that were not to be read are left out."""
+    arguments: dict[str, Any]
+    """For the tool, references not yet replaced."""
+    needs: Needs
+    error: Error | None = None
+    """Why it cannot run."""
+    raw: str | None = None
+    """The text of arguments that were not to be read."""
+
+
+def received(raw: Any, taken: Mapping[str, Any], group: str, iteration: int) -> tuple[Call, str | None]:
+    """A raw call made safe, with an id that is not taken; and its arguments as text if they are none."""
+    plain = plain_call(raw)
+    (call,) = calls_in([plain], group, iteration)
+    if call.problem is None and (problem := excess(call.arguments, MAX_DEPTH, MAX_NODES, MAX_CHARS)):
+        call = replace(call, arguments={}, problem=f"the arguments {problem}")
+    number, wanted = 2, call.id
+    while call.id in taken:
+        call, number = replace(call, id=f"{wanted}_{number}"), number + 1
+    return call, None if call.problem is None else plain["raw"]
+
+
+def arrive(call: Call, raw: str | None, count: int, offered: Mapping[str, Offered], data: Data) -> Arrival:
+    """Look a call over; `count` calls of the same request came before it."""
+    tool = offered.get(call.name)
+    arguments = dict(call.arguments)
+    path: Path | None = None
+    errors: list[Error] = [_malformed(call, count)] if call.problem or count >= MAX_CALLS else []
+    if tool is None or tool.writes:
+        try:
+            path = output_path(arguments.pop(OUTPUT_PATH)) if OUTPUT_PATH in arguments else None
+        except BadOutputPath as error:
+            errors.append(reason("structural", "invalid_output_path", str(error)))
+    if tool is None:
+        names = ", ".join(offered)
+        errors.append(
+            reason("structural", "unknown_tool", f"there is no tool {call.name!r}; there are: {names}")
+        )
+    if errors or tool is None:
+        return Arrival(call, arguments, Needs(call.id, (), path), errors[0], raw)
+    return _with_references(call, arguments, path, tool, data)
+
+
+def _with_references(
+    call: Call, arguments: dict[str, Any], path: Path | None, tool: Offered, data: Data
+) -> Arrival:
+    try:
+        reads = references_in(arguments)
+    except BadReference as bad:
+        error = reason("structural", "invalid_reference", str(bad))
+        return Arrival(call, arguments, Needs(call.id, (), path), error)
+    needs = Needs(call.id, reads, path)
+    if len(reads) > MAX_REFERENCES:
+        error = reason("structural", "invalid_reference", f"there are more than {MAX_REFERENCES} references")
+        return Arrival(call, arguments, needs, error)
+    absent = [str(each) for each in reads if each.kind == "input" and not data.has(each)]
+    if absent:
+        error = reason("structural", "invalid_reference", f"the input has no {', '.join(absent)}")
+        return Arrival(call, arguments, needs, error)
+    if has_marks(arguments):
+        return Arrival(call, arguments, needs, misfit(tool.on_arrival, arguments))
+    return Arrival(call, arguments, needs, misfit(tool.original, arguments))
+
+
+def misfit(checker: Checker | None, arguments: Any) -> Error | None:
+    """Why arguments do not fit a tool's schema; None also where the schema cannot be applied.
+
+    Such a schema is the tool's own fault, and the tool will say so when it runs.
+    """
+    try:
+        problems = checker.problems(arguments) if checker is not None else []
+    except Uncheckable:
+        return None
+    return reason("structural", "schema_validation", "; ".join(problems)) if problems else None
+
+
+def _malformed(call: Call, count: int) -> Error:
+    if call.problem:
+        return reason("structural", "invalid_arguments", call.problem)
+    return reason("structural", "too_many_calls", f"at most {MAX_CALLS} calls run in one response: {count}")

@@ -1,0 +1,81 @@
+"""Stores one request in the conversation, once all its calls are done: nothing before, all together.
+
+The response with its calls; then one result each, successes first, Error Messages after them, both
+in stream order. Hooks are told of the calls that were refused before any hook saw them.
+"""
+
+from typing import Any
+
+from amplifier_core.events import TOOL_ERROR
+
+from toolgate_orchestrator.loops.reactive_engine.errors import (
+    cancelled,
+    data_message,
+    error_message,
+    text_for_llm,
+)
+from toolgate_orchestrator.loops.reactive_engine.output import Output
+from toolgate_orchestrator.loops.reactive_engine.tick import Came, Tick
+from toolgate_orchestrator.turn.messages import Call, assistant_message
+from toolgate_orchestrator.turn.provider_stream import Reply
+from toolgate_orchestrator.turn.turn import Turn
+
+__all__ = ["close", "settle", "store"]
+
+
+def settle(tick: Tick, output: Output, broken: str = "") -> None:
+    """Give the calls of the output tool their results; `broken` says why they were not looked at."""
+    for call in tick.finals:
+        error = cancelled(f"it was not looked at: {broken}") if broken else output.error
+        if not broken and call is not tick.finals[-1]:
+            message = data_message(None) | {"note": "a later output in the same response replaced this one"}
+            tick.came[call.id] = Came(text_for_llm(message))
+        elif error is not None:
+            tick.came[call.id] = Came(text_for_llm(error_message(call, error)), error)
+        else:
+            tick.came[call.id] = Came(text_for_llm(data_message(output.value)))
+
+
+async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
+    """Write the response, and what came of each of its calls; None for a response that broke off."""
+    calls = tick.calls
+    if reply is None and not calls:
+        return
+    message = assistant_message(reply.response if reply else None, calls)
+    if reply is not None and reply.stopped:
+        message["metadata"] = {**message.get("metadata", {}), "incomplete": True}
+    if calls:
+        await _store_results(turn, tick, message)
+    elif message["content"] or not (reply and reply.stopped):
+        await turn.context.add_message(message)
+
+
+async def close(turn: Turn, answer: str) -> None:
+    """End the conversation with the answer, as it goes to the user."""
+    await turn.context.add_message({"role": "assistant", "content": answer})
+
+
+async def _store_results(turn: Turn, tick: Tick, message: dict[str, Any]) -> None:
+    failed = [call for call in tick.calls if tick.came[call.id].error is not None]
+    ordered = [call for call in tick.calls if tick.came[call.id].error is None] + failed
+    async with turn.answering(ordered, message) as results:
+        for call in ordered:
+            await results.give(call, tick.came[call.id].content)
+        for call in failed:
+            await _tell(turn, call, tick.came[call.id].error or {})
+
+
+async def _tell(turn: Turn, call: Call, error: dict[str, Any]) -> None:
+    """Hooks hear of what never reached them; what ran, or was denied, has been told already."""
+    if error.get("phase") != "structural":
+        return
+    told = {
+        "tool_name": call.name,
+        "tool_input": call.arguments,
+        "input": call.arguments,
+        "tool_call_id": call.id,
+        "parallel_group_id": call.group,
+        "iteration": call.iteration,
+        "error": {"type": error["type"], "msg": error["message"]},
+    }
+    await turn.hooks.consult(TOOL_ERROR, told, call.name)

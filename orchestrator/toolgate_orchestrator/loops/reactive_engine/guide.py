@@ -1,0 +1,80 @@
+"""What the LLM is told with each request, and nowhere else: how calls refer to each other.
+
+The rules are a system message; the input and the state follow as a user message, because they hold
+what tools and users said, which must not speak with the system's voice. Long values are clipped:
+the LLM refers to them, it need not read them.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolgate_orchestrator.loops.reactive_engine.state import Data
+
+__all__ = ["data_note", "guide", "notes"]
+
+_CALLS = """\
+How calls work here: each one starts while you are still writing, as soon as what it refers to is there,
+side by side with the others.
+- "_outputPath": "†state.name" in a call saves its result in the state.
+- A value that is the string "†state.name" (or "†state.name.field", "†state.list.0", "†input.name") stands
+  for what is there. A call that refers to a result waits for the call that saves it, even in the same
+  response, in any order. Never guess a result: refer to it.
+- A reference is always the whole string. Write "††" for a text that begins with †.
+- A failed call comes back as a message of kind "error" with the call and the reason. Correct it."""
+
+_OUTPUT = """\
+- The task ends when you call `{tool}` with an output that fits its schema. It may stand in the same
+  response as calls, and refer to their results. With null, or without it, you are asked again."""
+
+_NOTHING_GIVEN = "You have neither called a tool nor given an output. Call `{tool}` when the task is done."
+
+_LONGEST_NOTE = 6_000
+_CLIPS = ((200, 20, 6), (80, 8, 4), (40, 4, 2))
+"""Characters of a text, items of a list or dict, and depth: from generous to terse."""
+
+
+def notes(calls: bool, output_tool: str, data: Data, *, nothing_given: bool = False) -> list[dict[str, str]]:
+    """The messages for one request; none where there is nothing to say."""
+    found = [{"role": "system", "content": text}] if (text := guide(calls, output_tool)) else []
+    if text and (shown := data_note(data)):
+        found.append({"role": "user", "content": shown})
+    if nothing_given:
+        found.append({"role": "user", "content": _NOTHING_GIVEN.format(tool=output_tool)})
+    return found
+
+
+def guide(calls: bool, output_tool: str) -> str:
+    """The rules: of calls, if there are tools; of the final output, if a schema wants one."""
+    parts = [_CALLS] if calls else []
+    return "\n".join([*parts, _OUTPUT.format(tool=output_tool)] if output_tool else parts)
+
+
+def data_note(data: Data) -> str:
+    """The input and the state as JSON; empty where there is neither."""
+    kinds = (("input", data.input), ("state", data.state))
+    return "\n".join(f"## Data: ¶{kind} {_shown(value)}" for kind, value in kinds if value)
+
+
+def _shown(value: Mapping[str, Any]) -> str:
+    text = ""
+    for chars, items, depth in _CLIPS:
+        text = json.dumps(_clipped(value, chars, items, depth), ensure_ascii=False)
+        if len(text) <= _LONGEST_NOTE:
+            return text
+    return f"{text[:_LONGEST_NOTE]}…"
+
+
+def _clipped(value: Any, chars: int, items: int, depth: int) -> Any:
+    if isinstance(value, str) and len(value) > chars:
+        return f"{value[:chars]}… ({len(value)} characters)"
+    if not isinstance(value, dict | list):
+        return value
+    if depth == 0:
+        return f"… ({len(value)} {'keys' if isinstance(value, dict) else 'items'})"
+    left = len(value) - items
+    if isinstance(value, list):
+        shown = [_clipped(item, chars, items, depth - 1) for item in value[:items]]
+        return [*shown, f"… {left} more"] if left > 0 else shown
+    kept = {key: _clipped(value[key], chars, items, depth - 1) for key in list(value)[:items]}
+    return {**kept, "…": f"{left} more"} if left > 0 else kept

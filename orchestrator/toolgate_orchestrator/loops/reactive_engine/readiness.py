@@ -1,0 +1,136 @@
+"""Which pending calls of one request may start: a state machine without a clock, a task or the data.
+
+    arrived ─▶ pending ── ready() ──▶ running ── finished(ok) ──▶ done | failed
+                  └── leftover(): will never start, and what it waited for
+
+A call is ready when, for every reference r of its arguments,
+
+  1. no call that was streamed before it and writes to r (overlapping paths) is pending or running;
+     nor is one that was streamed after it running, where r was not there when the call arrived;
+  2. where calls before it write to r, at least one call that writes to r has succeeded;
+  3. r is there.
+
+Rule 1 keeps a value that is being made anew from being read stale. Calls streamed later are not
+waited for unless they run already (they may wait for this one), so rule 3 alone serves a call that
+was streamed before its producers. Whoever has nothing to wait for is ready at once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from toolgate_orchestrator.loops.reactive_engine.references import Path, Reference, overlap
+
+__all__ = ["Blocked", "Needs", "Readiness"]
+
+
+class Needs(NamedTuple):
+    """What one call reads and writes."""
+
+    id: str
+    reads: tuple[Reference, ...] = ()
+    writes: Path | None = None
+
+
+class Blocked(NamedTuple):
+    """A call that will never start."""
+
+    id: str
+    missing: tuple[Reference, ...]
+    """The references that kept it."""
+    blocked_by: tuple[str, ...]
+    """The calls that should have written them, in stream order."""
+
+
+class _Is(Enum):
+    PENDING = 1
+    RUNNING = 2
+    DONE = 3
+    FAILED = 4
+
+
+@dataclass(slots=True)
+class _Entry:
+    order: int
+    needs: Needs
+    new: frozenset[Reference]
+    """What it reads that was not there when it arrived."""
+    status: _Is = _Is.PENDING
+
+
+class Readiness:
+    """The calls of one request; `has` says whether a reference can be read now."""
+
+    def __init__(self, has: Callable[[Reference], bool]) -> None:
+        self._has = has
+        self._calls: dict[str, _Entry] = {}
+        self._writers: list[_Entry] = []
+
+    def arrived(self, call: Needs, *, failed: bool = False) -> None:
+        """A call came out of the stream; `failed` for one that is known not to run. Ids are unique."""
+        if call.id in self._calls:
+            raise ValueError(f"there are two calls {call.id!r} in one request")
+        new = frozenset(each for each in call.reads if not self._has(each))
+        entry = _Entry(len(self._calls), call, new, _Is.FAILED if failed else _Is.PENDING)
+        self._calls[call.id] = entry
+        if call.writes is not None:
+            self._writers.append(entry)
+
+    def ready(self) -> list[str]:
+        """All pending calls that may start now; they count as running from here on."""
+        found = []
+        for entry in self._calls.values():
+            if entry.status is _Is.PENDING and not self._missing(entry):
+                entry.status = _Is.RUNNING
+                found.append(entry.needs.id)
+        return found
+
+    def finished(self, call_id: str, ok: bool) -> None:
+        """A running call ended; `ok` if its result was written where it should be."""
+        entry = self._calls[call_id]
+        if entry.status is not _Is.RUNNING:
+            raise ValueError(f"call {call_id!r} is not running")
+        entry.status = _Is.DONE if ok else _Is.FAILED
+
+    @property
+    def running(self) -> bool:
+        """Whether any call runs."""
+        return any(entry.status is _Is.RUNNING for entry in self._calls.values())
+
+    def leftover(self) -> list[Blocked]:
+        """The pending calls in stream order; once the stream is closed and nothing runs, they never start."""
+        pending = [entry for entry in self._calls.values() if entry.status is _Is.PENDING]
+        return [self._blocked(entry) for entry in pending]
+
+    def blockers(self, references: Sequence[Reference]) -> tuple[str, ...]:
+        """The calls that should have written these references and did not, in stream order."""
+        kept = [
+            entry.needs.id
+            for entry in self._writers
+            if entry.status is not _Is.DONE and any(_writes(entry, reference) for reference in references)
+        ]
+        return tuple(kept)
+
+    def _blocked(self, entry: _Entry) -> Blocked:
+        missing = self._missing(entry)
+        return Blocked(entry.needs.id, missing, self.blockers(missing))
+
+    def _missing(self, entry: _Entry) -> tuple[Reference, ...]:
+        return tuple(reference for reference in entry.needs.reads if not self._available(entry, reference))
+
+    def _available(self, entry: _Entry, reference: Reference) -> bool:
+        writers = [each for each in self._writers if each is not entry and _writes(each, reference)]
+        earlier = [each for each in writers if each.order < entry.order]
+        if any(each.status in (_Is.PENDING, _Is.RUNNING) for each in earlier):
+            return False
+        if reference in entry.new and any(each.status is _Is.RUNNING for each in writers):
+            return False
+        if earlier and not any(each.status is _Is.DONE for each in writers):
+            return False
+        return self._has(reference)
+
+
+def _writes(entry: _Entry, reference: Reference) -> bool:
+    path = entry.needs.writes
+    return reference.kind == "state" and path is not None and overlap(path, reference.path)

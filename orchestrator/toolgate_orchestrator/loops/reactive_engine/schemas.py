@@ -1,0 +1,172 @@
+"""What the LLM is offered: the tools' schemas, widened so that any value may be a reference.
+
+Each property and item may also be a string that begins with †, and a call may carry `_outputPath`.
+The tools' own schemas are never touched: they are what the values must fit when a call starts. A
+tool that has a parameter `_outputPath` of its own keeps it, and its result cannot be written.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amplifier_core import ToolSpec
+
+from toolgate_orchestrator.gate.schema_check import REFERENCE, Checker
+from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, OUTPUT_PATH_PATTERN
+from toolgate_orchestrator.turn.messages import tool_specs
+
+__all__ = ["Offered", "final_output_spec", "offer", "widened"]
+
+_DEEPEST = 32
+_UNSETTLED = frozenset(
+    {"not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems"}
+    | {"dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "propertyNames"}
+)
+"""Keywords that may say no to a reference and yes to its value."""
+
+_OUTPUT_PATH_PROPERTY = {
+    "type": "string",
+    "pattern": OUTPUT_PATH_PATTERN,
+    "description": "Save this call's result here; other calls may use it as the string value †state.… "
+    "even in the same turn.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One tool as the LLM sees it, and what its arguments must fit."""
+
+    spec: ToolSpec
+    original: Checker
+    """For the values, when the call starts."""
+    on_arrival: Checker | None
+    """For arguments that still hold references; None where that cannot be told."""
+    writes: bool = True
+    """Whether `_outputPath` is ours; else it is the tool's own parameter."""
+
+
+def offer(tools: Mapping[str, Any]) -> dict[str, Offered]:
+    """The mounted tools by name."""
+    return {spec.name: _offered(spec) for spec in tool_specs(tools)}
+
+
+def _offered(spec: ToolSpec) -> Offered:
+    schema = spec.parameters
+    properties = schema.get("properties")
+    writes = not (isinstance(properties, Mapping) and OUTPUT_PATH in properties)
+    movable = _movable(schema)
+    shown = widened(schema) if movable else dict(schema)
+    if writes:
+        inner = shown.get("properties")
+        shown["properties"] = {
+            **(inner if isinstance(inner, Mapping) else {}),
+            OUTPUT_PATH: _OUTPUT_PATH_PROPERTY,
+        }
+    return Offered(
+        ToolSpec(name=spec.name, description=spec.description, parameters=shown),
+        Checker(schema),
+        Checker(widened(schema, lenient=True)) if movable else None,
+        writes,
+    )
+
+
+def final_output_spec(name: str, schema: Mapping[str, Any]) -> ToolSpec:
+    """The reserved tool by which the LLM gives the final output; null is "not yet"."""
+    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    own = {key: value for key, value in schema.items() if key not in shared and key != "$schema"}
+    description = "Give the final output. Its calls are finished first; then the task ends. null: not yet."
+    if not _movable(schema) or _points_to_root(schema):
+        description += f" `output` must fit this JSON Schema: {json.dumps(schema, ensure_ascii=False)}"
+        own, shared = {}, {}
+    wide = widened({**own, **shared})
+    shared = {key: wide.pop(key) for key in shared}
+    parameters = {
+        "type": "object",
+        "required": ["output"],
+        "properties": {"output": {"anyOf": [wide, {"type": "null"}, REFERENCE]}},
+        **shared,
+    }
+    return ToolSpec(name=name, description=description, parameters=parameters)
+
+
+def widened(schema: Mapping[str, Any], *, lenient: bool = False, depth: int = 0) -> dict[str, Any]:
+    """A copy in which every property and item may also be a reference.
+
+    A lenient one refuses nothing that could fit once the references are replaced.
+    """
+    wide: dict[str, Any] = {}
+    for key, value in schema.items():
+        if lenient and (key in _UNSETTLED or _compares_objects(key, value)):
+            continue
+        wide[key] = _keyword(key, value, lenient, depth + 1)
+    if lenient and "oneOf" in wide:  # several may fit as long as references stand in for values
+        wide["allOf"] = [*wide.get("allOf", ()), {"anyOf": wide.pop("oneOf")}]
+    return wide
+
+
+def _keyword(key: str, value: Any, lenient: bool, depth: int) -> Any:
+    if depth > _DEEPEST:
+        return value
+    if key in ("properties", "patternProperties") and isinstance(value, Mapping):
+        return {name: _or_reference(inner, lenient, depth) for name, inner in value.items()}
+    if key in ("items", "additionalItems", "additionalProperties"):
+        return _or_reference(value, lenient, depth)
+    if key == "prefixItems" and isinstance(value, list):
+        return [_or_reference(inner, lenient, depth) for inner in value]
+    if key in ("$defs", "definitions") and isinstance(value, Mapping):
+        return {name: _inside(inner, lenient, depth) for name, inner in value.items()}
+    if key in ("anyOf", "allOf", "oneOf") and isinstance(value, list):
+        return [_inside(inner, lenient, depth) for inner in value]
+    return value
+
+
+def _or_reference(schema: Any, lenient: bool, depth: int) -> Any:
+    if isinstance(schema, list):  # items of older drafts: one schema for each position
+        return [_or_reference(inner, lenient, depth) for inner in schema]
+    if not isinstance(schema, Mapping) or not schema:
+        return schema  # true, false and {} say all there is to say
+    wide: dict[str, Any] = {"anyOf": [widened(schema, lenient=lenient, depth=depth), REFERENCE]}
+    if isinstance(schema.get("description"), str):
+        wide["description"] = schema["description"]
+    return wide
+
+
+def _inside(schema: Any, lenient: bool, depth: int) -> Any:
+    return widened(schema, lenient=lenient, depth=depth) if isinstance(schema, Mapping) else schema
+
+
+def _compares_objects(key: str, value: Any) -> bool:
+    """Whether a keyword compares with an object or list, in which a reference may stand for a part."""
+    choices = value if key == "enum" and isinstance(value, list) else [value] if key == "const" else []
+    return any(isinstance(choice, dict | list) for choice in choices)
+
+
+def _movable(schema: Any, depth: int = 0) -> bool:
+    """Whether references inside the schema still lead to the same place once it is widened."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(schema, list):
+        return all(_movable(inner, depth + 1) for inner in schema)
+    if not isinstance(schema, Mapping):
+        return True
+    pointer = schema.get("$ref")
+    if isinstance(pointer, str) and not _stays(pointer):
+        return False
+    if any(isinstance(schema.get(key), str) for key in ("$id", "$dynamicRef", "$recursiveRef")):
+        return False
+    return all(_movable(inner, depth + 1) for inner in schema.values())
+
+
+def _stays(pointer: str) -> bool:
+    start, _, name = pointer.rpartition("/")
+    return pointer == "#" or (start in ("#/$defs", "#/definitions") and bool(name))
+
+
+def _points_to_root(schema: Any) -> bool:
+    """Whether a movable schema refers to itself as a whole."""
+    if isinstance(schema, list):
+        return any(_points_to_root(inner) for inner in schema)
+    if not isinstance(schema, Mapping):
+        return False
+    return schema.get("$ref") == "#" or any(_points_to_root(inner) for inner in schema.values())

@@ -1,0 +1,247 @@
+"""One request and its calls: the inner loop. Calls start while the LLM still speaks.
+
+Two things happen, and each wakes the loop: a call came out of the stream, or a running one ended.
+Whenever it wakes, every call that has nothing left to wait for is started in a task of its own. It
+ends when the stream is closed, nothing runs, and nothing more can start.
+
+A call that starts has its references replaced at that moment, fits its tool's own schema, and then
+goes the way of every call: schedulers and hooks, a person where one is asked, the tool. What it put
+out is in the state before the next one is looked at. What is stored in the conversation, and when,
+is `conversation`'s affair.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.loops.reactive_engine.arrival import Arrival, arrive, misfit, received
+from toolgate_orchestrator.loops.reactive_engine.errors import (
+    cancelled,
+    data_message,
+    error_message,
+    reason,
+    text_for_llm,
+    unresolved,
+)
+from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
+from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, resolve
+from toolgate_orchestrator.loops.reactive_engine.schemas import Offered
+from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
+from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, Ran
+from toolgate_orchestrator.turn.cancellation import despite_cancellation
+from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.provider_stream import Reply
+from toolgate_orchestrator.turn.tool_call import Refusal
+from toolgate_orchestrator.turn.turn import Turn
+
+__all__ = ["Ask", "Came", "Tick"]
+
+logger = logging.getLogger(__name__)
+
+Ask = Callable[[Callable[[Any], None]], Awaitable[Reply]]
+"""Sends the request; tells the function that it is given of each raw call."""
+
+
+class Came(NamedTuple):
+    """What came of one call."""
+
+    content: Any
+    """For the LLM."""
+    error: dict[str, Any] | None = None
+    """Why it failed; None for a success."""
+
+
+class Tick:
+    """One request of a turn; run it once, then read what came of its calls."""
+
+    def __init__(self, turn: Turn, offered: Mapping[str, Offered], data: Data, output_tool: str = "") -> None:
+        self.calls: list[Call] = []
+        """In stream order, final outputs included."""
+        self.finals: list[Call] = []
+        """The calls of the output tool; they are no calls to run."""
+        self.came: dict[str, Came] = {}
+        """By id of the call; each call but the final outputs has one at the end."""
+        self.readiness = Readiness(data.has)
+        self.reply: Reply | None = None
+        """The response, once it is whole."""
+        self.offered = offered
+        self._turn, self._data, self._output_tool = turn, data, output_tool
+        self._group = str(uuid.uuid4())
+        self._arrivals: dict[str, Arrival] = {}
+        self._running: dict[asyncio.Task[bool], str] = {}
+        self._wake = asyncio.Event()
+
+    async def run(self, ask: Ask) -> Reply:
+        """Send the request and run its calls until all are drained; raises what `ask` raises.
+
+        Where that is an error, or the session is cancelled, nothing more is started; what runs may
+        finish, unless this very task is cancelled.
+        """
+        reader = asyncio.ensure_future(self._read(ask))
+        reader.add_done_callback(lambda _: self._wake.set())
+        try:
+            await self._until_drained(reader)
+        except BaseException:
+            await despite_cancellation(_ended([reader, *self._running]))
+            self._leave_off("it was cancelled, because the turn was")
+            raise
+        self._give_up(reader)
+        return reader.result()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a cancellation of the session kept calls from running."""
+        return self._turn.cancelled and any(
+            came.error is not None and came.error["phase"] == "cancelled" for came in self.came.values()
+        )
+
+    # ------------------------------------------------------------------ the two events
+
+    async def _read(self, ask: Ask) -> Reply:
+        self.reply = reply = await ask(self._arrived)
+        for raw in reply.calls[len(self.calls) :]:  # those that only the finished response shows
+            self._arrived(raw)
+        return reply
+
+    def _arrived(self, raw: Any) -> None:
+        taken = {call.id: call for call in self.calls}
+        call, text = received(raw, taken, self._group, self._turn.llm.iterations)
+        self.calls.append(call)
+        if call.name == self._output_tool:
+            self.finals.append(call)
+            return
+        arrival = arrive(call, text, len(self._arrivals), self.offered, self._data)
+        self._arrivals[call.id] = arrival
+        self.readiness.arrived(arrival.needs, failed=arrival.error is not None)
+        if arrival.error is not None:
+            self._failed(arrival, arrival.error)
+        self._wake.set()
+
+    def _finished(self, task: asyncio.Task[bool]) -> None:
+        call_id = self._running.pop(task)
+        self.readiness.finished(call_id, not task.cancelled() and task.exception() is None and task.result())
+        self._wake.set()
+
+    # ------------------------------------------------------------------ the loop
+
+    async def _until_drained(self, reader: "asyncio.Task[Reply]") -> None:
+        while True:
+            self._wake.clear()
+            if not self._stopped(reader):
+                self._start_ready()
+            if reader.done() and not self._running:
+                return
+            await self._wake.wait()
+
+    def _stopped(self, reader: "asyncio.Task[Reply]") -> bool:
+        """Whether nothing may be started any more."""
+        if self._turn.cancelled or self._turn.llm.broken:
+            return True
+        return reader.done() and (reader.cancelled() or reader.exception() is not None)
+
+    def _start_ready(self) -> None:
+        for call_id in self.readiness.ready():
+            arrival = self._arrivals[call_id]
+            try:
+                arguments = resolve(arrival.arguments, Reader(self._data))
+            except TooMuch as much:
+                self._failed(arrival, reason("structural", "invalid_reference", str(much)))
+                self.readiness.finished(call_id, ok=False)
+                self._wake.set()
+                continue
+            task = asyncio.ensure_future(self._run(arrival, arguments))
+            task.set_name(f"toolgate-{call_id}")
+            self._running[task] = call_id
+            task.add_done_callback(self._finished)
+
+    # ------------------------------------------------------------------ one call
+
+    async def _run(self, arrival: Arrival, arguments: dict[str, Any]) -> bool:
+        """Whether it succeeded; its result is in the state by then."""
+        tool = self.offered[arrival.call.name]
+        if error := misfit(tool.original, arguments):
+            return self._failed(arrival, error)
+        kept_at = arrival.needs.writes
+        sent = replace(
+            arrival.call, arguments=arguments, output_path=f"†state.{'.'.join(kept_at)}" if kept_at else None
+        )
+        try:
+            selected = await self._turn.select(sent)
+            ran = await self._turn.run(self._stripped(selected))
+        except Exception as fault:  # noqa: BLE001 - of the engine's: it ends one call, not the turn
+            logger.error("call %s broke: %s", arrival.call.name, where(fault))
+            return self._failed(arrival, reason("runtime", type(fault).__name__, str(fault)))
+        return self._record(arrival, sent, ran)
+
+    def _record(self, arrival: Arrival, sent: Call, ran: Ran) -> bool:
+        corrected = ran.call if _differs(ran.call, sent) else None
+        if ran.refused == NOT_RUN:
+            return self._failed(arrival, cancelled(NOT_RUN))
+        if ran.refused is not None:
+            return self._failed(arrival, reason("denied", "denied", ran.refused))
+        if ran.error is not None:
+            return self._failed(arrival, reason("runtime", *ran.error), corrected)
+        output, path = jsonable(ran.output), arrival.needs.writes
+        if path is not None:
+            self._data.write(path, output, arrival.call.id)
+        message = data_message(output, arrival.call if path else None, corrected)
+        self.came[arrival.call.id] = Came(_with_blocks(text_for_llm(message), ran.content))
+        return True
+
+    def _stripped(self, selected: Call | Refusal) -> Call | Refusal:
+        """A correction does not move the result: those who wait for it wait for the first path."""
+        if isinstance(selected, Refusal) or OUTPUT_PATH not in selected.arguments:
+            return selected
+        tool = self.offered.get(selected.name)
+        if tool is not None and not tool.writes:
+            return selected
+        kept = {key: value for key, value in selected.arguments.items() if key != OUTPUT_PATH}
+        return replace(selected, arguments=kept)
+
+    def _failed(self, arrival: Arrival, error: dict[str, Any], corrected: Call | None = None) -> bool:
+        message = error_message(arrival.call, error, arrival.raw)
+        if corrected is not None:
+            message["corrected"] = {"_tool": corrected.name, **corrected.arguments}
+        self.came[arrival.call.id] = Came(text_for_llm(message), error)
+        return False
+
+    # ------------------------------------------------------------------ the end
+
+    def _give_up(self, reader: "asyncio.Task[Reply]") -> None:
+        """Each call that never started gets its Error Message."""
+        if self._turn.cancelled:
+            self._leave_off("it was not run: the session was cancelled")
+        elif reader.cancelled() or reader.exception() is not None:
+            self._leave_off("it was not run: the response broke off")
+        else:
+            for blocked in self.readiness.leftover():
+                self._failed(self._arrivals[blocked.id], unresolved(blocked.missing, blocked.blocked_by))
+
+    def _leave_off(self, message: str) -> None:
+        for call_id, arrival in self._arrivals.items():
+            if call_id not in self.came:
+                self._failed(arrival, cancelled(message))
+
+
+def _differs(ran: Call, sent: Call) -> bool:
+    """Whether another call ran than the one that was sent."""
+    return ran.name != sent.name or not same_json(jsonable(ran.arguments), jsonable(sent.arguments))
+
+
+def _with_blocks(text: str, content: Any) -> Any:
+    """The text, with the pictures or the like that the tool gave behind it."""
+    return [{"type": "text", "text": text}, *content[1:]] if isinstance(content, list) else text
+
+
+async def _ended(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+    """Cancel tasks and wait until they are gone."""
+    for task in tasks:
+        task.cancel("the turn was cancelled")
+    if tasks:
+        await asyncio.wait(tasks)

@@ -1,0 +1,1 @@
+"""Amplifier hook module `hooks-logging`: the events of a session as lines of JSON."""

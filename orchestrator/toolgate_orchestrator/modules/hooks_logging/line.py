@@ -1,0 +1,218 @@
+"""One event as one line of JSON: redacted, bounded, safe to show.
+
+    {"schema":1,"seq":7,"ts":"2026-01-02T03:04:05.678Z","session":"s-1","parent":null,
+     "event":"tool:pre","data":{…}}
+
+What an LLM or a tool wrote may be huge, endless or hostile, so a line has a size that nothing
+exceeds, and says where something was cut: `[cut: 120 more characters]`, `[cut: 3 more items]`, a field
+`[cut]`. It is ASCII throughout: no text in it can move a terminal's cursor, and no reader that splits
+at Unicode's line ends sees two lines. Values of fields with a secret's name read `[REDACTED]`; a secret
+inside a text is not found. Not here: what is logged and when, and the file.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from toolgate_orchestrator.turn.jsonable import jsonable
+
+__all__ = ["HEAD_BYTES", "REDACTED", "SCHEMA", "SECRET_NAMES", "Shape", "encoded", "redactor"]
+
+SCHEMA: Final = 1
+"""Rises when a field of the line is renamed, removed or means something else."""
+REDACTED: Final = "[REDACTED]"
+HEAD_BYTES: Final = 5_120
+"""No more does a line have besides its data; `session`, `parent` and `event` are cut to fit."""
+SECRET_NAMES: Final = (
+    "access_key",
+    "api_key",
+    "auth",
+    "authorization",
+    "bearer",
+    "cookie",
+    "credential",
+    "credentials",
+    "jwt",
+    "passphrase",
+    "passwd",
+    "password",
+    "private_key",
+    "secret",
+    "secret_key",
+    "token",
+)
+"""A field is redacted whose name is, or ends in, one of these words: `github_token`, `X-Api-Key`."""
+
+_DEEPEST: Final = 40
+_MARK: Final = 64
+"""Room for a mark where something was cut."""
+_LEAST: Final = 2 * _MARK
+"""Every value can be said in this, if only by a mark."""
+_LONGEST_NAME: Final = 128
+_WIDEST: Final = 12
+"""Bytes of one character at most, as two escapes."""
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+IsSecret = Callable[[str], bool]
+
+
+def redactor(more: Iterable[str] = ()) -> IsSecret:
+    """Tells whether a field's name is a secret's: SECRET_NAMES or `more`, whatever its case or style."""
+    secret = frozenset("".join(_words(name)) for name in (*SECRET_NAMES, *more)) - {""}
+
+    @lru_cache(maxsize=4096)
+    def is_secret(tail: str) -> bool:
+        words = _words(tail)
+        return any("".join(words[start:]) in secret for start in range(len(words)))
+
+    return lambda name: is_secret(name[-_LONGEST_NAME:])
+
+
+def _words(name: str) -> list[str]:
+    """`openaiApiKey`, `OPENAI_API_KEY` and `openai-api-key` alike: openai, api, key."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def encoded(value: str | None) -> str:
+    """A name of the line's head as JSON, at most HEAD_BYTES / 3 long."""
+    return json.dumps(None if value is None else jsonable(value[:_LONGEST_NAME]))
+
+
+class Shape:
+    """How data are written: which fields are hidden, and how much of them there may be."""
+
+    def __init__(self, field_chars: int, line_bytes: int, is_secret: IsSecret) -> None:
+        self._field_chars = field_chars
+        self._room = line_bytes - HEAD_BYTES
+        self._is_secret = is_secret
+
+    def data(self, data: Any) -> str:
+        """The data as JSON, without a line end; never raises, whatever the value."""
+        try:
+            if _Look(self._room, self._field_chars, self._is_secret).finds_nothing(data):
+                text = json.dumps(data, separators=(",", ":"))
+                if len(text) <= self._room and "\\ud" not in text:  # half a character may be in it
+                    return text
+            return _Cut(self._room, self._field_chars, self._is_secret).json(data)
+        except Exception as error:  # noqa: BLE001 - somebody's object would not be read; the event still is
+            return json.dumps({"[unreadable]": type(error).__name__})
+
+
+class _Look:
+    """A quick look over data: most are short, plain JSON without secrets, and need no more than this."""
+
+    def __init__(self, room: int, field_chars: int, is_secret: IsSecret) -> None:
+        self._room, self._field_chars, self._is_secret = room, field_chars, is_secret
+
+    def finds_nothing(self, value: Any, depth: int = 0) -> bool:
+        """Whether nothing in it is to be hidden, cut or made JSON; stops where it is too much anyway."""
+        kind = type(value)
+        self._room -= len(value) if kind is str else 1
+        if self._room < 0:
+            return False
+        if kind is str:
+            return len(value) <= self._field_chars
+        if kind is dict:
+            return depth < _DEEPEST and all(
+                self._is_plain(key, item, depth + 1) for key, item in value.items()
+            )
+        if kind is list:
+            return depth < _DEEPEST and all(self.finds_nothing(item, depth + 1) for item in value)
+        return value is None or kind is bool or (kind in (int, float) and -(2**63) <= value < 2**64)
+
+    def _is_plain(self, key: Any, value: Any, depth: int) -> bool:
+        if type(key) is not str or len(key) > _LONGEST_NAME or self._is_secret(key):
+            return False
+        self._room -= len(key)
+        return self.finds_nothing(value, depth)
+
+
+class _Cut:
+    """One walk over one event's data; `room` is how many bytes may still be written."""
+
+    def __init__(self, room: int, field_chars: int, is_secret: IsSecret) -> None:
+        self._room, self._field_chars, self._is_secret = room, field_chars, is_secret
+
+    def json(self, data: Any) -> str:
+        return json.dumps(self._value(data, 0), separators=(",", ":"), allow_nan=False)
+
+    def _value(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Mapping | list | tuple | set | frozenset):
+            if depth >= _DEEPEST:
+                return self._spent(f"[cut: nested over {_DEEPEST} deep]")
+            return self._fields(value, depth) if isinstance(value, Mapping) else self._items(value, depth)
+        if isinstance(value, BaseModel):
+            return self._value(jsonable(value), depth)
+        plain = _plain(value)
+        return self._text(plain) if isinstance(plain, str) else self._spent(plain)
+
+    def _spent(self, value: Any) -> Any:
+        self._room -= len(json.dumps(value))
+        return value
+
+    def _text(self, text: str) -> str:
+        keep = min(len(text), self._field_chars, self._room)
+        size = _size(text[:keep])
+        if keep < len(text) or size > self._room:
+            fit = self._room - _MARK
+            if size > fit:
+                keep = keep * fit // size
+                keep = keep if _size(text[:keep]) <= fit else fit // _WIDEST
+            return str(self._spent(f"{_exact(text[:keep])}[cut: {len(text) - keep} more characters]"))
+        self._room -= size
+        return _exact(text)
+
+    def _items(self, values: Any, depth: int) -> list[Any]:
+        self._room -= _MARK
+        items: list[Any] = []
+        for item in islice(values, len(values)):
+            if self._room < _LEAST:
+                items.append(f"[cut: {len(values) - len(items)} more items]")
+                return items
+            self._room -= 1
+            items.append(self._value(item, depth + 1))
+        self._room += _MARK - 2
+        return items
+
+    def _fields(self, values: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        self._room -= _MARK
+        fields: dict[str, Any] = {}
+        for number, (key, value) in enumerate(islice(values.items(), len(values))):
+            name = _name(key)
+            size = _size(name) + 2
+            if self._room < _LEAST + size:
+                fields["[cut]"] = f"{len(values) - number} more fields"
+                return fields
+            self._room -= size
+            hidden = value is not None and not isinstance(value, bool) and self._is_secret(str(key))
+            fields[name] = self._spent(REDACTED) if hidden else self._value(value, depth + 1)
+        self._room += _MARK - 2
+        return fields
+
+
+def _plain(value: Any) -> Any:
+    """A value that holds no others, as JSON can say it."""
+    try:
+        return jsonable(value)
+    except Exception:  # noqa: BLE001 - an object that cannot even be shown as text
+        return f"[unreadable: {type(value).__name__}]"
+
+
+def _name(key: Any) -> str:
+    name = key if isinstance(key, str) else str(key)
+    return _exact(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}[cut]")
+
+
+def _exact(text: str) -> str:
+    return str(jsonable(text))
+
+
+def _size(text: str) -> int:
+    return len(json.dumps(text))

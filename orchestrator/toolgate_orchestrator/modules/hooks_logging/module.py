@@ -1,0 +1,192 @@
+"""`hooks-logging`: every event of a session as JSON Lines, one file a session (seed loop-basic).
+
+    an event ─▶ first handler of all:  one line, as it was emitted
+                … other hooks change it, refuse it, raise …
+             ─▶ last handler of all:   a line `hooks-logging:changed`, only where they changed it
+
+A refusal ends the kernel's chain of handlers, so only who comes first sees every event; only who comes
+last sees what the others made of it. Neither changes anything, and nothing that goes wrong here reaches
+the turn. The handlers are plain functions, which the kernel runs beside the event loop, at a fraction of
+what coroutines cost.
+What is logged: the kernel's ALL_EVENTS from `mount` on; what modules contribute to `observability.events`
+from `on_session_ready` on. The coordinator does not tell of later ones, so it is asked anew whenever a
+turn starts: an event contributed within a turn is logged from the next turn on.
+Logs hold prompts and the output of tools. So they go to the user's state directory by default, not to the
+working directory, where a repository would take them up and an agent's tools could read and change them.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from amplifier_core import HookResult
+from amplifier_core.events import ALL_EVENTS, EXECUTION_START
+from anyio import to_thread
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.modules.hooks_logging.file import MAX_LINE, file_name, last_seq
+from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
+from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
+from toolgate_orchestrator.turn.loop_config import read_config
+
+__all__ = ["NAME", "Listener", "LoggingConfig", "default_directory", "mount", "on_session_ready"]
+
+__amplifier_module_type__ = "hook"
+
+logger = logging.getLogger(__name__)
+
+NAME: Final = "hooks-logging"
+"""The module's id, the name of its handlers, and the capability under which its Listener is found."""
+
+_CHANNEL: Final = "observability.events"
+_FIRST: Final = -(2**31)
+_LAST: Final = 2**31 - 1
+_MOST_EVENTS: Final = 2_000
+_LONGEST_NAME: Final = 200
+
+
+class LoggingConfig(BaseModel):
+    """The config of `hooks-logging`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    log_events: bool = True
+    """False: nothing is registered, nothing written."""
+    directory: Path | None = None
+    """Where the files go; None is `$XDG_STATE_HOME/toolgate/sessions`, else `~/.local/state/…`."""
+    max_field_chars: Annotated[int, Field(ge=16)] = 16_384
+    """Longest text of one field; what is longer is cut, and says so."""
+    max_line_bytes: Annotated[int, Field(ge=8_192, le=MAX_LINE)] = 262_144
+    max_file_bytes: Annotated[int, Field(ge=8_192)] | None = 64 * MAX_LINE
+    """At this size the file becomes `SESSION.1.jsonl`, replacing the one before; None: never."""
+    redact: tuple[str, ...] = ()
+    """More names of fields whose values are not logged, besides those of secrets."""
+    exclude_events: tuple[str, ...] = ()
+    """Patterns (`content_block:*`) of events that are not logged; they then cost nothing."""
+    additional_events: tuple[str, ...] = ()
+    """Names of events that no module contributes."""
+
+    @field_validator("directory")
+    @classmethod
+    def _at_home(cls, value: Path | None) -> Path | None:
+        try:
+            return None if value is None else value.expanduser().absolute()
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"cannot be found: {error}") from None
+
+
+def default_directory() -> Path:
+    """The user's state directory for sessions; raises ConfigError where the user has no home."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        base = state if state.is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise ConfigError(f"{NAME}: directory: you have no home directory; name a directory") from None
+    return base / "toolgate" / "sessions"
+
+
+class Listener:
+    """The handlers of one session."""
+
+    def __init__(self, coordinator: Any, settings: LoggingConfig, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._coordinator = coordinator
+        self._excluded = settings.exclude_events
+        self._events: set[str] = set()
+        self._failed = False
+
+    def listen(self, events: Iterable[Any]) -> None:
+        """Log these events too; those already logged, excluded ones and what is no name are passed over."""
+        for event in events:
+            if isinstance(event, str) and event not in self._events and self._wanted(event):
+                self._events.add(event)
+                register = self._coordinator.hooks.register
+                register(event, self._emitted, priority=_FIRST, name=NAME)
+                if not event.endswith("delta"):  # one a token: nobody changes them, and each handler costs
+                    register(event, self._passed, priority=_LAST, name=NAME)
+
+    async def discover(self) -> None:
+        """Log the events that modules contribute by now."""
+        for contributed in await self._coordinator.collect_contributions(_CHANNEL):
+            self.listen(_names(contributed))
+        self.listen(_names(self._coordinator.get_capability(_CHANNEL)))  # as older modules declare them
+
+    async def turn_starts(self, _event: str, _data: dict[str, Any]) -> HookResult:
+        """A handler that looks for new events; whatever a contributor does, the turn goes on."""
+        try:
+            await self.discover()
+        except Exception as error:  # noqa: BLE001 - contributors are other people's code
+            logger.warning("%s: contributed events could not be collected: %s", NAME, error)
+        return HookResult()
+
+    def _wanted(self, event: str) -> bool:
+        fits = 0 < len(event) <= _LONGEST_NAME and len(self._events) < _MOST_EVENTS
+        return fits and not any(fnmatchcase(event, pattern) for pattern in self._excluded)
+
+    def _emitted(self, event: str, data: dict[str, Any]) -> HookResult:
+        return self._noted(self.recorder.emitted, event, data)
+
+    def _passed(self, event: str, data: dict[str, Any]) -> HookResult:
+        return self._noted(self.recorder.passed, event, data)
+
+    def _noted(
+        self, note: Callable[[str, dict[str, Any]], None], event: str, data: dict[str, Any]
+    ) -> HookResult:
+        try:
+            note(event, data)
+        except Exception as error:  # noqa: BLE001 - an event may hold anything; the turn goes on
+            if not self._failed:
+                self._failed = True
+                logger.error("%s: %s was not logged: %s", NAME, event, where(error))
+        return HookResult()
+
+
+def _names(contributed: Any) -> Iterable[Any]:
+    if isinstance(contributed, str):
+        return (contributed,)
+    return contributed if isinstance(contributed, list | tuple | set | frozenset) else ()
+
+
+async def mount(
+    coordinator: Any, config: Mapping[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
+    """Mount `hooks-logging` into a session (entry point `amplifier.modules`); gives what closes its file."""
+    settings = read_config(LoggingConfig, config, NAME)
+    if not settings.log_events:
+        return None
+    if coordinator.get_capability(NAME) is not None:
+        logger.warning("%s is mounted already; its first config holds", NAME)
+        return None
+    session, parent = str(coordinator.session_id or ""), coordinator.parent_id
+    path = (settings.directory or default_directory()) / file_name(session)
+    recorder = Recorder(
+        session,
+        None if parent is None else str(parent),
+        Shape(settings.max_field_chars, settings.max_line_bytes, redactor(settings.redact)),
+        path,
+        settings.max_file_bytes,
+        await to_thread.run_sync(last_seq, path),
+    )
+    listener = Listener(coordinator, settings, recorder)
+    coordinator.register_capability(NAME, listener)
+    listener.listen((*ALL_EVENTS, *settings.additional_events))
+    coordinator.hooks.register(EXECUTION_START, listener.turn_starts, priority=_FIRST, name=NAME)
+    logger.info("%s: events go to %s", NAME, path)
+
+    async def cleanup() -> None:
+        # Not unregistered: modules that are closed after this one may still have something to say.
+        await to_thread.run_sync(recorder.file.close, abandon_on_cancel=True)
+
+    return cleanup
+
+
+async def on_session_ready(coordinator: Any) -> None:
+    """All modules are mounted (the kernel calls this): log what they contribute."""
+    listener = coordinator.get_capability(NAME)
+    if isinstance(listener, Listener):
+        await listener.discover()

@@ -1,0 +1,131 @@
+"""Makes lines of one session's events, in the order in which they happened.
+
+    emitted(event, data)  one line for each event, as it was emitted
+    passed(event, data)   what all other hooks made of it: a line `hooks-logging:changed` if it differs
+
+The kernel's handlers have no way to say which emission they are called for, so what was emitted is
+remembered until it comes by again; a refused event never does, and is forgotten when the turn ends.
+A question on tool:selecting may be put to the hooks twice, for each hook's own answer; it is one event.
+May be called from any thread. Not here: whom it listens to, how a line is shaped, how it gets to disk.
+"""
+
+import json
+import threading
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from amplifier_core.events import EXECUTION_END
+
+from toolgate_orchestrator.modules.hooks_logging.file import Entry, EventFile, Lost
+from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, encoded
+from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING
+
+__all__ = ["CHANGED", "LOST", "Recorder"]
+
+CHANGED: Final = "hooks-logging:changed"
+"""Hooks changed an event's data into `data`; `of` is the number of its line, null where unclear which."""
+LOST: Final = "hooks-logging:lost"
+"""Stands for `lines` that could not be written, from its own number on."""
+
+_MOST_OPEN: Final = 64
+_MOST_QUESTIONS: Final = 256
+
+Question = tuple[str, str]
+
+
+class _Open(NamedTuple):
+    """An event that the last handler has not seen yet."""
+
+    seq: int
+    event: str
+    data: dict[str, Any]
+
+
+class Recorder:
+    """The lines of one session; `seq` is the number of the last line that its file has already."""
+
+    def __init__(
+        self, session: str, parent: str | None, shape: Shape, path: Path, max_bytes: int | None, seq: int = 0
+    ) -> None:
+        self.file = EventFile(path, max_bytes, self._lost)
+        self._who = f'"session":{encoded(session)},"parent":{encoded(parent)}'
+        self._shape = shape
+        self._seq = seq
+        self._lock = threading.Lock()
+        self._open: deque[_Open] = deque(maxlen=_MOST_OPEN)
+        self._questions: dict[Question, int] = {}
+
+    def emitted(self, event: str, data: dict[str, Any]) -> None:
+        """Write an event's line."""
+        question = _question(event, data)
+        with self._lock:
+            if question is not None and (seq := self._questions.get(question)) is not None:
+                self._open.append(_Open(seq, event, data))
+                return
+        body = self._shape.data(data)
+        with self._lock:
+            if event == EXECUTION_END:
+                self._open.clear()
+                self._questions.clear()
+            seq = self._write(event, body)
+            self._open.append(_Open(seq, event, data))
+            if question is not None:
+                self._remember(question, seq)
+
+    def passed(self, event: str, data: dict[str, Any]) -> None:
+        """Write what the hooks made of an event, if that is not what was emitted."""
+        with self._lock:
+            candidates = [each for each in self._open if each.event == event]
+            same = next((each for each in candidates if _same(each.data, data)), None)
+            origin = same or _origin(candidates, data)
+            if origin is not None:
+                self._open.remove(origin)
+        if same is None and candidates:
+            changed = {"event": event, "of": origin.seq if origin else None, "data": data}
+            body = self._shape.data(changed)
+            with self._lock:
+                self._write(CHANGED, body)
+
+    def _remember(self, question: Question, seq: int) -> None:
+        self._questions[question] = seq
+        if len(self._questions) > _MOST_QUESTIONS:
+            del self._questions[next(iter(self._questions))]
+
+    def _write(self, event: str, body: str) -> int:
+        self._seq += 1
+        self.file.write(Entry(self._seq, self._line(self._seq, event, body)))
+        return self._seq
+
+    def _lost(self, lost: Lost) -> bytes:
+        return self._line(lost.seq, LOST, json.dumps({"lines": lost.lines, "why": lost.why}))
+
+    def _line(self, seq: int, event: str, body: str) -> bytes:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        head = f'"schema":{SCHEMA},"seq":{seq},"ts":"{at}Z",{self._who},"event":{encoded(event)}'
+        return f'{{{head},"data":{body}}}\n'.encode("ascii")
+
+
+def _question(event: str, data: dict[str, Any]) -> Question | None:
+    """Which question of a decision this is, where the engine says so."""
+    decision, phase = data.get("decision_id"), data.get("phase")
+    asked = event == TOOL_SELECTING and isinstance(decision, str) and isinstance(phase, str)
+    return (str(decision), str(phase)) if asked else None
+
+
+def _same(emitted: dict[str, Any], seen: dict[str, Any]) -> bool:
+    """Whether hooks left it alone; a hook's own copy may lack the time that the kernel adds."""
+    return _untimed(emitted) == _untimed(seen)
+
+
+def _untimed(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != "timestamp"}
+
+
+def _origin(candidates: list[_Open], data: dict[str, Any]) -> _Open | None:
+    """The emission that was changed into this, where it can be told."""
+    call = data.get("tool_call_id")
+    if call is not None:
+        candidates = [each for each in candidates if each.data.get("tool_call_id") == call] or candidates
+    return candidates[0] if len(candidates) == 1 else None

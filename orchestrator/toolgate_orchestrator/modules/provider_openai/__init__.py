@@ -1,0 +1,1 @@
+"""Amplifier provider module `provider-openai-compatible`."""

@@ -1,0 +1,181 @@
+"""The kernel's messages as chat-completions messages. Pure.
+
+Tool calls are read from the field `tool_calls` (this engine's contexts) or from call blocks (other
+engines'). Images of tool results follow as a user's message: the wire allows only text in results.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from amplifier_core import ImageBlock, Message, TextBlock, ToolCallBlock, ToolResultBlock
+from amplifier_core.message_models import ThinkingBlock
+
+from toolgate_orchestrator.modules.provider_openai.names import ToolNames
+from toolgate_orchestrator.modules.provider_openai.pairing import WireMessage, paired
+
+__all__ = ["Dialect", "names_in", "wire_messages"]
+
+_MAX_ID = 40
+"""Longer call ids are refused by OpenAI; another provider may have made them."""
+
+
+class Dialect(NamedTuple):
+    """What servers differ in."""
+
+    developer_role: str = "system"
+    reasoning_field: str | None = None
+
+
+class _Call(NamedTuple):
+    id: str
+    name: str
+    arguments: Any
+
+
+def wire_messages(messages: Sequence[Message], names: ToolNames, dialect: Dialect) -> list[WireMessage]:
+    """The conversation as the server takes it."""
+    return paired([wire for message in messages for wire in _wire(message, names, dialect)])
+
+
+def names_in(messages: Sequence[Message]) -> list[str]:
+    """The tools that earlier calls named."""
+    return [call.name for message in messages for call in _calls(message)]
+
+
+def _wire(message: Message, names: ToolNames, dialect: Dialect) -> Iterable[WireMessage]:
+    if message.role == "assistant":
+        yield from _assistant(message, names, dialect)
+    elif message.role == "tool":
+        yield from _result(str(message.tool_call_id or ""), message.content)
+    else:
+        blocks = _blocks(message)
+        for block in blocks:
+            if isinstance(block, ToolResultBlock):
+                yield from _result(block.tool_call_id, block.output)
+        role = {"developer": dialect.developer_role, "system": "system"}.get(message.role, "user")
+        if content := _content(message.content, images=role == "user"):
+            yield {"role": role, "content": content}
+
+
+def _assistant(message: Message, names: ToolNames, dialect: Dialect) -> Iterable[WireMessage]:
+    """One message, or none where nothing of it can be sent."""
+    wire: WireMessage = {"role": "assistant", "content": _text(message.content) or None}
+    if calls := _calls(message):
+        wire["tool_calls"] = [_wire_call(call, names) for call in calls]
+    if dialect.reasoning_field and (thinking := _thinking(message)):
+        wire[dialect.reasoning_field] = thinking
+    if wire["content"] or calls:
+        yield wire
+
+
+def _wire_call(call: _Call, names: ToolNames) -> dict[str, Any]:
+    function = {"name": names.safe(call.name), "arguments": _arguments(call.arguments)}
+    return {"id": _wire_id(call.id), "type": "function", "function": function}
+
+
+def _arguments(arguments: Any) -> str:
+    """JSON of an object, always: chat templates of many servers read it again."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+    return _json(dict(arguments)) if isinstance(arguments, Mapping) else "{}"
+
+
+def _result(call_id: str, content: Any) -> Iterable[WireMessage]:
+    images = [block for block in content if _is_image(block)] if isinstance(content, list) else []
+    yield {"role": "tool", "tool_call_id": _wire_id(call_id), "content": _result_text(content)}
+    if images:
+        told = {"type": "text", "text": "Images of the tool result above:"}
+        yield {"role": "user", "content": [told, *map(_part, images)]}
+
+
+def _result_text(content: Any) -> str:
+    if isinstance(content, list) and all(
+        isinstance(block, TextBlock) or _is_image(block) for block in content
+    ):
+        return _text(content) or ("(images, see below)" if content else "")
+    return _clean(content) if isinstance(content, str) else _json(content)
+
+
+def _is_image(block: Any) -> bool:
+    return isinstance(block, ImageBlock)
+
+
+def _content(content: Any, *, images: bool) -> str | list[dict[str, Any]]:
+    """Text alone as a string, which every server takes; parts only where there are images."""
+    if not images or not isinstance(content, list) or not any(map(_is_image, content)):
+        return _text(content)
+    return [_part(block) for block in content if isinstance(block, TextBlock | ImageBlock)]
+
+
+def _part(block: TextBlock | ImageBlock) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": _clean(block.text)}
+    source = block.source
+    url = source.get("url")
+    if data := source.get("data"):
+        url = f"data:{source.get('media_type') or 'image/png'};base64,{data}"
+    if not isinstance(url, str) or not url:
+        return {"type": "text", "text": "(an image that could not be sent)"}
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _blocks(message: Message) -> Sequence[Any]:
+    return message.content if isinstance(message.content, list) else ()
+
+
+def _text(content: Any) -> str:
+    """The text of a message, its text blocks joined by line breaks."""
+    if isinstance(content, str):
+        return _clean(content)
+    return "\n".join(_clean(block.text) for block in content if isinstance(block, TextBlock) and block.text)
+
+
+def _thinking(message: Message) -> str:
+    return "\n".join(_clean(block.thinking) for block in _blocks(message) if isinstance(block, ThinkingBlock))
+
+
+def _calls(message: Message) -> list[_Call]:
+    """The calls that a message of the LLM makes."""
+    if message.role != "assistant":
+        return []
+    listed = (message.model_extra or {}).get("tool_calls")
+    if isinstance(listed, list) and listed:
+        return [_listed_call(each) for each in listed if isinstance(each, Mapping)]
+    return [
+        _Call(block.id, block.name, block.input)
+        for block in _blocks(message)
+        if isinstance(block, ToolCallBlock)
+    ]
+
+
+def _listed_call(call: Mapping[str, Any]) -> _Call:
+    """A stored call, in this engine's form or in that of the wire."""
+    function = call.get("function")
+    told = function if isinstance(function, Mapping) else call
+    name = told.get("name") or told.get("tool") or ""
+    return _Call(str(call.get("id") or ""), str(name), told.get("arguments"))
+
+
+def _wire_id(call_id: str) -> str:
+    if len(call_id) <= _MAX_ID:
+        return _clean(call_id)
+    return "call_" + hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _json(value: Any) -> str:
+    return _clean(json.dumps(value, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(exclude_none=True) if callable(dump) else str(value)
+
+
+def _clean(text: str) -> str:
+    """Text without lone surrogates, which cannot be sent as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,200 @@
+"""`provider-openai-compatible`: any server that speaks OpenAI's chat completions, by the official SDK.
+
+OpenAI, vLLM, Ollama, LiteLLM proxies. This file puts the pure parts around the server together:
+
+    ChatRequest ─▶ provider_openai_request ─▶ provider_openai_endpoint (SDK, HTTP)
+    ChatResponse ◀─ provider_openai_reply ◀─ provider_openai_stream ◀──┘
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, Usage
+from amplifier_core.llm_errors import ContentFilterError, LLMError
+
+from toolgate_orchestrator.modules.provider_openai.client import Chunks, Endpoint
+from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
+from toolgate_orchestrator.modules.provider_openai.reply import chat_response, raw_calls
+from toolgate_orchestrator.modules.provider_openai.request import Ask, asked
+from toolgate_orchestrator.modules.provider_openai.stream import BadReply, Joined
+from toolgate_orchestrator.modules.provider_openai.usage import cost_of, usage_of
+from toolgate_orchestrator.turn.loop_config import read_config
+
+__all__ = ["ProviderOpenAI", "mount"]
+
+__amplifier_module_type__ = "provider"
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_TOKENS = 8_192
+"""Kept free for an answer where no longest one is configured."""
+_CAPABILITIES = ["streaming", "tools", "vision", "json_mode"]
+
+
+class ProviderOpenAI:
+    """The kernel's Provider protocol, and `stream`, over one server and one model; close it."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        """Raises ConfigError for a wrong config, a missing key or a missing SDK."""
+        self._config = settings = read_config(OpenAIConfig, config, MODULE)
+        self._endpoint = Endpoint(settings)
+        self.name = settings.name
+        self.model = settings.model
+        self.priority = settings.priority
+        self.cost_usd: Decimal | None = None
+        """What all answers so far cost; None as long as nobody told."""
+
+    def get_info(self) -> ProviderInfo:
+        """What the provider is, and the defaults by which contexts measure requests."""
+        settings = self._config
+        defaults = {
+            "model": settings.model,
+            "context_window": settings.context_window,
+            "max_output_tokens": settings.max_output_tokens or _ANSWER_TOKENS,
+            "temperature": settings.temperature,
+            "timeout": settings.timeout_s,
+            "max_retries": settings.max_retries,
+        }
+        return ProviderInfo(
+            id=self.name,
+            display_name=f"OpenAI-compatible ({self._endpoint.whose.server})",
+            credential_env_vars=["OPENAI_API_KEY"],
+            capabilities=_CAPABILITIES,
+            defaults={key: value for key, value in defaults.items() if value is not None},
+        )
+
+    async def list_models(self) -> list[ModelInfo]:
+        """What the server lists, with the limits it tells; raises LLMError."""
+        return [
+            self._model_info(listed)
+            for listed in await self._endpoint.models()
+            if isinstance(listed.get("id"), str)
+        ]
+
+    async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
+        """The answer in one piece. Raises LLMError.
+
+        `options` count before the request's own fields (`model=…`, `timeout=…`); unknown ones are
+        passed over. `extended_thinking=True` asks for the configured reasoning effort.
+        """
+        ask = self._ask(request, options)
+        answer = await self._endpoint.whole(ask)
+        joined = Joined(ask.names.original)
+        self._understood(ask, joined.feed, answer.body)
+        self._understood(ask, joined.close)
+        return self._response(joined, ask, answer.headers, answer.retries, streamed=False)
+
+    async def stream(
+        self, request: ChatRequest, **options: Any
+    ) -> AsyncIterator[dict[str, Any] | ChatResponse]:
+        """The answer as it comes: stream events, last the whole ChatResponse. Raises LLMError.
+
+        Closing the iterator, or cancelling its reader, closes the connection.
+        """
+        ask = self._ask(request, options)
+        joined = Joined(ask.names.original)
+        async with await self._endpoint.chunks(ask) as chunks:
+            while (chunk := await _next(chunks, joined)) is not None:
+                for event in self._understood(ask, joined.feed, chunk):
+                    yield event
+        for event in self._understood(ask, joined.close):
+            yield event
+        response = self._response(joined, ask, chunks.headers, chunks.retries, streamed=True)
+        yield {"type": "message.end", "finish_reason": joined.finish_reason, "usage": _told(response.usage)}
+        yield response
+
+    def parse_tool_calls(self, response: ChatResponse) -> list[Any]:
+        """The calls of a response; one whose arguments are no JSON object as a dict that has them as text."""
+        return raw_calls(response)
+
+    def spent(self) -> dict[str, Decimal] | None:
+        """For the kernel's channel `session.cost`; None as long as nobody told a cost."""
+        return None if self.cost_usd is None else {"cost_usd": self.cost_usd}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._endpoint.close()
+
+    # ------------------------------------------------------------------ the steps
+
+    def _ask(self, request: ChatRequest, options: Mapping[str, Any]) -> Ask:
+        return asked(request, options, self._config, self._endpoint.length_field)
+
+    def _understood(
+        self, ask: Ask, read: Callable[..., list[dict[str, Any]]], *chunk: Any
+    ) -> list[dict[str, Any]]:
+        """What was read; an answer that makes no sense is an error of the kernel's."""
+        try:
+            return read(*chunk)
+        except BadReply as error:
+            raise self._endpoint.error(error, ask) from error
+
+    def _response(
+        self, joined: Joined, ask: Ask, headers: Mapping[str, str], retries: int, *, streamed: bool
+    ) -> ChatResponse:
+        """The whole answer, its cost added to the total."""
+        prices = self._config.prices if ask.model == self._config.model else None
+        cost = cost_of(joined.usage, headers, prices, streamed=streamed)
+        if cost is not None:
+            self.cost_usd = (self.cost_usd or Decimal(0)) + cost
+        if joined.finish_reason == "content_filter" and not joined.text and not joined.calls:
+            raise ContentFilterError(
+                "the server's filter let nothing through", provider=self.name, model=ask.model
+            )
+        metadata = {
+            "provider": self.name,
+            "model": joined.model or ask.model,
+            "id": joined.id,
+            "retries": retries,
+        }
+        told = {key: value for key, value in metadata.items() if value}
+        return chat_response(joined, usage_of(joined.usage, cost), told)
+
+    def _model_info(self, listed: Mapping[str, Any]) -> ModelInfo:
+        window = _first_count(
+            listed, "max_model_len", "context_length", "context_window", "max_context_length"
+        )
+        answer = _first_count(listed, "max_output_tokens", "max_completion_tokens")
+        return ModelInfo(
+            id=listed["id"],
+            display_name=listed["id"],
+            context_window=window or self._config.context_window,
+            max_output_tokens=answer or self._config.max_output_tokens or _ANSWER_TOKENS,
+            capabilities=_CAPABILITIES,
+        )
+
+
+async def _next(chunks: Chunks, joined: Joined) -> dict[str, Any] | None:
+    """The next chunk; None at the end. What breaks behind a whole answer does not matter any more."""
+    try:
+        return await anext(chunks)
+    except StopAsyncIteration:
+        return None
+    except LLMError as error:
+        if joined.finish_reason is None:
+            raise
+        logger.info("the stream broke after the answer was whole: %s", error)
+        return None
+
+
+def _told(usage: Usage | None) -> dict[str, Any] | None:
+    return usage.model_dump(exclude_none=True) if usage else None
+
+
+def _first_count(listed: Mapping[str, Any], *fields: str) -> int | None:
+    counts = (listed.get(field) for field in fields)
+    return next((count for count in counts if isinstance(count, int) and count > 0), None)
+
+
+async def mount(
+    coordinator: Any, config: Mapping[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
+    """Mount `provider-openai-compatible` into a session (entry point `amplifier.modules`)."""
+    provider = ProviderOpenAI(config)
+    await coordinator.mount("providers", provider, name=provider.name)
+    contribute = getattr(coordinator, "register_contributor", None)
+    if callable(contribute):
+        contribute("session.cost", f"provider-{provider.name}", provider.spent)
+    return provider.close

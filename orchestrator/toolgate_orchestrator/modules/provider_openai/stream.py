@@ -1,0 +1,254 @@
+"""Chunks of a chat completion to stream events, and to the whole that they make. Pure.
+
+    chunk ─▶ Joined.feed ─▶ [text.delta, thinking.delta, tool_call.start/delta/end …]
+                       end ─▶ Joined.close: open calls end; an answer that broke off is an error
+
+When is a call reported complete (`tool_call.end`)? The moment its arguments are a whole, non-empty
+JSON object, so that a loop can start it while the LLM still writes the next one. An empty object
+waits for the next call (some proxies begin with `{}` and go on); everything else, bad JSON included,
+waits for the end, as fragments of several calls may come interleaved. Bad JSON is reported as the
+text that it is. Calls are told apart by index, and by id where a server gives all of them one index.
+"""
+
+import json
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolgate_orchestrator.modules.provider_openai.arguments import ObjectEnd, arguments_of
+
+__all__ = ["BadReply", "Joined", "JoinedCall"]
+
+logger = logging.getLogger(__name__)
+
+MAX_CHARS = 16 * 1024 * 1024
+"""Of text, thinking and arguments together: an endless answer must not fill the memory."""
+MAX_CALLS = 512
+_EARLY_TRIES = 4
+"""How often a call's arguments are parsed before its end."""
+
+Event = dict[str, Any]
+
+
+class BadReply(Exception):  # noqa: N818 - becomes an LLMError at the edge
+    """The server's answer makes no sense; `retryable` where another try may do better."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+@dataclass(slots=True)
+class JoinedCall:
+    """One tool call on its way in."""
+
+    id: str
+    wire_id: str | None
+    name: str = ""
+    parts: list[str] = field(default_factory=list)
+    done: bool = False
+    begun: bool = False
+    """Whether its beginning was told."""
+    end: ObjectEnd = field(default_factory=ObjectEnd)
+    tries: int = 0
+
+    @property
+    def raw(self) -> str:
+        """The arguments as text."""
+        return "".join(self.parts)
+
+    @property
+    def arguments(self) -> dict[str, Any] | str:
+        """The arguments; as text where they are no JSON object."""
+        parsed = arguments_of(self.raw)
+        return self.raw if parsed is None else parsed
+
+
+class Joined:
+    """One answer; also one that came in one piece, as a single chunk."""
+
+    def __init__(self, original: Callable[[str], str] = lambda name: name) -> None:
+        self.id: str | None = None
+        self.model: str | None = None
+        self.finish_reason: str | None = None
+        self.usage: Mapping[str, Any] | None = None
+        self.calls: list[JoinedCall] = []
+        """The complete ones, in the order in which they were."""
+        self._original = original
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._at: dict[int, JoinedCall] = {}
+        self._every: list[JoinedCall] = []
+        self._started = False
+        self._chars = 0
+
+    @property
+    def text(self) -> str:
+        """The answer's text so far."""
+        return "".join(self._text)
+
+    @property
+    def thinking(self) -> str:
+        """What the LLM thought so far, where the server tells."""
+        return "".join(self._thinking)
+
+    def feed(self, chunk: Any) -> list[Event]:
+        """Take one chunk; gives the events that it makes. Raises BadReply for nonsense and far too much."""
+        if not isinstance(chunk, Mapping):
+            raise BadReply(f"a chunk of the answer is no JSON object, but {type(chunk).__name__}")
+        events = self._start(chunk)
+        if isinstance(usage := chunk.get("usage"), Mapping):
+            self.usage = usage
+        choice = _first(chunk.get("choices"))
+        delta = choice.get("delta") or choice.get("message")
+        if isinstance(delta, Mapping):
+            events += self._delta(delta)
+        if isinstance(reason := choice.get("finish_reason"), str) and reason:
+            self.finish_reason = reason
+            events += self._end(self._every)
+        return events
+
+    def close(self) -> list[Event]:
+        """There is no more; raises BadReply where the answer is not whole."""
+        if self.finish_reason is None:
+            raise BadReply("the answer ended before it was complete", retryable=True)
+        return self._end(self._every)
+
+    # ------------------------------------------------------------------ the parts of a chunk
+
+    def _start(self, chunk: Mapping[str, Any]) -> list[Event]:
+        self.id, self.model = self.id or _str(chunk.get("id")), self.model or _str(chunk.get("model"))
+        if self._started:
+            return []
+        self._started = True
+        return [{"type": "message.start", "id": self.id, "model": self.model, "role": "assistant"}]
+
+    def _delta(self, delta: Mapping[str, Any]) -> list[Event]:
+        thinking = _str(delta.get("reasoning_content")) or _str(delta.get("reasoning"))
+        events = self._said("thinking", thinking, self._thinking)
+        for kind, text in _texts(delta.get("content")):
+            events += self._said(kind, text, self._text if kind == "text" else self._thinking)
+        events += self._said("text", _str(delta.get("refusal")), self._text)
+        calls = delta.get("tool_calls")
+        for position, part in enumerate(calls if isinstance(calls, list | tuple) else ()):
+            if isinstance(part, Mapping):
+                events += self._part(part, position)
+        return events
+
+    def _said(self, kind: str, text: str | None, kept: list[str]) -> list[Event]:
+        if not text:
+            return []
+        self._count(text)
+        kept.append(text)
+        return [{"type": f"{kind}.delta", "text": text}]
+
+    def _part(self, part: Mapping[str, Any], position: int) -> list[Event]:
+        """One fragment of one call."""
+        function = part.get("function")
+        told = function if isinstance(function, Mapping) else {}
+        name, fragment = _str(told.get("name")), _fragment(told.get("arguments"))
+        index = part.get("index")
+        key = index if isinstance(index, int) else position
+        call, events = self._call(key, _str(part.get("id")), name)
+        call.name = call.name or (self._original(name) if name else "")
+        return events + self._more(call, fragment)
+
+    def _call(self, key: int, wire_id: str | None, name: str | None) -> tuple[JoinedCall, list[Event]]:
+        """The call that a fragment belongs to; where it begins one, empty ones before it are over."""
+        call = self._at.get(key)
+        if call is not None and not _is_another(call, wire_id, name):
+            return call, []
+        if len(self._every) >= MAX_CALLS:
+            raise BadReply(f"the answer makes more than {MAX_CALLS} tool calls")
+        events = self._end([each for each in self._every if each.end.closed])
+        call = self._at[key] = JoinedCall(self._fresh_id(wire_id), wire_id)
+        self._every.append(call)
+        return call, events
+
+    def _fresh_id(self, wire_id: str | None) -> str:
+        """Ids are unique within an answer, whatever the server says."""
+        taken = {call.id for call in self._every}
+        fresh = wire_id or f"call_{secrets.token_hex(12)}"
+        while fresh in taken:
+            fresh = f"{wire_id}_{secrets.token_hex(3)}"
+        return fresh
+
+    def _more(self, call: JoinedCall, fragment: str) -> list[Event]:
+        if call.done:
+            if fragment.strip():
+                logger.warning("the server went on with the arguments of a tool call that was complete")
+            return []
+        self._count(fragment)
+        events: list[Event] = []
+        told = fragment
+        if call.name and not call.begun:
+            call.begun = True
+            events.append({"type": "tool_call.start", "id": call.id, "name": call.name})
+            told = call.raw + fragment
+        call.parts.append(fragment)
+        if call.begun and told:
+            events.append({"type": "tool_call.delta", "id": call.id, "arguments_fragment": told})
+        if call.end.feed(fragment) and self._is_whole(call):
+            events += self._end([call])
+        return events
+
+    def _is_whole(self, call: JoinedCall) -> bool:
+        """Whether nothing can follow but blanks; tried a few times, not for every brace of a long text."""
+        call.tries += 1
+        return bool(call.name) and call.tries <= _EARLY_TRIES and bool(arguments_of(call.raw))
+
+    def _end(self, calls: Iterable[JoinedCall]) -> list[Event]:
+        events = []
+        for call in calls:
+            if not call.done:
+                call.done = True
+                self.calls.append(call)
+                end = {"type": "tool_call.end", "id": call.id, "name": call.name, "arguments": call.arguments}
+                events.append(end)
+        return events
+
+    def _count(self, text: str) -> None:
+        self._chars += len(text)
+        if self._chars > MAX_CHARS:
+            raise BadReply(f"the answer is longer than {MAX_CHARS} characters")
+
+
+def _first(choices: Any) -> Mapping[str, Any]:
+    """The first choice of a chunk; others were not asked for. Empty where the chunk has none."""
+    for choice in choices if isinstance(choices, list | tuple) else ():
+        if isinstance(choice, Mapping) and not choice.get("index"):
+            return choice
+    return {}
+
+
+def _is_another(call: JoinedCall, wire_id: str | None, name: str | None) -> bool:
+    """Whether a fragment at the same index begins another call: it brings a name, and another id or none."""
+    if not name:
+        return False
+    return wire_id != call.wire_id if wire_id else call.end.closed
+
+
+def _texts(content: Any) -> Iterable[tuple[str, str]]:
+    """Pieces of content, each with its kind; some servers send parts instead of a text."""
+    if isinstance(content, str):
+        yield "text", _str(content) or ""
+    elif isinstance(content, list):
+        for part in content:
+            if isinstance(part, Mapping):
+                thought = part.get("thinking")
+                yield from (("thinking", text) for _, text in _texts(thought))
+                yield "text", _str(part.get("text")) or ""
+
+
+def _fragment(arguments: Any) -> str:
+    """A piece of the arguments; some servers send the object itself."""
+    if isinstance(arguments, Mapping):
+        return json.dumps(arguments)
+    return _str(arguments) or ""
+
+
+def _str(value: Any) -> str | None:
+    """A text that is there, without lone surrogates: the kernel takes none."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None

@@ -1,0 +1,83 @@
+"""What the code of others raises (a tool's, a value's own methods), kept from ending a turn.
+
+`sys.exit()` in a tool is no end of the program, and a CancelledError of its own no cancellation. What
+passes is what was meant for us: a cancelled task, a coroutine that is closed, a signal.
+"""
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, Final
+
+from toolgate_orchestrator.turn.cancellation import being_cancelled
+
+__all__ = ["name_of", "theirs", "words_of"]
+
+LONGEST_NAME: Final = 100
+LONGEST_WORDS: Final = 100_000
+
+
+def theirs(error: BaseException) -> bool:
+    """Whether what was caught around the code of others is their own; false for what must be passed on.
+
+    Call it where it was caught, in the frame that called them.
+    """
+    if isinstance(error, Exception):
+        return True
+    if isinstance(error, asyncio.CancelledError):
+        return not _cancelled()
+    if isinstance(error, GeneratorExit):  # thrown into us, it comes from no frame below
+        return error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    if isinstance(error, KeyboardInterrupt) and (_cancelled() or _interrupts()):
+        return False
+    return not any(code in _handlers() for code in _codes(error))
+
+
+def name_of(value: Any) -> str:
+    """The name of a value's type, however it was made."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return name[:LONGEST_NAME].encode("utf-8", "replace").decode()
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, for a person or an LLM; its type where it says nothing that can be read."""
+    try:
+        words = str.__str__(str(error))
+    except BaseException as another:
+        if not theirs(another):
+            raise
+        words = name_of(error)
+    return words[:LONGEST_WORDS].encode("utf-8", "replace").decode()
+
+
+def _cancelled() -> bool:
+    try:
+        return being_cancelled()
+    except RuntimeError:  # no event loop, so nothing to cancel
+        return False
+
+
+def _interrupts() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt wherever this thread just is: then it may be a person's."""
+    return (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
+
+def _handlers() -> set[CodeType]:
+    """The code of the program's own signal handlers: what they raise is meant for the program."""
+    found = (getattr(signal.getsignal(each), "__code__", None) for each in signal.valid_signals())
+    return {code for code in found if code is not None}
+
+
+def _codes(error: BaseException) -> Iterator[CodeType]:
+    trace = error.__traceback__
+    for _ in range(sys.getrecursionlimit()):
+        if trace is None:
+            return
+        yield trace.tb_frame.f_code
+        trace = trace.tb_next

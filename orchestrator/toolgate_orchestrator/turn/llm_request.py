@@ -1,0 +1,191 @@
+"""One request to the LLM: built from the context, announced, sent, its answer announced.
+
+    provider:request ─▶ LLM ─▶ content_block:start, :delta, :end … ─▶ provider:response
+
+`Llm` is the provider of one turn. It reads the provider's stream where the loop wants that and the
+provider has one, else it asks for the whole. A provider's exception becomes provider:error and
+`LlmFailed`; what becomes of that is the loop's affair. It stores nothing in the context.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from amplifier_core import ToolSpec
+from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RESPONSE
+from pydantic import BaseModel
+
+from toolgate_orchestrator.turn.cancellation import being_cancelled
+from toolgate_orchestrator.turn.content_blocks import ContentBlocks, OnText
+from toolgate_orchestrator.turn.facts import USAGE, Note, took
+from toolgate_orchestrator.turn.hook_dispatch import Hooks
+from toolgate_orchestrator.turn.messages import chat_request, text_of
+from toolgate_orchestrator.turn.provider_choice import model_of
+from toolgate_orchestrator.turn.provider_stream import OnCall, Reading, Reply, usage_of
+from toolgate_orchestrator.turn.spans import span_of_request, tell_usage
+
+__all__ = ["Llm", "LlmFailed", "Reply", "RequestDenied"]
+
+
+class LlmFailed(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
+    """The provider could not answer; the text is fit for the user."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"The language model could not answer: {type(error).__name__}: {error}")
+        self.error = error
+
+
+class RequestDenied(Exception):  # noqa: N818 - as above
+    """A hook on provider:request said no."""
+
+
+class Llm:
+    """The provider that answers one turn, and what it has used so far."""
+
+    def __init__(
+        self,
+        name: str,
+        provider: Any,
+        context: Any,
+        hooks: Hooks,
+        *,
+        thinking: bool = False,
+        streams: bool = False,
+        note: Note | None = None,
+        on_text: OnText | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.name = name
+        self.provider = provider
+        self.iterations = 0
+        """Requests sent in this turn."""
+        self.tokens = 0
+        self.broken = False
+        """Whether the provider has failed: what it began to say is not gone on with."""
+        self.stopped = False
+        """Whether the session was cancelled while it answered."""
+        self._reading: Reading | None = None
+        """The response on its way in."""
+        self._context = context
+        self._hooks = hooks
+        self._options: dict[str, Any] = {"extended_thinking": True} if thinking else {}
+        self._note, self._on_text, self._stopping = note, on_text, stopping
+        self._spoken = self._apart = False
+        self._streams = streams
+
+    @property
+    def partial(self) -> str:
+        """Text of a response that broke off: it was shown, and is not in the conversation."""
+        return self._reading.text if self._reading is not None else ""
+
+    async def ask(
+        self,
+        specs: Sequence[ToolSpec],
+        *,
+        on_call: OnCall | None = None,
+        notes: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str | None = None,
+    ) -> Reply:
+        """The response to the conversation; raises LlmFailed, RequestDenied.
+
+        `notes` are messages for this request only. `on_call` hears of each call as soon as it is
+        complete, which in a stream is before the response is.
+        """
+        self.iterations += 1
+        self._apart = self._spoken
+        messages = await self._messages()
+        consulted = await self._hooks.consult(PROVIDER_REQUEST, lambda: self._announced(messages, specs))
+        if consulted.denied is not None:
+            raise RequestDenied(consulted.denied)
+        if self._hooks.injections.held:
+            await self._hooks.injections.store(self._context, self._hooks.coordinator)
+            messages = await self._messages()
+        request = chat_request([*self._hooks.injections.into(messages), *notes], list(specs), tool_choice)
+        started = time.monotonic()
+        try:
+            with span_of_request(self.name, model_of(self.provider), self.iterations) as span:
+                reply = await self._reply(request, on_call)
+                tell_usage(span, usage_of(reply.response))
+        except Exception as error:
+            self.broken = True
+            self._fact(PROVIDER_ERROR, {"error": type(error).__name__}, started)
+            await self._failed(error)
+            raise LlmFailed(error) from error
+        await self._answered(reply, started)
+        return reply
+
+    async def _reply(self, request: Any, on_call: OnCall | None) -> Reply:
+        tell = self._tell if self._on_text is not None else None
+        blocks = ContentBlocks(self._hooks, self.name, self.iterations, tell)
+        self._reading = Reading(self.provider, blocks, on_call, self._stopping)
+        try:
+            reply = await self._reading.read(request, self._options, stream=self._streams)
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            raise RuntimeError("the provider cancelled its own request") from None
+        self._reading = None
+        self.stopped = reply.stopped
+        return reply
+
+    async def _tell(self, text: str) -> None:
+        """Pass text on; what two responses say stands on lines of their own."""
+        if self._on_text is not None:
+            await self._on_text(f"\n{text}" if self._apart else text)
+        self._apart, self._spoken = False, True
+
+    async def _messages(self) -> list[dict[str, Any]]:
+        return list(await self._context.get_messages_for_request(provider=self.provider))
+
+    def _announced(self, messages: list[dict[str, Any]], specs: Sequence[ToolSpec]) -> dict[str, Any]:
+        return {
+            "provider": self.name,
+            "model": model_of(self.provider),
+            "iteration": self.iterations,
+            "messages": messages,
+            "message_count": len(messages),
+            "tools": [spec.name for spec in specs],
+        }
+
+    async def _answered(self, reply: Reply, started: float) -> None:
+        response, calls = reply.response, bool(reply.calls)
+        usage = usage_of(response)
+        self.tokens += _count(usage, "total_tokens")
+        self._fact(USAGE, usage or {}, started)
+        await self._hooks.consult(PROVIDER_RESPONSE, lambda: self._told(response, usage, calls))
+
+    def _fact(self, event: str, data: Mapping[str, Any], started: float) -> None:
+        if self._note is not None:
+            model = model_of(self.provider)
+            told = {**data, "provider": self.name, "iteration": self.iterations, **took(started)}
+            self._note(event, told | ({"model": model} if model else {}))
+
+    def _told(self, response: Any, usage: dict[str, Any] | None, calls: bool) -> dict[str, Any]:
+        return {
+            "provider": self.name,
+            "model": model_of(self.provider),
+            "iteration": self.iterations,
+            "response": response if isinstance(response, BaseModel) else {"content": text_of(response)},
+            "usage": usage,
+            "tool_calls": calls,
+        }
+
+    async def _failed(self, error: Exception) -> None:
+        retryable = getattr(error, "retryable", False)
+        await self._hooks.consult(
+            PROVIDER_ERROR,
+            {
+                "provider": self.name,
+                "model": model_of(self.provider),
+                "iteration": self.iterations,
+                "error": {"type": type(error).__name__, "msg": str(error)},
+                "retryable": retryable is True,
+                "status_code": getattr(error, "status_code", None),
+            },
+        )
+
+
+def _count(usage: dict[str, Any] | None, field: str) -> int:
+    value = (usage or {}).get(field)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,152 @@
+"""Reads one answer from a provider: as it is produced where the provider streams, else whole.
+
+Each piece is announced when it comes (`content_blocks`), and each complete call is told to the loop
+at once. A session that is cancelled waits for no more of it. Tells nothing of the request, catches no
+error, stores nothing.
+"""
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.content_blocks import ContentBlocks
+from toolgate_orchestrator.turn.jsonable import jsonable
+from toolgate_orchestrator.turn.messages import text_of
+from toolgate_orchestrator.turn.raw_call import plain_call, reader_of
+from toolgate_orchestrator.turn.response import CallDone, Piece, Streamed, Text
+
+__all__ = ["OnCall", "Reading", "Reply", "usage_of"]
+
+OnCall = Callable[[dict[str, Any]], None]
+"""Told each raw tool call the moment it is complete."""
+
+
+class Reply(NamedTuple):
+    """What the LLM answered."""
+
+    response: Any
+    calls: list[dict[str, Any]]
+    """Made plain: dicts with id, name, arguments, and what is wrong with them (`raw_call`)."""
+    stopped: bool = False
+    """Whether reading ended early, as the session was cancelled; the calls are not to be run."""
+
+
+class Reading:
+    """One answer on its way in."""
+
+    def __init__(
+        self, provider: Any, blocks: ContentBlocks, on_call: OnCall | None, stopping: Callable[[], bool]
+    ) -> None:
+        self._provider, self._blocks = provider, blocks
+        self._on_call, self._stopping = on_call, stopping
+        self._streamed = Streamed()
+
+    @property
+    def text(self) -> str:
+        """The text that came so far in a stream."""
+        return self._streamed.text
+
+    async def read(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
+        """The whole answer, or what came of it until the session was cancelled.
+
+        Raises what the provider raises.
+        """
+        with Watch(self._stopping):
+            return await self._whole(request, options, stream=stream)
+        await self._blocks.close(None)
+        return Reply(self._streamed.response, self._streamed_calls(), stopped=True)
+
+    async def _whole(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
+        if stream and callable(getattr(self._provider, "stream", None)):
+            reply = await self._stream(request, options)
+            if reply is not None:
+                return reply
+        return await self._complete(request, options)
+
+    async def _stream(self, request: Any, options: Mapping[str, Any]) -> Reply | None:
+        """Read the provider's stream; None where nothing came, so that it must be asked in one piece."""
+        streamed, stopped = self._streamed, False
+        stream = self._provider.stream(request.model_copy(update={"stream": True}), **options)
+        async with aclosing(_closable(await stream if inspect.isawaitable(stream) else stream)) as events:
+            async for event in events:
+                await self._take(streamed.feed(event))
+                if stopped := self._stopping():
+                    break
+        if not stopped:
+            await self._take(streamed.close())
+            if streamed.empty:
+                return None
+        response = streamed.response
+        await self._blocks.close(usage_of(response))
+        return Reply(response, self._streamed_calls(), stopped)
+
+    async def _complete(self, request: Any, options: Mapping[str, Any]) -> Reply:
+        given = await self._provider.complete(request, **options)
+        calls = self._calls_of(given)
+        response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
+        await self._take([*_texts_in(response), *map(CallDone, calls)])
+        await self._blocks.close(usage_of(response))
+        return Reply(response, calls)
+
+    async def _take(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, CallDone) and self._on_call is not None:
+                self._on_call(piece.raw)
+            await self._blocks.take(piece)
+
+    def _streamed_calls(self) -> list[Any]:
+        """The calls as they were streamed, and those that only the provider finds in its response."""
+        calls = self._streamed.calls
+        if self._streamed.final is None:
+            return calls
+        seen = {call["id"] for call in calls}
+        return calls + [call for call in self._calls_of(self._streamed.final) if call["id"] not in seen]
+
+    def _calls_of(self, response: Any) -> list[dict[str, Any]]:
+        """The tool calls of a response, made plain: as the provider parses them, else as they lie in it."""
+        parse = getattr(self._provider, "parse_tool_calls", None)
+        parsed = parse(response) if callable(parse) else None
+        if isinstance(parsed, list | tuple) and parsed:
+            return list(map(plain_call, parsed))
+        listed = reader_of(response)("tool_calls")
+        return list(map(plain_call, listed)) if isinstance(listed, list | tuple) else []
+
+
+def usage_of(response: Any) -> dict[str, Any] | None:
+    """The usage of a response as exact JSON; None where the provider tells none."""
+    usage = getattr(response, "usage", None)
+    if isinstance(usage, BaseModel | Mapping):
+        told: dict[str, Any] = jsonable(usage)
+        return told
+    return None
+
+
+def _texts_in(response: Any) -> list[Piece]:
+    """Thinking and text of a response that came in one piece."""
+    content = getattr(response, "content", None)
+    if not isinstance(content, list | tuple):
+        return [Text(text)] if (text := text_of(response)) else []
+    pieces: list[Piece] = []
+    for block in content:
+        read = reader_of(block)
+        for kind in ("thinking", "text"):
+            said = read(kind)
+            if isinstance(said, str) and said and read("type") in (None, kind):
+                pieces.append(Text(said, kind))
+    return pieces
+
+
+async def _closable(stream: Any) -> AsyncGenerator[Any, None]:
+    """Any asynchronous iterator as one that can be closed, which closes it in turn."""
+    try:
+        async for event in stream:
+            yield event
+    finally:
+        close = getattr(stream, "aclose", None)
+        if callable(close) and inspect.isawaitable(closing := close()):
+            await closing

@@ -1,0 +1,97 @@
+"""Where a session stands in its tree of sub-agents, and by which rules its calls are ruled on.
+
+The kernel tells a session its parent, and no more. Sessions enter here when their loop is mounted and
+leave when it is closed. A child whose parent is here gets its parent's rules, tightened by its own
+plan, whoever made it. One whose parent runs in another process is told by its plan (`root_session`,
+`parent_session`, `lineage`); where it is not, its parent counts as the root.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.inheritance import tightened
+
+__all__ = ["Place", "Standing", "enter_lineage", "place_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A session's place in its tree."""
+
+    session: str = ""
+    root: str = ""
+    """The session at the root; the session itself where it has no parent."""
+    parent: str | None = None
+    lineage: tuple[str, ...] = ()
+    """Names of the agents from the root down to its own; empty at the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A live session of this process."""
+
+    place: Place
+    config: ToolgateConfig | None
+    """By which its calls are ruled on; None where nobody is asked."""
+    agents: tuple[str, ...]
+    """As `Place.lineage`, at the root too."""
+
+
+DEEPEST: Final = 64
+"""So many agents' names can a question tell."""
+_LIVE: dict[str, Standing] = {}
+
+
+def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Standing, Callable[[], None]]:
+    """Take a session's place, with what its plan says; gives the function that leaves it.
+
+    Raises ConfigError where the tree is too deep.
+    """
+    session, parent_id = _ids(coordinator)
+    above = _LIVE.get(parent_id) if parent_id else None
+    config = own
+    if above is not None and above.config is not None:
+        config = tightened(above.config, own or ToolgateConfig())
+    standing = _standing(session, parent_id, above, config)
+    if len(standing.agents) > DEEPEST:
+        raise ConfigError(f"a tree of agents may be {DEEPEST} deep: {session} would be deeper")
+    if session:
+        _LIVE[session] = standing
+
+    def leave() -> None:
+        if _LIVE.get(session) is standing:
+            del _LIVE[session]
+
+    return standing, leave
+
+
+def place_of(coordinator: Any) -> Place:
+    """A session's place; of one that never entered, what the kernel alone can tell."""
+    session, parent = _ids(coordinator)
+    if session in _LIVE:
+        return _LIVE[session].place
+    above = _LIVE.get(parent) if parent else None
+    return _standing(session, parent, above, None).place
+
+
+def _standing(
+    session: str, parent: str | None, above: Standing | None, config: ToolgateConfig | None
+) -> Standing:
+    own = config.agent if config is not None else ""
+    if above is not None:
+        root, agents = above.place.root, (*above.agents, own)
+    elif config is not None and (config.lineage or config.root_session or config.parent_session):
+        parent = parent or config.parent_session or config.root_session
+        root, agents = config.root_session or parent, (*config.lineage, own)
+    else:
+        root, agents = parent or session, (own,)
+    return Standing(Place(session, root, parent or None, agents if len(agents) > 1 else ()), config, agents)
+
+
+def _ids(coordinator: Any) -> tuple[str, str | None]:
+    parent = getattr(coordinator, "parent_id", None)
+    return str(getattr(coordinator, "session_id", "") or ""), str(parent) if parent else None

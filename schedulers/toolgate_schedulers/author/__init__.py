@@ -1,0 +1,1 @@
+"""What an author of a scheduler writes against."""

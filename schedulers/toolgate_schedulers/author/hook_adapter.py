@@ -1,0 +1,236 @@
+"""Amplifier hooks as schedulers: `async def hook(event, data) -> HookResult`, unchanged.
+
+The hook sees a copy of the call as the loop's `tool:selecting` payload, in every spelling in use
+(`tool`/`tool_name`, `arguments`/`tool_input`), and its result is read in every spelling as well;
+what it left alone is unchanged. As in the kernel, None means continue, and only `modify` replaces.
+An injection has no way back over the bus, so that `inject_context` counts as continue.
+
+`HookResult` keeps a `priority=`, which the kernel's own drops without a word: a modify carries it in
+`data["priority"]`, where loops find it, in process as well. With amplifier-core installed it is a
+subclass of the kernel's, otherwise a model with the same fields. It is made when first asked for,
+so that a scheduler image without amplifier-core, or without hooks, does not pay for it.
+"""
+
+import copy
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
+
+from toolgate_schedulers.author.scheduler import Scheduler, in_thread
+
+__all__ = ["HookResult", "from_hook", "hook_data", "is_hook", "verdict_of"]
+
+EVENT = "tool:selecting"
+_TWO = 2
+
+
+def is_hook(function: Callable[..., Any]) -> bool:
+    """Whether a function has a hook's signature: two positional parameters, event and data."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    return len(required) == _TWO or [p.name for p in positional[:_TWO]] == ["event", "data"]
+
+
+def from_hook(
+    hook: Callable[..., Any],
+    *,
+    name: str | None = None,
+    priority: int = 0,
+    tools: str | Iterable[str] = ("*",),
+    shadow: bool = False,
+) -> Scheduler:
+    """A scheduler that asks an Amplifier hook. The name defaults to the hook's own."""
+    own = name if name is not None else str(getattr(hook, "__name__", type(hook).__name__))
+    run: Callable[..., Awaitable[Any]] = hook
+    if not (inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)):
+        run = in_thread(hook)
+
+    async def decide(call: ToolSelecting) -> Verdict:
+        result = await run(EVENT, hook_data(call))
+        try:
+            return verdict_of(result, call, own)
+        except ValidationError:
+            if getattr(result, "action", None) in ("continue", "inject_context"):
+                raise
+            return Deny(reason=f"{own} objected to {call.tool_name}, and its answer cannot be read")
+
+    globs = (tools,) if isinstance(tools, str) else tuple(tools)
+    return Scheduler(name=own, priority=priority, tools=globs, shadow=shadow, decide=decide)
+
+
+def hook_data(call: ToolSelecting) -> dict[str, Any]:
+    """The payload of `tool:selecting` for one call: a copy, which the hook may change."""
+    return {
+        "tool_name": call.tool_name,
+        "tool": call.tool_name,
+        "tool_input": copy.deepcopy(call.tool_input),
+        "arguments": copy.deepcopy(call.tool_input),
+        "available_tools": list(call.available_tools),
+        "available_agents": None if call.available_agents is None else list(call.available_agents),
+        "agent_target": call.agent_target,
+        "tool_call_id": call.tool_call_id,
+        "session_id": call.session,
+        "root_session_id": call.root_session,
+        "parent_id": call.parent,
+        "lineage": list(call.lineage),
+        "agent": call.agent,
+        "labels": dict(call.labels),
+        "iteration": call.iteration,
+        "parallel_group_id": call.parallel_group_id,
+        "decision_id": call.id,
+        "phase": call.phase,
+        "truncated": call.truncated,
+    }
+
+
+def verdict_of(result: Any, call: ToolSelecting, name: str) -> Verdict:
+    """The verdict that a hook's result, or anything with the same attributes, stands for.
+
+    Raises TypeError for what is no result, and pydantic's ValidationError for impossible values.
+    """
+    action = "continue" if result is None else getattr(result, "action", None)
+    if action in ("continue", "inject_context"):
+        return Continue(reason=_text(result, "reason"), priority=_priority(result))
+    if action == "deny":
+        reason = _text(result, "reason") or f"{name} denied {call.tool_name}"
+        return Deny(reason=reason, priority=_priority(result))
+    if action == "modify":
+        return _modify(result, call)
+    if action == "ask_user":
+        return _ask(result, call)
+    raise TypeError(f"hook {name} gave {type(result).__name__} with action {action!r}: not a HookResult")
+
+
+def _modify(result: Any, call: ToolSelecting) -> Verdict:
+    data = _data(result)
+    tool = _changed(data, ("tool", "tool_name"), call.tool_name)
+    arguments = _changed(data, ("arguments", "tool_input"), call.tool_input)
+    agent = _changed(data, ("agent_target",), call.agent_target)
+    reason, priority = _text(result, "reason"), _priority(result)
+    if tool is None and arguments is None and agent is None:
+        return Continue(reason=reason, priority=priority)
+    return Modify(
+        tool=call.tool_name if tool is None else tool,
+        arguments=arguments,
+        agent_target=agent,
+        reason=reason,
+        priority=priority,
+    )
+
+
+def _changed(data: Mapping[str, Any], spellings: Iterable[str], sent: Any) -> Any:
+    """The value that differs from what was sent, under the first spelling that has one, else None.
+
+    A hook which gives back all it was sent, changed under one spelling, meant that one.
+    """
+    return next((data[key] for key in spellings if data.get(key) is not None and data[key] != sent), None)
+
+
+def _ask(result: Any, call: ToolSelecting) -> AskUser:
+    prompt = _text(result, "approval_prompt") or _text(result, "reason") or f"May {call.tool_name} run?"
+    optional: dict[str, Any] = {}
+    options = getattr(result, "approval_options", None)
+    if isinstance(options, list | tuple) and options:
+        optional["options"] = tuple(options)
+    timeout = getattr(result, "approval_timeout", None)
+    if isinstance(timeout, int | float):
+        optional["timeout_s"] = timeout
+    if getattr(result, "approval_default", None) == "allow":
+        optional["default"] = "allow"
+    return AskUser(prompt=prompt, reason=_text(result, "reason"), priority=_priority(result), **optional)
+
+
+# Results may be mocks, whose every attribute exists: only values of the right type are taken.
+
+
+def _data(result: Any) -> Mapping[str, Any]:
+    data = getattr(result, "data", None)
+    return data if isinstance(data, Mapping) else {}
+
+
+def _text(result: Any, field: str) -> str | None:
+    value = getattr(result, field, None)
+    return value if isinstance(value, str) and value else None
+
+
+def _priority(result: Any) -> int | None:
+    for value in (_data(result).get("priority"), getattr(result, "priority", None)):
+        if type(value) is int:
+            return value
+    return None
+
+
+class _SameFields(BaseModel):
+    """The fields of amplifier-core's HookResult, for where it is not installed."""
+
+    action: Literal["continue", "deny", "modify", "inject_context", "ask_user"] = "continue"
+    data: dict[str, Any] | None = None
+    reason: str | None = None
+    context_injection: str | None = None
+    context_injection_role: Literal["system", "user", "assistant"] = "system"
+    ephemeral: bool = False
+    approval_prompt: str | None = None
+    approval_options: list[str] | None = None
+    approval_timeout: float = 300.0
+    approval_default: Literal["allow", "deny"] = "deny"
+    suppress_output: bool = False
+    user_message: str | None = None
+    user_message_level: Literal["info", "warning", "error"] = "info"
+    user_message_source: str | None = None
+    append_to_last_tool_result: bool = False
+    context_injections: list[Any] = Field(default_factory=list)
+
+
+def _kernel_result() -> type[BaseModel]:
+    try:
+        from amplifier_core import HookResult as KernelResult
+    except ImportError:
+        return _SameFields
+    return KernelResult
+
+
+@cache
+def hook_result(base: type[BaseModel]) -> type[BaseModel]:
+    """`HookResult` over a base with the kernel's fields."""
+
+    class HookResult(base):  # type: ignore[misc,valid-type]  # the base is known at run time only
+        """What a hook answers: the kernel's HookResult, and a `priority` that is not lost."""
+
+        _priority: int | None = PrivateAttr(default=None)
+
+        def __init__(self, *, priority: int | None = None, **fields: Any) -> None:
+            # Only where a modify has data: elsewhere the kernel would take the priority for the data.
+            if priority is not None and fields.get("action") == "modify" and fields.get("data") is not None:
+                fields["data"] = {**fields["data"], "priority": priority}
+            super().__init__(**fields)
+            self._priority = priority
+
+        @property
+        def priority(self) -> int | None:
+            """The priority given, if any."""
+            return self._priority
+
+    HookResult.__qualname__ = "HookResult"
+    return HookResult
+
+
+if TYPE_CHECKING:
+
+    class HookResult(_SameFields):
+        """What a hook answers: the kernel's HookResult, and a `priority` that is not lost."""
+
+        priority: int | None = None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "HookResult":
+        return hook_result(_kernel_result())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""The command `approvals`: people answer held calls."""

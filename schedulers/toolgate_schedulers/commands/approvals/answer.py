@@ -1,0 +1,247 @@
+"""What people do at the desk: find the call they mean, answer it once, learn what came of it.
+
+Nothing is printed here and no server is named, so that it works on any desk.
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import anyio
+from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.telemetry.printable import visible
+
+from toolgate_schedulers.commands.approvals.view import one_line, short
+from toolgate_schedulers.shipped.approval.messages import person
+from toolgate_schedulers.shipped.approval.queue import Became, Desk, Waiting
+from toolgate_schedulers.shipped.approval.records import Answer, Approval, Standing, always_id
+
+__all__ = [
+    "GONE",
+    "Outcome",
+    "Person",
+    "answer",
+    "changed",
+    "find",
+    "outcome",
+    "past",
+    "said",
+    "settled",
+    "standing",
+]
+
+LOOK_S: Final = 0.05
+FEWEST_DIGITS: Final = 4
+GONE: Final = (
+    "nobody waits for {} any longer: the agent that asked is gone (its process ended, or lost the bus); "
+    "should it come back, answer again"
+)
+_DONE: Final = {"approve": "approved", "deny": "refused", "edit": "corrected"}
+PROBLEMS: Final = {
+    "unavailable_tool": "the agent does not have that tool",
+    "not_allowed": "this scheduler may not choose that tool there (can_modify)",
+    "schema": "the arguments do not fit the tool's schema",
+    "placeholder": "the arguments hold a placeholder that may not go to that tool",
+    "agent": "there is no such agent to delegate to",
+}
+
+Fact = dict[str, Any]
+Decided = Callable[[str], Awaitable[Fact | None]]
+"""The decision with this id, if it was told since the last call."""
+
+
+class Person(NamedTuple):
+    """Who answers, and where."""
+
+    name: str
+    host: str
+
+
+class Outcome(NamedTuple):
+    """What came of an answer, as far as is known."""
+
+    became: Became | None
+    decision: Fact | None = None
+    instead: Waiting | None = None
+    """The call of the same decision that waits now."""
+    late: bool = False
+    """Whether the decision was made before the answer."""
+    gone: bool = False
+    """Whether the agent that asked is gone: nothing will come of the answer."""
+
+
+async def find(desk: Desk, prefix: str) -> Waiting:
+    """The waiting call whose id begins so; raises ToolgateError that says what became of it instead."""
+    digits = _digits(prefix)
+    held = await desk.held()
+    waiting = [one for one in held if not one.gone]
+    meant = [one for one in waiting if named(one, digits)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ToolgateError(f"{len(meant)} calls begin with {digits}: give more of the id")
+    if any(named(one, digits) for one in held):
+        raise ToolgateError(GONE.format(digits))
+    approval = await past(desk, digits)
+    raise ToolgateError(await _became_of(desk, approval, waiting))
+
+
+def named(one: Waiting, digits: str) -> bool:
+    """Whether a call is meant: by its own id, or by that of its decision, which the asker is shown."""
+    return one.approval.id.startswith(digits) or one.approval.question.id.startswith(digits)
+
+
+async def past(desk: Desk, prefix: str) -> Approval:
+    """The call, waiting or not, whose id begins so; raises ToolgateError."""
+    digits = _digits(prefix)
+    ids = await desk.beginning_with(digits)
+    if len(ids) > 1:
+        raise ToolgateError(f"{len(ids)} calls begin with {digits}: give more of the id")
+    approval = await desk.approval(ids[0]) if ids else None
+    if approval is None:
+        raise ToolgateError(f"no call begins with {digits}; `toolgate approvals list` shows what waits")
+    return approval
+
+
+def _digits(prefix: str) -> str:
+    digits = prefix.strip().lower()
+    if not re.fullmatch(rf"[0-9a-f]{{{FEWEST_DIGITS},32}}", digits):
+        raise ConfigError(
+            f"ID: {FEWEST_DIGITS} to 32 hexadecimal digits, as `toolgate approvals list` shows them"
+        )
+    return digits
+
+
+async def _became_of(desk: Desk, approval: Approval, waiting: list[Waiting]) -> str:
+    instead = _instead(approval, waiting)
+    if instead is not None:
+        return changed(instead)
+    given = await desk.answer_to(approval.id)
+    if given is not None:
+        return f"{short(approval.id)} was {said(given)} already"
+    return (
+        f"nobody waits for {short(approval.id)} any longer: it expired, the turn ended, "
+        "or another scheduler denied it"
+    )
+
+
+def _instead(approval: Approval, waiting: list[Waiting]) -> Waiting | None:
+    decision = approval.question.id
+    others = [
+        one for one in waiting if one.approval.question.id == decision and one.approval.id != approval.id
+    ]
+    return next((one for one in others if one.approval.scheduler == approval.scheduler), None)
+
+
+def changed(instead: Waiting) -> str:
+    """That another call waits in the place of the one that was shown."""
+    new = instead.approval
+    return (
+        f"the call changed after it was shown; what would run now is\n  {one_line(new.question)}\n"
+        f"Look at it: toolgate approvals show {short(new.id)}"
+    )
+
+
+def said(given: Answer) -> str:
+    """What somebody answered, as a part of a sentence."""
+    why = f" ({visible(given.reason)})" if given.reason else ""
+    return f"{_DONE[given.action]} by {visible(person(given))}{why}"
+
+
+async def answer(
+    desk: Desk,
+    approval: Approval,
+    who: Person,
+    action: Literal["approve", "deny", "edit"],
+    reason: str | None = None,
+    corrected: tuple[str, Mapping[str, Any]] | None = None,
+) -> Answer:
+    """Give an answer about exactly this call; raises ToolgateError where somebody was first."""
+    tool, arguments = corrected if corrected is not None else (None, None)
+    mine = Answer(
+        action=action,
+        decision=approval.question.id,
+        digest=approval.digest,
+        tool=tool,
+        arguments=None if arguments is None else dict(arguments),
+        reason=reason,
+        by=who.name,
+        host=who.host,
+        at=time.time(),
+    )
+    counts = await desk.answer(approval, mine)
+    if counts != mine:
+        raise ToolgateError(f"{short(approval.id)} was {said(counts)} already: that counts, not this")
+    return mine
+
+
+def standing(approval: Approval, who: Person, reason: str | None, *, exactly: bool) -> Standing:
+    """What lets later calls like this one pass in its session; raises ToolgateError where that may not be."""
+    call = approval.question
+    if not approval.always:
+        raise ToolgateError(f"--always: {approval.rule or 'its rule'} wants a person for each call")
+    if not call.session:
+        raise ToolgateError("--always: the agent names no session that it could be bound to")
+    if exactly and "⟦toolgate:" in repr(call.tool_input):
+        raise ToolgateError(
+            "--exactly: the arguments hold placeholders, which are others in every call; leave --exactly out"
+        )
+    digest = approval.digest if exactly else None
+    return Standing(
+        id=always_id(approval, digest),
+        scheduler=approval.scheduler,
+        session=call.session,
+        tool=call.tool_name,
+        rule=approval.rule,
+        digest=digest,
+        reason=reason,
+        by=who.name,
+        host=who.host,
+        at=time.time(),
+    )
+
+
+async def settled(desk: Desk, one: Waiting, came: Outcome, earlier: Decided) -> Outcome:
+    """The same, where nothing is known yet: perhaps it was decided before, or nobody is there any longer.
+
+    `earlier` finds a decision that was told at any time.
+    """
+    if came.decision is not None or came.instead is not None or came.became in ("gone", "changed"):
+        return came
+    if await desk.gone({one.orchestrator}):
+        return came._replace(gone=True)
+    decision = await earlier(one.approval.question.id)
+    if decision is None:
+        return came
+    return came._replace(decision=decision, late=not _ruled(one.approval, decision))
+
+
+def _ruled(approval: Approval, decision: Fact) -> bool:
+    """Whether the scheduler that asks people gave its verdict: it has one only once a person has answered.
+
+    So where the replica that gave it died before it could say so, the answer was not too late.
+    """
+    return any(
+        verdict.get("scheduler") == approval.scheduler and verdict.get("action") not in ("hold", None)
+        for verdict in decision.get("verdicts", ())
+    )
+
+
+async def outcome(desk: Desk, approval: Approval, decided: Decided, wait_s: float) -> Outcome:
+    """What comes of an answer within so many seconds."""
+    seen = Outcome(None)
+    with anyio.move_on_after(wait_s):
+        while True:
+            became = await desk.became(approval.id)
+            seen = seen._replace(became=became)
+            if became == "gone":
+                break
+            if became is not None:
+                decision = await decided(approval.question.id)
+                instead = None if decision else _instead(approval, await desk.waiting())
+                seen = Outcome(became, decision, instead)
+                if decision or instead:
+                    break
+            await anyio.sleep(LOOK_S)
+    return seen

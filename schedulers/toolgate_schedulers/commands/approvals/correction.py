@@ -1,0 +1,122 @@
+"""A person's correction of a call: read, and checked as far as the question tells. Pure but for `read`.
+
+The schema of the tool does not travel: the gate checks arguments against it, and what it finds is told to
+the person who corrected.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
+from toolgate_bus.protocol import codec
+
+from toolgate_schedulers.shipped.approval.records import Approval
+
+__all__ = ["Problem", "as_text", "check", "from_text", "mapping", "problem", "read"]
+
+MARK: Final = "⟦toolgate:"
+"""How placeholders begin (bus/README.md)."""
+LARGEST: Final = codec.MAX_VERDICT - 4096
+
+
+class Problem(NamedTuple):
+    """Why a call cannot be corrected so."""
+
+    field: str
+    """`tool` or `arguments`; empty where the correction as a whole is meant."""
+    words: str
+
+
+def read(written: str) -> dict[str, Any]:
+    """The arguments that `--arguments` gives: JSON, or @FILE with JSON; raises ConfigError."""
+    text = written
+    if written.startswith("@"):
+        try:
+            text = Path(written[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"--arguments: {written[1:]} cannot be read: {error}") from None
+    return mapping(text, "--arguments")
+
+
+def as_text(approval: Approval) -> str:
+    """The call as it is put into an editor."""
+    call = {"tool": approval.question.tool_name, "arguments": approval.question.tool_input}
+    return json.dumps(call, ensure_ascii=False, indent=2) + "\n"
+
+
+def from_text(text: str) -> tuple[str, dict[str, Any]]:
+    """What came back from the editor; raises ConfigError."""
+    call = mapping(text, "the call")
+    if set(call) != {"tool", "arguments"} or not isinstance(call["tool"], str):
+        raise ConfigError('the call: must be {"tool": NAME, "arguments": {…}}')
+    if not isinstance(call["arguments"], dict):
+        raise ConfigError("the call: arguments: must be a mapping")
+    return call["tool"], call["arguments"]
+
+
+def mapping(text: str, where: str) -> dict[str, Any]:
+    """The JSON object in a text; raises ConfigError that begins with `where`."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: must be a JSON object, not {type(value).__name__}")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def check(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
+    """Whether the call may be corrected so; raises ToolgateError that says why not."""
+    found = problem(approval, tool, arguments)
+    if found is not None and found.field:
+        raise ConfigError(f"--{found.field}: {found.words}")
+    if found is not None:
+        raise ToolgateError(found.words)
+
+
+def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Problem | None:
+    """Why the call may not be corrected so; None where it may."""
+    call = approval.question
+    if call.phase == "verify":
+        return Problem(
+            "",
+            "another scheduler put this call in the place of the agent's: it can be approved or denied, "
+            "not corrected; deny it with a --reason that says what to call instead",
+        )
+    if tool not in call.available_tools and not call.truncated:
+        return Problem("tool", f"the agent has no {tool}; it has: {', '.join(call.available_tools)}")
+    if tool == call.tool_name and arguments == call.tool_input:
+        return Problem("", "nothing is changed: approve it as it is")
+    try:
+        if not codec.within_bounds(dict(arguments)) or codec.size(arguments) > LARGEST:
+            return Problem("arguments", f"at most {LARGEST} bytes, and not too deep or wide")
+    except CodecError as error:
+        return Problem("arguments", f"cannot travel: {error}")
+    return _placeholder_problem(approval, tool, arguments)
+
+
+def _placeholder_problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Problem | None:
+    used = {text for text in _texts(arguments) if MARK in text}
+    if used - set(_texts(approval.question.tool_input)):
+        return Problem("arguments", "hold a placeholder that is not one of this call; write the value")
+    if used and tool != approval.question.tool_name:
+        return Problem("arguments", "placeholders stand only for the same tool; write the value")
+    return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from value
+        for child in value.values():
+            yield from _texts(child)
+    elif isinstance(value, list | tuple):
+        for child in value:
+            yield from _texts(child)

@@ -1,0 +1,95 @@
+"""Where `toolgate approvals` meets the world: the server, the facts, the editor."""
+
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import anyio
+from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.state.shared import shared_on
+from toolgate_bus.transport.redis.connection import RedisCommands
+
+from toolgate_schedulers.commands.approvals.answer import Decided, Fact
+from toolgate_schedulers.shipped.approval.queue import Desk
+
+__all__ = ["Opened", "decided_before", "decisions_from_now", "in_editor", "opened_on"]
+
+
+SEARCH_S: Final = 3.0
+
+
+class Opened(NamedTuple):
+    """The desk of one namespace, as long as a command runs."""
+
+    desk: Desk
+    commands: RedisCommands
+    namespace: str
+
+
+@asynccontextmanager
+async def opened_on(settings: BusSettings) -> AsyncIterator[Opened]:
+    """The desk on a server."""
+    url = str(settings.redis)
+    commands = RedisCommands(url, "toolgate-approvals")
+    shared = shared_on(url, commands, settings.namespace)
+    try:
+        alive = FactsReader(commands, settings.namespace).alive
+        yield Opened(Desk(shared.store, shared.notices, alive), commands, settings.namespace)
+    finally:
+        await shared.aclose()
+        await commands.aclose()
+
+
+async def decisions_from_now(opened: Opened) -> Decided:
+    """Reads the decisions that are told from now on."""
+    commands, keys = opened.commands, Keys(opened.namespace)
+    reader = FactsReader(commands, opened.namespace)
+    seconds, micros = await commands.execute("TIME")
+    now = f"{int(seconds) * 1000 + int(micros) // 1000 - 1}-0"
+    kept = await commands.execute("ZRANGE", keys.writers, 0, -1)
+    reader.resume(
+        dict.fromkeys({name.decode("ascii", "replace") for name in kept} | await reader.alive(), now)
+    )
+    found: dict[str, Fact] = {}
+
+    async def decided(decision: str) -> Fact | None:
+        if decision not in found:
+            found.update({fact["id"]: fact for fact in await reader.next() if fact["event"] == "decision"})
+        return found.get(decision)
+
+    return decided
+
+
+async def decided_before(opened: Opened, decision: str) -> Fact | None:
+    """The decision with this id, if it is in the record and can be found in a few seconds."""
+    reader = FactsReader(opened.commands, opened.namespace)
+    with anyio.move_on_after(SEARCH_S):
+        async for fact in reader.stored():
+            if fact["event"] == "decision" and fact.get("id") == decision:
+                return fact
+    return None
+
+
+async def in_editor(text: str) -> str:
+    """What the person made of a text; raises ConfigError where there is no terminal or editor."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError("edit: give --arguments or --tool: there is no terminal to open $EDITOR on")
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory(prefix="toolgate-") as directory:
+        file = Path(directory) / "call.json"
+        file.write_text(text, encoding="utf-8")
+        try:
+            process = await anyio.open_process([*editor, str(file)], stdin=None, stdout=None, stderr=None)
+        except OSError as error:
+            raise ConfigError(f"EDITOR: {editor[0]} cannot be started: {error.strerror}") from None
+        if await process.wait() != 0:
+            raise ToolgateError(f"{editor[0]} ended with {process.returncode}: the call still waits")
+        return file.read_text(encoding="utf-8")

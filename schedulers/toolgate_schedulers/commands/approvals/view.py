@@ -1,0 +1,143 @@
+"""What people see of approvals: tables, one call in full, JSON.
+
+An LLM wrote the arguments: every character that could steer a terminal, or that cannot be seen, is
+spelled out (`\\u202e`), and a call in full is never cut.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+from toolgate_bus.commands.terminal import escape
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.telemetry.printable import visible
+
+from toolgate_schedulers.shipped.approval.queue import Waiting
+from toolgate_schedulers.shipped.approval.records import Answer, Approval, Standing
+
+__all__ = ["always_table", "as_fields", "duration", "full", "one_line", "short", "table"]
+
+SHORT = 8
+WIDTH = 100
+
+
+def short(id_: str) -> str:
+    """As much of an id as people are shown."""
+    return id_[:SHORT]
+
+
+def one_line(call: ToolSelecting) -> str:
+    """The call on one line, cut where it is long."""
+    text = f"{call.tool_name} {json.dumps(call.tool_input, ensure_ascii=False, default=repr)}"
+    return visible(text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…")
+
+
+def duration(seconds: float) -> str:
+    """Whole seconds, minutes or hours."""
+    whole = max(0, round(seconds))
+    if whole < 100:
+        return f"{whole} s"
+    return f"{round(whole / 60)} min" if whole < 6000 else f"{round(whole / 3600)} h"
+
+
+def age(one: Waiting) -> float | None:
+    """Seconds since it was held; None where that is not known."""
+    known = one.approval.expires_s
+    return max(0.0, known - one.seconds_left) if known else None
+
+
+def asker(call: ToolSelecting) -> str:
+    """Who makes the call: agent and session."""
+    return visible(" · ".join(word for word in (call.agent, call.session) if word) or "?")
+
+
+def table(waiting: Iterable[Waiting]) -> Table:
+    """The calls that wait."""
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("id", "call", "asked by", "rule", "age", "left"):
+        made.add_column(column, overflow="fold", no_wrap=column in ("id", "age", "left"))
+    for one in waiting:
+        old, call = age(one), one.approval.question
+        made.add_row(
+            escape(short(one.approval.id)),
+            escape(one_line(call)),
+            escape(asker(call)),
+            escape(one.approval.rule),
+            "" if old is None else duration(old),
+            duration(one.seconds_left),
+        )
+    return made
+
+
+def always_table(standing: Iterable[tuple[Standing, float]]) -> Table:
+    """What passes without asking."""
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("id", "tool", "arguments", "session", "rule", "by", "left"):
+        made.add_column(column, overflow="fold")
+    for one, left in standing:
+        made.add_row(
+            escape(short(one.id)),
+            escape(one.tool),
+            escape(f"only {short(one.digest)}") if one.digest else "any",
+            escape(one.session),
+            escape(one.rule),
+            escape(f"{one.by}@{one.host}"),
+            duration(left),
+        )
+    return made
+
+
+def full(approval: Approval, left: float | None, answer: Answer | None) -> list[str]:
+    """One call in full, line by line."""
+    call = approval.question
+    rows = {
+        "id": approval.id,
+        "tool": call.tool_name,
+        "agent asked": call.agent_target,
+        "question": approval.prompt,
+        "rule": f"{approval.rule} ({approval.scheduler})",
+        "agent": call.agent,
+        "session": call.session,
+        "root session": call.root_session if call.root_session != call.session else "",
+        "labels": ", ".join(f"{name}={value}" for name, value in sorted(call.labels.items())),
+        "phase": "verify: another scheduler's replacement" if call.phase == "verify" else "",
+        "decision": call.id,
+        "digest": f"sha256 {approval.digest}",
+        "left": "" if left is None else duration(left),
+    }
+    lines = [f"{name:<12} {visible(str(value))}" for name, value in rows.items() if value]
+    if left is not None and (old := age(Waiting(approval, left))) is not None:
+        lines.append(f"{'age':<12} {duration(old)}")
+    if answer is not None:
+        lines.append(f"{'answer':<12} {answer.action} by {visible(f'{answer.by}@{answer.host}')}")
+    if call.truncated:
+        lines.append("The arguments were too long to be sent in full: you do not see all of the call.")
+    arguments = json.dumps(call.tool_input, ensure_ascii=False, indent=2, default=repr)
+    return [*lines, "arguments", *(f"  {visible(line)}" for line in arguments.split("\n"))]
+
+
+def as_fields(approval: Approval, left: float | None = None, answer: Answer | None = None) -> dict[str, Any]:
+    """The same for `--json`."""
+    call = approval.question
+    fields: dict[str, Any] = {
+        "id": approval.id,
+        "scheduler": approval.scheduler,
+        "rule": approval.rule,
+        "prompt": approval.prompt,
+        "decision": call.id,
+        "phase": call.phase,
+        "digest": approval.digest,
+        "tool_name": call.tool_name,
+        "tool_input": call.tool_input,
+        "agent_target": call.agent_target,
+        "agent": call.agent,
+        "session": call.session,
+        "root_session": call.root_session,
+        "labels": call.labels,
+        "truncated": call.truncated,
+        "always": approval.always,
+        "seconds_left": left,
+        "age": None if left is None else age(Waiting(approval, left)),
+    }
+    return fields | ({"answer": answer.model_dump(exclude_none=True)} if answer is not None else {})

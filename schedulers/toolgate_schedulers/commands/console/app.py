@@ -1,0 +1,227 @@
+"""The console's addresses, and what each answers. What is known comes from `Knowledge`."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+
+from toolgate_schedulers.commands.approvals.answer import Person
+from toolgate_schedulers.commands.console.access import Access, Session, is_loopback
+from toolgate_schedulers.commands.console.agents import StopAsked
+from toolgate_schedulers.commands.console.doorway import Doorway, body_of, cookies, session_of
+from toolgate_schedulers.commands.console.events import EventStream
+from toolgate_schedulers.commands.console.filters import filter_from
+from toolgate_schedulers.commands.console.inbox import Asked, NotSent
+from toolgate_schedulers.commands.console.knowledge import Knowledge
+from toolgate_schedulers.commands.console.pages import assets, sign_in_page
+
+__all__ = ["make_app"]
+
+WINDOWS: Final = {"15m": 900, "1h": 3600}
+POINTS: Final = 60
+WRONG: Final = "That is not the token. The console prints it when it starts."
+
+
+def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) -> ASGIApp:
+    """The application; `host` names this machine in the answers that people give here."""
+    console = _Console(access, known, host, tls)
+    routes = [
+        Route("/healthz", lambda _: PlainTextResponse("ok\n")),
+        Route("/", console.page),
+        Route("/sign-in", console.sign_in, methods=["POST"]),
+        Route("/static/{name}", console.static),
+        Route("/api/me", console.me),
+        Route("/api/me", console.rename, methods=["POST"]),
+        Route("/api/sign-out", console.sign_out, methods=["POST"]),
+        Route("/api/live", console.live),
+        Route("/api/decisions/{id}", console.decision),
+        Route("/api/rates", console.rates),
+        Route("/api/budgets", console.budgets),
+        Route("/api/roster", console.roster),
+        Route("/api/agents", console.agents),
+        Route("/api/agents/stop", console.stop, methods=["POST"]),
+        Route("/api/approvals", console.approvals),
+        Route("/api/approvals/{id}/answer", console.answer, methods=["POST"]),
+    ]
+    door = Middleware(Doorway, access=access, sign_in=console.assets["sign-in.html"])
+    return Starlette(routes=routes, middleware=[door], exception_handlers={ToolgateError: _failed})
+
+
+class _Console:
+    """Answers requests."""
+
+    def __init__(self, access: Access, known: Knowledge, host: str, tls: bool) -> None:
+        self._access, self._known, self._host, self._tls = access, known, host, tls
+        self.assets = assets()
+
+    # ------------------------------------------------------------------ signing in
+
+    async def page(self, request: Request) -> Response:
+        """The page; with `?token=`, signs in first."""
+        if "token" in request.query_params:
+            return self._signed_in(self._access.sign_in(request.query_params["token"]))
+        return self._asset(request, "index.html")
+
+    async def sign_in(self, request: Request) -> Response:
+        """The sign-in form, sent."""
+        form = parse_qs((await body_of(request)).decode("utf-8", "replace"), max_num_fields=8)
+        token, user = ((form.get(name) or [""])[0].strip() for name in ("token", "user"))
+        try:
+            return self._signed_in(self._access.sign_in(token, user))
+        except ConfigError as error:
+            return self._sign_in_page(str(error), 400)
+
+    def _signed_in(self, session: Session | None) -> Response:
+        if session is None:
+            return self._sign_in_page(WRONG, 401)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            self._access.cookie, session.key, httponly=True, samesite="strict", secure=self._tls, path="/"
+        )
+        return answer
+
+    def _sign_in_page(self, problem: str, status: int) -> Response:
+        return HTMLResponse(sign_in_page(self.assets["sign-in.html"], "", problem), status)
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session, and its streams."""
+        self._access.sign_out(session_of(request))
+        return JSONResponse({})
+
+    async def me(self, request: Request) -> Response:
+        """Who is signed in, and to what."""
+        session = session_of(request)
+        return JSONResponse({"user": session.user, "namespace": self._known.namespace, "now": time.time()})
+
+    async def rename(self, request: Request) -> Response:
+        """Answer under another name."""
+        name = (await _json_of(request)).get("user")
+        if not isinstance(name, str):
+            raise ConfigError("user: must be a text")
+        return JSONResponse({"user": self._access.rename(session_of(request), name).user})
+
+    async def static(self, request: Request) -> Response:
+        """A file of the page."""
+        name = request.path_params["name"]
+        return self._asset(request, name) if name in self.assets else _error("there is no such file", 404)
+
+    def _asset(self, request: Request, name: str) -> Response:
+        asset = self.assets[name]
+        headers = {"etag": asset.tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == asset.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.body, media_type=asset.type, headers=headers)
+
+    # ------------------------------------------------------------------ what is known
+
+    async def live(self, request: Request) -> EventStream | Response:
+        """Decisions as they come, and notes when there is something new elsewhere."""
+        wanted = filter_from(request.query_params)
+        if self._known.hub.full:
+            return _error("too many pages are open", 503)
+        signed_in = cookies(request.headers.get("cookie", ""))
+        last = request.headers.get("last-event-id")
+        return EventStream(
+            self._known.stream(wanted, last, lambda: self._access.session(signed_in) is not None)
+        )
+
+    async def decision(self, request: Request) -> Response:
+        """One decision in full."""
+        found = self._known.decision(request.path_params["id"])
+        if found is None:
+            words = "this decision is no longer among the newest; `toolgate decisions` may still have it"
+            return _error(words, 404)
+        return _json(found)
+
+    async def rates(self, request: Request) -> Response:
+        """Counts over time."""
+        window = request.query_params.get("window", "15m")
+        if window not in WINDOWS:
+            raise ConfigError(f"window: one of {', '.join(WINDOWS)}")
+        return _json(self._known.rates.over(WINDOWS[window], POINTS, time.time()))
+
+    async def budgets(self, request: Request) -> Response:
+        """What is spent and held."""
+        return _json({"books": await self._known.budgets()})
+
+    async def roster(self, request: Request) -> Response:
+        """Who is alive."""
+        return _json(await self._known.roster())
+
+    # ------------------------------------------------------------------ agents
+
+    async def agents(self, request: Request) -> Response:
+        """The trees of agents that are alive."""
+        return _json(await self._known.agents())
+
+    async def stop(self, request: Request) -> Response:
+        """End turns, on a person's word."""
+        try:
+            asked = StopAsked.model_validate(await _json_of(request))
+        except ValidationError as error:
+            faults = {str(fault["loc"][0]): fault["msg"] for fault in error.errors()}
+            return JSONResponse({"error": "this is no order to stop", "fields": faults}, 422)
+        return _json(await self._known.stop(asked, session_of(request).user))
+
+    # ------------------------------------------------------------------ approvals
+
+    async def approvals(self, request: Request) -> Response:
+        """The calls that wait for a person."""
+        return _json({**await self._known.inbox.listed(), "now": time.time()})
+
+    async def answer(self, request: Request) -> Response:
+        """A person's answer."""
+        try:
+            asked = Asked.model_validate(await _json_of(request))
+        except ValidationError as error:
+            faults = {str(fault["loc"][0]): fault["msg"] for fault in error.errors()}
+            return JSONResponse({"error": "this is no answer", "fields": faults}, 422)
+        who = Person(session_of(request).user, self._from(request))
+        try:
+            return _json(await self._known.inbox.answer(request.path_params["id"], asked, who))
+        except NotSent as error:
+            return JSONResponse({"error": str(error), "fields": error.fields, "doubts": error.doubts}, 422)
+
+    def _from(self, request: Request) -> str:
+        """Where an answer is given: this machine's name, or the address of another."""
+        peer = request.client.host if request.client else ""
+        return self._host if not peer or is_loopback(peer) else peer[:64]
+
+
+async def _json_of(request: Request) -> Mapping[str, Any]:
+    """The object that a page sent; raises ConfigError."""
+    try:
+        found = json.loads(await body_of(request))
+    except (ValueError, RecursionError):
+        raise ConfigError("the body must be JSON") from None
+    if not isinstance(found, dict):
+        raise ConfigError("the body must be a JSON object")
+    return found
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    if isinstance(error, ConfigError):
+        return _error(str(error), 400)
+    if isinstance(error, TransportError):
+        return _error(f"the bus is away: {error}", 503)
+    return _error(str(error), 409)
+
+
+def _json(value: Any) -> Response:
+    """JSON; what an agent wrote may hold characters that no text can, and is still shown."""
+    text = json.dumps(value, ensure_ascii=True, default=repr)
+    return Response(text, media_type="application/json")
+
+
+def _error(words: str, status: int) -> Response:
+    return JSONResponse({"error": words}, status)

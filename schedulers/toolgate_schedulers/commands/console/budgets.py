@@ -1,0 +1,79 @@
+"""What is spent and held, for the page. Fleet, agents and labels one by one; of sessions those nearest
+to their limit, since there is one for each.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.budgets.ledger import Balance
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.budgets.limits import Described, Limits, Overrides, described, limit_of
+from toolgate_bus.protocol.money import shown
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.store import RedisStore
+
+__all__ = ["BOOKS", "accounts_of", "budgets"]
+
+BOOKS: Final = {
+    "budget": "Enforced",
+    "budget-hooks": "Hook modules",
+    "budget-shadow": "Rehearsals of shadows",
+}
+MOST: Final = 100
+
+
+async def budgets(commands: Commands, namespace: str) -> list[dict[str, Any]]:
+    """Every account of every book that people look at, the fullest first; raises TransportError."""
+    store, found = RedisStore(commands, namespace), list[dict[str, Any]]()
+    for book, words in BOOKS.items():
+        balances = await RedisLedger(commands, namespace, book).balances()
+        if not balances:
+            continue
+        known, limits = await described(store, book), await Limits(store, book).read()
+        accounts = accounts_of(balances, known, limits, time.time())
+        found.append(
+            {"book": book, "words": words, "accounts": accounts[:MOST], "more": len(accounts[MOST:])}
+        )
+    return found
+
+
+def accounts_of(
+    balances: Iterable[Balance], known: Mapping[str, Described], limits: Overrides, now: float
+) -> list[dict[str, Any]]:
+    """The accounts of the windows that are open now, the fullest first."""
+    accounts = [_account(one, known, limits) for one in balances if _is_current(one, known, now)]
+    return sorted(accounts, key=lambda one: (-(one["used"] or 0.0), one["account"]))
+
+
+def _account(one: Balance, known: Mapping[str, Described], limits: Overrides) -> dict[str, Any]:
+    name, _, whose = one.key.partition("/")
+    budget = known.get(name)
+    currency = budget.currency if budget else ""
+    limit = limit_of(one.key, budget.limit if budget else one.limit, limits)
+    taken = one.spent + one.reserved
+    return {
+        "account": one.key,
+        "budget": name,
+        "whose": whose,
+        "window": _window(budget.window_s if budget else 0),
+        "limit": None if limit is None else shown(limit, currency),
+        "limit_set": one.key in limits or name in limits,
+        "spent": shown(one.spent, currency),
+        "reserved": shown(one.reserved, currency),
+        "left": None if limit is None else shown(limit - taken, currency),
+        "used": (taken / limit if limit else float(taken > 0)) if limit is not None else None,
+        "spent_part": one.spent / limit if limit else 0.0,
+        "overruns": one.overruns,
+        "orphans": one.orphans,
+    }
+
+
+def _is_current(one: Balance, known: Mapping[str, Described], now: float) -> bool:
+    budget = known.get(one.key.partition("/")[0])
+    length = budget.window_s if budget else 0
+    return not (length and one.window) or one.window >= now // length
+
+
+def _window(seconds: int) -> str:
+    return {0: "total", 3600: "hour", 86_400: "day"}.get(seconds, f"{seconds} s")

@@ -1,0 +1,143 @@
+"""`toolgate console`: serves the page, and prints the address that opens it."""
+
+import getpass
+import ipaddress
+import os
+import secrets
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from toolgate_bus.commands import options
+from toolgate_bus.commands.options import NamespaceOption, RedisOption, err_console, run_async, started_bus
+from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.server.settings import BusSettings
+
+from toolgate_schedulers.commands.console.access import Access, checked_name, checked_token, is_loopback
+from toolgate_schedulers.commands.console.app import make_app
+from toolgate_schedulers.commands.console.knowledge import opened
+from toolgate_schedulers.commands.console.server import Tls, checked_tls, listening, serve
+
+__all__ = ["console"]
+
+PORT: Final = 8765
+
+
+def console(
+    ctx: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen (0: any free port).")] = PORT,
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="On which address; 0.0.0.0 for every one.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            envvar="TOOLGATE_CONSOLE_TOKEN",
+            help="What people sign in with; without it, one is made at each start.",
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who answers, unless a name is given at sign-in (default: yours)."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name under which browsers may come; repeatable."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate: serve https.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
+) -> None:
+    """Watch decisions, rates, budgets and who is alive; answer the calls that wait.
+
+    \b
+      toolgate console
+      toolgate console --port 0 --user anna --open
+      toolgate console --address 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --allow-host console.example
+
+    The address that is printed signs in who opens it: give it to nobody who may not
+    approve calls. Only this machine is listened to, unless --address says otherwise.
+    Sessions end with the command.
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("--tls-cert, --tls-key: give both or neither")
+    tls = checked_tls(tls_cert, tls_key) if tls_cert and tls_key else None
+    source = ctx.get_parameter_source("token")
+    if token and source is not None and source.name == "COMMANDLINE":
+        err_console.print(
+            "[yellow]Every user of this machine can read --token (`ps`).[/] "
+            "Set TOOLGATE_CONSOLE_TOKEN instead.",
+            soft_wrap=True,
+        )
+    secret = checked_token(token) if token else secrets.token_urlsafe(24)
+    who = checked_name(user or getpass.getuser())
+    bound = listening(address, port)
+    with bound, started_bus(redis, namespace, None) as settings:
+        hosts = tuple(allow_host or ())
+        place = _Place(bound, address, tls, hosts, secret, who, open_, as_json, told=not token)
+        run_async(lambda: _serve(settings, place))
+
+
+class _Place:
+    """Where and how the page is served."""
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        address: str,
+        tls: Tls | None,
+        hosts: tuple[str, ...],
+        token: str,
+        user: str,
+        opens: bool,
+        as_json: bool,
+        *,
+        told: bool,
+    ) -> None:
+        """`told`: whether the token is shown, since nobody else knows it."""
+        self.bound, self.tls, self._token, self._opens, self._as_json = bound, tls, token, opens, as_json
+        self._told = told
+        self.host = socket.gethostname()
+        self._address = address
+        port = bound.getsockname()[1]
+        names = {*hosts, address} | (set() if is_loopback(address) else {self.host})
+        self.access = Access(token, user, names, port=port, tls=tls is not None)
+        bound_to_all = ipaddress.ip_address(bound.getsockname()[0]).is_unspecified
+        name = hosts[0] if hosts else self.host if bound_to_all else address
+        self._root = f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}/"
+
+    @property
+    def url(self) -> str:
+        """The address that signs in who opens it; with a token that the user gave, the page asks for it."""
+        return f"{self._root}?token={self._token}" if self._told else self._root
+
+    def ready(self) -> None:
+        """Say where the page is."""
+        if not is_loopback(self._address) and self.tls is None:
+            err_console.print(
+                f"[yellow]Traffic with {escape(self._address)} is not encrypted: who can listen on the way "
+                "can read the token. Give --tls-cert and --tls-key, or put a proxy with TLS before it.[/]"
+            )
+        if self._as_json:
+            line = {"event": "ready", "url": self.url, "address": self._root, "pid": os.getpid()}
+            print_json(line)
+        else:
+            options.console.print(f"The console is at {escape(self.url)}", soft_wrap=True)
+            who = "Who opens this address" if self._told else "Who signs in there with your token"
+            err_console.print(f"[dim]{who} may approve calls. Ctrl-C ends it.[/]")
+        if self._opens:  # some browsers of a terminal stay until they are left
+            threading.Thread(target=webbrowser.open, args=(self.url,), daemon=True).start()
+
+
+async def _serve(settings: BusSettings, place: _Place) -> None:
+    async with opened(settings) as known:
+        app = make_app(place.access, known, place.host[:64], tls=place.tls is not None)
+        await serve(app, place.bound, place.tls, place.ready, known.hub.close)

@@ -1,0 +1,130 @@
+"""What every request passes before anything answers it: Host, origin, size, session.
+
+It also gives every answer the headers that keep other pages out.
+"""
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolgate_schedulers.commands.console.access import HEADER, Access, Session
+from toolgate_schedulers.commands.console.pages import OPEN, Asset, sign_in_page
+
+__all__ = ["MOST_BODY", "Doorway", "TooLarge", "body_of", "cookies", "session_of"]
+
+MOST_BODY: Final = 256 * 1024
+"""Bytes of a request: a correction has at most 64 KiB, and JSON may spell each as six."""
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+_READS: Final = ("GET", "HEAD")
+
+
+class TooLarge(Exception):  # noqa: N818 - as the status is called
+    """The body of a request is longer than any that the page sends."""
+
+
+class Doorway:
+    """Lets through what may see the page; others get the sign-in page, or 401."""
+
+    def __init__(self, app: ASGIApp, access: Access, sign_in: Asset) -> None:
+        self._app, self._access, self._sign_in = app, access, sign_in
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        headers, path = Headers(scope=scope), scope["path"]
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                told = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    told[name] = value
+                if "cache-control" not in told:
+                    told["cache-control"] = "no-store"
+            await send(message)
+
+        refused = self._refused(scope, headers, path)
+        if refused is not None:
+            await refused(scope, receive, sending)
+            return
+        try:
+            await self._app(scope, receive, sending)
+        except TooLarge:
+            await _said(413, f"at most {MOST_BODY} bytes")(scope, receive, sending)
+
+    def _refused(self, scope: Scope, headers: Mapping[str, str], path: str) -> Response | None:
+        """The answer to who may not go on; None lets through."""
+        if path == "/healthz":
+            return None
+        host = headers.get("host", "")
+        if not self._access.serves(host):
+            return PlainTextResponse(
+                "This name is not served here: start the console with --allow-host.", 421
+            )
+        if scope["method"] not in _READS:
+            if not self._access.is_own(host, headers):
+                return _said(403, "only pages of this console may do that")
+            if path.startswith("/api/") and headers.get(HEADER) != "1":
+                return _said(403, f"the header {HEADER}: 1 is missing")
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BODY:
+            return _said(413, f"at most {MOST_BODY} bytes")
+        session = self._access.session(cookies(headers.get("cookie", "")))
+        scope.setdefault("state", {})["session"] = session
+        if session is None and not _is_open(scope, path):
+            return self._unknown(path)
+        return None
+
+    def _unknown(self, path: str) -> Response:
+        if path.startswith("/api/"):
+            return _said(401, "sign in first")
+        return HTMLResponse(sign_in_page(self._sign_in, ""), 401)
+
+
+def _is_open(scope: Scope, path: str) -> bool:
+    if path == "/":
+        return b"token=" in scope.get("query_string", b"")
+    return path == "/sign-in" or path.removeprefix("/static/") in OPEN
+
+
+def cookies(header: str) -> dict[str, str]:
+    """The cookies of a request; none where they are not well written."""
+    try:
+        return {name: one.value for name, one in SimpleCookie(header[:8192]).items()}
+    except CookieError:
+        return {}
+
+
+async def body_of(request: Request) -> bytes:
+    """The body of a request; raises TooLarge."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BODY:
+            raise TooLarge
+    return bytes(body)
+
+
+def _said(status: int, error: str) -> Response:
+    return JSONResponse({"error": error}, status)
+
+
+def session_of(request: Request) -> Session:
+    """Whose request this is; the doorway let nobody else through."""
+    session: Session = request.scope["state"]["session"]
+    return session

@@ -1,0 +1,170 @@
+"""Sends what happens to the pages that are open: a bounded queue a page, several decisions at once.
+
+A page that reads too slowly is not waited for and not buffered for: it gets the newest, and is told how
+many it was spared. Nothing here knows what a connection is.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any, Final
+
+from toolgate_schedulers.commands.console.filters import Filter
+from toolgate_schedulers.commands.console.ring import Entry, Ring
+
+__all__ = ["MOST_CLIENTS", "MOST_ROWS", "Client", "Hub", "message"]
+
+MOST_CLIENTS: Final = 64
+MOST_ROWS: Final = 200
+"""Decisions that wait for one page; of more, the oldest are skipped."""
+PAUSE_S: Final = 0.25
+HEARTBEAT_S: Final = 10.0
+AGAIN: Final = "again"
+
+
+def message(event: str, data: str, id_: str | None = None) -> str:
+    """One server-sent event; `data` is JSON, so it is one line."""
+    named = f"id: {id_}\n" if id_ is not None else ""
+    return f"{named}event: {event}\ndata: {data}\n\n"
+
+
+class Client:
+    """One page: what it wants, and what waits for it."""
+
+    def __init__(self, wanted: Filter) -> None:
+        self.wanted = wanted
+        self.skipped = 0
+        self._rows: OrderedDict[str, str] = OrderedDict()
+        self._notes: dict[str, Any] = {}
+        self._woken = asyncio.Event()
+
+    def give(self, entry: Entry) -> None:
+        """Let a decision wait for the page, if it wants it."""
+        if not entry.fits(self.wanted):
+            return
+        id_ = entry.row["id"]
+        self._rows.pop(id_, None)
+        self._rows[id_] = entry.json
+        if len(self._rows) > MOST_ROWS:
+            self._rows.popitem(last=False)
+            self.skipped += 1
+        self._woken.set()
+
+    def note(self, event: str, data: Any) -> None:
+        """Let a note wait; a newer one of the same kind takes its place."""
+        self._notes[event] = data
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Have it look."""
+        self._woken.set()
+
+    async def woken(self) -> bool:
+        """Wait until something waits for the page; False after ten seconds of nothing."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), HEARTBEAT_S)
+        woken = self._woken.is_set()
+        self._woken.clear()
+        return woken
+
+    def take(self) -> tuple[list[str], int, dict[str, Any]]:
+        """The rows that wait, how many were skipped, the notes; nothing waits any longer."""
+        rows, skipped, notes = list(self._rows.values()), self.skipped, self._notes
+        self._rows, self.skipped, self._notes = OrderedDict(), 0, {}
+        return rows, skipped, notes
+
+
+class Hub:
+    """All open pages."""
+
+    def __init__(self, ring: Ring, epoch: str) -> None:
+        self._ring, self._epoch = ring, epoch
+        self._clients: set[Client] = set()
+        self._state: dict[str, Any] = {}
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more pages may be open."""
+        return len(self._clients) >= MOST_CLIENTS
+
+    def publish(self, entries: Iterable[Entry]) -> None:
+        """Send decisions that came, or changed."""
+        for entry in entries:
+            for client in self._clients:
+                client.give(entry)
+
+    def tell(self, event: str, data: Any) -> None:
+        """Send a note; pages that open later are told as well."""
+        if self._state.get(event) == data:
+            return
+        self._state[event] = data
+        for client in self._clients:
+            client.note(event, data)
+
+    def again(self) -> None:
+        """Send all pages anew what there is."""
+        for client in self._clients:
+            client.note(AGAIN, None)
+
+    def close(self) -> None:
+        """End every stream."""
+        self.closed = True
+        for client in self._clients:
+            client.wake()
+
+    async def stream(
+        self,
+        wanted: Filter,
+        last: str | None,
+        counts: Callable[[], dict[str, Any]],
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> AsyncGenerator[str]:
+        """Server-sent events for one page, from after the event `last` on if that is still known."""
+        client = Client(wanted)
+        self._clients.add(client)
+        try:
+            for event in self._first(client, last, counts()):
+                yield event
+            while not self.closed and goes_on():
+                woken = await client.woken()
+                if not woken:
+                    yield ": nothing new\n\n"
+                    continue
+                for event in self._next(client, counts()):
+                    yield event
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            self._clients.discard(client)
+
+    def _first(self, client: Client, last: str | None, counts: dict[str, Any]) -> list[str]:
+        """What a page is told when it opens: the newest decisions, or those that it missed."""
+        epoch, _, number = (last or "").partition("-")
+        resumed = epoch == self._epoch and number.isdecimal() and len(number) < 16
+        entries = self._ring.newest(MOST_ROWS, client.wanted, int(number) if resumed else 0)
+        first = {"fresh": not resumed, "rows": [], "skipped": 0, **counts}
+        events = [message(event, _json(data)) for event, data in self._state.items()]
+        return [*events, self._batch([entry.json for entry in entries], first)]
+
+    def _next(self, client: Client, counts: dict[str, Any]) -> list[str]:
+        rows, skipped, notes = client.take()
+        if AGAIN in notes:
+            return self._first(client, None, counts)
+        events = [message(event, _json(data)) for event, data in notes.items()]
+        if rows:
+            events.append(self._batch(rows, {"fresh": False, "skipped": skipped, **counts}))
+        return events
+
+    def _batch(self, rows: list[str], about: dict[str, Any]) -> str:
+        head = _json({name: value for name, value in about.items() if name != "rows"})
+        data = f'{head[:-1]}, "rows": [{", ".join(rows)}]}}'
+        return message("decisions", data, f"{self._epoch}-{self._ring.number}")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)

@@ -1,0 +1,187 @@
+"""The calls that wait for a person, and their answers: `toolgate approvals`' own code, for a page.
+
+What is answered is bound to the digest that was shown, and the first answer counts, whoever gives it
+and wherever.
+"""
+
+import asyncio
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.telemetry.printable import visible_json
+
+from toolgate_schedulers.commands.approvals import correction as edits
+from toolgate_schedulers.commands.approvals.answer import (
+    Decided,
+    Person,
+    answer,
+    find,
+    outcome,
+    said,
+    settled,
+    standing,
+)
+from toolgate_schedulers.commands.approvals.outcome import failed, told
+from toolgate_schedulers.commands.approvals.view import as_fields, one_line, short
+from toolgate_schedulers.commands.console.shape import unlike
+from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
+from toolgate_schedulers.shipped.approval.records import Approval
+
+__all__ = ["Asked", "Inbox", "NotSent", "as_page"]
+
+LOOK_S: Final = 2.0
+"""So often it looks without being told while calls wait, or came just now: what expires says nothing."""
+QUIET_S: Final = 30.0
+"""So often otherwise: looking walks through the keys of the server."""
+WAIT_S: Final = 0.25
+"""So long one reading waits; it holds up the end of the command."""
+PAUSE_S: Final = 0.1
+"""Looking costs the server a walk through its keys: not at every notice of many."""
+AWAY_S: Final = 0.5
+OUTCOME_S: Final = 3.0
+REMEMBERED: Final = 20
+
+Known = Callable[[str], Mapping[str, Any] | None]
+"""The arguments of the newest call that ran a tool, if one is known."""
+
+
+class Asked(BaseModel):
+    """What a page says about a call."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+    action: Literal["approve", "deny", "edit"]
+    digest: str = Field(max_length=64)
+    """Of the call that was shown."""
+    reason: str = Field("", max_length=1000)
+    tool: str = Field("", max_length=256)
+    arguments: str = Field("", max_length=128 * 1024)
+    """JSON as it was typed; `edit` only."""
+    always: bool = False
+    """Let later calls like it pass in its session."""
+    anyway: bool = False
+    """Send a correction although it is unlike the calls that are known."""
+
+
+class NotSent(ToolgateError):  # noqa: N818 - nothing failed: the person is to look again
+    """A correction is not what it should be; `fields` says where, `unlike` where it only looks so."""
+
+    def __init__(self, fields: Mapping[str, str], doubts: Mapping[str, str] | None = None) -> None:
+        super().__init__("; ".join(f"{name}: {words}" for name, words in (doubts or fields).items()))
+        self.fields, self.doubts = dict(fields), dict(doubts or {})
+
+
+class Inbox:
+    """The calls of one namespace that wait."""
+
+    def __init__(self, desk: Desk, decided: Decided, known: Known) -> None:
+        self._desk, self._decided, self._known = desk, decided, known
+        self._waiting: dict[str, Waiting] = {}
+        self._looked = self._told = self._heard = -math.inf
+        """When it last looked, was told to, and found the bus there."""
+        self._over: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+
+    async def run(self, tell: Callable[[str, Any], Any]) -> None:
+        """Tell whenever calls come or go, until cancelled."""
+        after = "0-0"
+        while True:
+            try:
+                came = await self._desk.news(after, WAIT_S)
+                now = time.monotonic()
+                self._told = now if came else self._told
+                if came or self._due(now):
+                    await self._look(tell)
+                    await asyncio.sleep(PAUSE_S)
+                after = came[-1].id if came else after
+                self._heard = time.monotonic()
+            except TransportError:
+                await asyncio.sleep(AWAY_S)
+
+    async def listed(self) -> dict[str, Any]:
+        """The calls that wait, the soonest to expire first, and what became of the last ones."""
+        now = time.monotonic()
+        if now - self._heard > 2 * LOOK_S:  # the bus was away: ask it, or say that it still is
+            found, old = await self._desk.waiting(), 0.0
+        else:
+            found, old = list(self._waiting.values()), now - self._looked
+        waiting = [one._replace(seconds_left=max(0.0, one.seconds_left - old)) for one in found]
+        return {
+            "waiting": [as_page(one.approval, one.seconds_left) for one in waiting],
+            "over": list(self._over)[::-1],
+        }
+
+    async def answer(self, id_: str, asked: Asked, who: Person) -> dict[str, Any]:
+        """Give an answer, and wait for what comes of it.
+
+        Raises NotSent for a correction to look at again, ToolgateError where the answer cannot count.
+        """
+        one = await find(self._desk, id_)
+        approval = one.approval
+        if approval.digest != asked.digest:
+            raise ToolgateError("the call changed after it was shown; look at it again")
+        corrected = self._corrected(approval, asked) if asked.action == "edit" else None
+        rule = standing(approval, who, asked.reason or None, exactly=False) if asked.always else None
+        given = await answer(self._desk, approval, who, asked.action, asked.reason or None, corrected)
+        if rule is not None and asked.action == "approve":
+            await self._desk.let_pass(rule)
+        came = await outcome(self._desk, approval, self._decided, OUTCOME_S)
+        came = await settled(self._desk, one, came, self._decided)
+        wrong = failed(approval, given, came)
+        return {
+            "done": wrong is None,
+            "words": wrong or told(approval, given, came),
+            "instead": came.instead.approval.id if came.instead else None,
+        }
+
+    def _due(self, now: float) -> bool:
+        busy = self._waiting or now - self._told < QUIET_S
+        return now - self._looked >= (LOOK_S if busy else QUIET_S)
+
+    async def _look(self, tell: Callable[[str, Any], Any]) -> None:
+        now = {one.approval.id: one for one in await self._desk.waiting()}
+        for id_ in self._waiting.keys() - now.keys():
+            await self._remember(self._waiting[id_].approval)
+        self._waiting, self._looked = now, time.monotonic()
+        tell("approvals", {"count": len(now), "ids": sorted(now)})
+
+    async def _remember(self, approval: Approval) -> None:
+        given = await self._desk.answer_to(approval.id)
+        words = said(given) if given is not None else "nobody answered: nobody waits for it any longer"
+        call = one_line(approval.question)
+        self._over.append({"id": approval.id, "call": call, "words": words, "at": time.time()})
+
+    def _corrected(self, approval: Approval, asked: Asked) -> tuple[str, dict[str, Any]]:
+        try:
+            arguments = edits.mapping(asked.arguments, "arguments")
+        except ConfigError as error:
+            raise NotSent({"arguments": str(error).removeprefix("arguments: ")}) from None
+        tool = asked.tool or approval.question.tool_name
+        if found := edits.problem(approval, tool, arguments):
+            raise NotSent({found.field or "arguments": found.words})
+        if not asked.anyway and (doubts := self._doubts(approval, tool, arguments)):
+            raise NotSent({}, doubts)
+        return tool, arguments
+
+    def _doubts(self, approval: Approval, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+        call = approval.question
+        known = call.tool_input if tool == call.tool_name else self._known(tool)
+        return unlike(known, arguments) if known is not None else {}
+
+
+def as_page(approval: Approval, left: float) -> dict[str, Any]:
+    """A call that waits, in full: its arguments exactly as they will run."""
+    fields = as_fields(approval, left)
+    arguments = json.dumps(fields.pop("tool_input"), ensure_ascii=False, indent=2, default=repr)
+    return {
+        **fields,
+        "short": short(approval.id),
+        "arguments": visible_json(arguments),
+        "tools": list(approval.question.available_tools),
+        "until": time.time() + left,
+    }

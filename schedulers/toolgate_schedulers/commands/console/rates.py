@@ -1,0 +1,197 @@
+"""Counts over the last hour, in steps of five seconds: all, by tool, by scheduler.
+
+A veto rate is denied decisions over decisions; a scheduler's own is its valid denies over the decisions
+about which it was asked. The counts are exact, however many decisions there are; of names, the first
+200 of a step are kept apart.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from toolgate_schedulers.commands.console.rows import asked_of, valid_verdicts
+
+__all__ = ["HOUR_S", "STEP_S", "Counts", "Rates"]
+
+STEP_S: Final = 5
+HOUR_S: Final = 3600
+MOST_NAMES: Final = 200
+OTHER: Final = "(other)"
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of one name, or of all, in one stretch of time."""
+
+    decisions: int = 0
+    """Of a scheduler: those about which it was asked."""
+    vetoes: int = 0
+    overrides: int = 0
+    """Decisions that replaced the call; of a scheduler, those that its replacement decided."""
+    late: int = 0
+    silent: int = 0
+    shadow: int = 0
+    """Of a scheduler: verdicts that it gave as a shadow."""
+
+    def add(self, other: "Counts") -> None:
+        """Count the other's as well."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+    def as_json(self) -> dict[str, int]:
+        """For the page."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(slots=True)
+class _Step:
+    start: int
+    total: Counts = field(default_factory=Counts)
+    tools: dict[str, Counts] = field(default_factory=dict)
+    schedulers: dict[str, Counts] = field(default_factory=dict)
+
+
+class Rates:
+    """What was counted in the last hour; `now` and a fact's `at` are seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._steps: deque[_Step] = deque()
+        self.total = 0
+        """Decisions ever counted here."""
+
+    def add(self, fact: Mapping[str, Any], now: float) -> None:
+        """Count a decision, or a verdict that came after its decision; other facts count nothing."""
+        if fact["event"] not in ("decision", "verdict"):
+            return
+        self.total += fact["event"] == "decision"
+        step = self._step(fact.get("at"), now)
+        if step is None:
+            return
+        if fact["event"] == "verdict":
+            _count_flags(step, fact)
+        else:
+            _count_decision(step, fact)
+
+    def per_second(self, now: float) -> float:
+        """Decisions a second over the last ten whole seconds."""
+        until = _start(now)
+        recent = sum(one.total.decisions for one in self._steps if until - 10 <= one.start < until)
+        return recent / 10
+
+    def over(self, window_s: int, points: int, now: float) -> dict[str, Any]:
+        """Totals and a series of so many points over the last `window_s` seconds.
+
+        Each series is a list of [decisions, vetoes, overrides], oldest first; the last point ends now.
+        """
+        until = _start(now) + STEP_S
+        span = max(STEP_S, window_s // points)
+        since = until - span * points
+        steps = [one for one in self._steps if since <= one.start < until]
+
+        def place(step: _Step) -> int:
+            return (step.start - since) // span
+
+        tools = _named(steps, lambda step: step.tools)
+        schedulers = _named(steps, lambda step: step.schedulers)
+        every = [(step, step.total) for step in steps]
+        return {
+            "since": since,
+            "until": until,
+            "step": span,
+            "points": points,
+            "per_second": self.per_second(now),
+            "all": _series(every, points, place),
+            "tools": [{"name": name, **_series(at, points, place)} for name, at in _ordered(tools)],
+            "schedulers": [{"name": name, **_series(at, points, place)} for name, at in _ordered(schedulers)],
+        }
+
+    def _step(self, at: Any, now: float) -> _Step | None:
+        """The step of a moment; None where it is over an hour ago. Other clocks may be ahead of ours."""
+        start = _start(min(float(at), now) if isinstance(at, int | float) else now)
+        oldest = _start(now) - HOUR_S
+        while self._steps and self._steps[0].start < oldest:
+            self._steps.popleft()
+        if start < oldest:
+            return None
+        for place in range(len(self._steps) - 1, -1, -1):
+            if self._steps[place].start == start:
+                return self._steps[place]
+            if self._steps[place].start < start:
+                self._steps.insert(place + 1, made := _Step(start))
+                return made
+        self._steps.appendleft(made := _Step(start))
+        return made
+
+
+def _start(at: float) -> int:
+    return int(at // STEP_S) * STEP_S
+
+
+def _count_decision(step: _Step, fact: Mapping[str, Any]) -> None:
+    denied, modified = fact["outcome"] == "deny", fact["outcome"] == "modify"
+    for counts in (step.total, _of(step.tools, fact["tool_name"])):
+        counts.decisions += 1
+        counts.vetoes += denied
+        counts.overrides += modified
+    for name in asked_of(fact):
+        _of(step.schedulers, name).decisions += 1
+    for name in fact.get("silent") or ():
+        _of(step.schedulers, str(name)).silent += 1
+    if modified and fact.get("scheduler"):
+        _of(step.schedulers, str(fact["scheduler"])).overrides += 1
+    denying = {str(one.get("scheduler")) for one in valid_verdicts(fact) if _is_veto(one)}
+    for name in denying & asked_of(fact):
+        _of(step.schedulers, name).vetoes += 1
+    for one in valid_verdicts(fact):
+        _count_flags(step, one)
+
+
+def _count_flags(step: _Step, verdict: Mapping[str, Any]) -> None:
+    if not (verdict.get("late") or verdict.get("shadow")):
+        return
+    counts = _of(step.schedulers, str(verdict.get("scheduler")))
+    counts.late += bool(verdict.get("late"))
+    counts.shadow += bool(verdict.get("shadow"))
+
+
+def _is_veto(verdict: Mapping[str, Any]) -> bool:
+    return verdict.get("action") == "deny" and not verdict.get("late") and not verdict.get("shadow")
+
+
+def _of(named: dict[str, Counts], name: str) -> Counts:
+    if name not in named and len(named) >= MOST_NAMES:
+        name = OTHER
+    return named.setdefault(name[:128], Counts())
+
+
+def _named(
+    steps: Iterable[_Step], of: Callable[[_Step], Mapping[str, Counts]]
+) -> dict[str, list[tuple[_Step, Counts]]]:
+    found: dict[str, list[tuple[_Step, Counts]]] = {}
+    for step in steps:
+        for name, counts in of(step).items():
+            found.setdefault(name, []).append((step, counts))
+    return found
+
+
+def _ordered(
+    named: Mapping[str, list[tuple[_Step, Counts]]],
+) -> list[tuple[str, list[tuple[_Step, Counts]]]]:
+    """The busiest first, at most so many as the page can show."""
+
+    def busy(item: tuple[str, list[tuple[_Step, Counts]]]) -> tuple[int, str]:
+        return -sum(counts.decisions for _, counts in item[1]), item[0]
+
+    return sorted(named.items(), key=busy)[:MOST_NAMES]
+
+
+def _series(at: Iterable[tuple[_Step, Counts]], points: int, place: Callable[[_Step], int]) -> dict[str, Any]:
+    total, series = Counts(), [[0, 0, 0] for _ in range(points)]
+    for step, counts in at:
+        total.add(counts)
+        point = series[place(step)]
+        point[0] += counts.decisions
+        point[1] += counts.vetoes
+        point[2] += counts.overrides
+    return {**total.as_json(), "series": series}

@@ -1,0 +1,104 @@
+"""The newest decisions, each with the verdicts that came after it; bounded in number and in bytes.
+
+Every change has a number, so that a page that was away for a moment is sent what it missed.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from toolgate_bus.facts.join import Gathering
+
+from toolgate_schedulers.commands.console.filters import Filter
+from toolgate_schedulers.commands.console.rows import row_of, searched
+
+__all__ = ["MOST", "Entry", "Ring"]
+
+MOST: Final = 2000
+MOST_AFTER: Final = 8
+MOST_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One decision as it stands now."""
+
+    number: int
+    """Of its last change."""
+    decision: Mapping[str, Any]
+    row: Mapping[str, Any]
+    json: str
+    """The row, ready to be sent."""
+    searched: str
+    size: int
+    """About how many bytes it takes."""
+
+    def fits(self, wanted: Filter) -> bool:
+        """Whether a filter wants it."""
+        return not wanted or wanted.wants(self.decision, self.row, self.searched)
+
+
+class Ring:
+    """Decisions by id, the oldest first."""
+
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._gathering = Gathering(most)
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._after: dict[str, list[Mapping[str, Any]]] = {}
+        self._bytes = 0
+        self.number = 0
+        """Of the newest change."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def take(self, fact: Mapping[str, Any]) -> Entry | None:
+        """The decision that a fact is or adds to; None where it is neither, or of one long gone."""
+        decision = self._gathering.take(fact)
+        if decision is None:
+            self._follow_up(fact)
+            return None
+        self.number += 1
+        row = row_of(decision)
+        text = json.dumps(row, ensure_ascii=False)
+        words = searched(decision)
+        size = len(json.dumps(decision, ensure_ascii=False, default=repr)) + 2 * len(text) + len(words)
+        entry = Entry(self.number, decision, row, text, words, size)
+        self._keep(decision["id"], entry)
+        return entry
+
+    def get(self, id_: str) -> Entry | None:
+        """A decision by its id."""
+        return self._entries.get(id_)
+
+    def after(self, id_: str) -> list[Mapping[str, Any]]:
+        """What was told of the call of a decision: that it ran, or was not run after all."""
+        return self._after.get(id_, [])
+
+    def newest(self, most: int, wanted: Filter, after: int = 0) -> list[Entry]:
+        """The newest that a filter wants and that changed after a number, oldest first."""
+        return list(islice(self._wanted(wanted, after), most))[::-1]
+
+    def _wanted(self, wanted: Filter, after: int) -> Iterator[Entry]:
+        return (one for one in reversed(self._entries.values()) if one.number > after and one.fits(wanted))
+
+    def _follow_up(self, fact: Mapping[str, Any]) -> None:
+        decision = fact.get("decision_id")
+        if isinstance(decision, str) and decision in self._entries:
+            told = self._after.setdefault(decision, [])
+            if len(told) < MOST_AFTER:
+                told.append(fact)
+
+    def _keep(self, id_: str, entry: Entry) -> None:
+        before = self._entries.get(id_)
+        self._bytes += entry.size - (before.size if before else 0)
+        self._entries[id_] = entry
+        while len(self._entries) > self._most or (self._bytes > self._most_bytes and len(self._entries) > 1):
+            gone, last = self._entries.popitem(last=False)
+            self._gathering.decisions.pop(gone, None)
+            self._after.pop(gone, None)
+            self._bytes -= last.size

@@ -1,0 +1,108 @@
+"""A decision as one row of the page, and as text that is searched.
+
+Rows are cut to what a line shows; the whole decision is fetched when its row is opened.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts.shadow_report import Disagreement, disagreements
+from toolgate_bus.protocol.events import IN_PROCESS
+
+__all__ = ["as_text", "asked_of", "changes_of", "row_of", "searched", "valid_verdicts"]
+
+Fact = Mapping[str, Any]
+
+SHORT: Final = 160
+SEARCHED: Final = 4096
+WORD: Final = 128
+
+
+def row_of(decision: Fact) -> dict[str, Any]:
+    """What the page shows of a decision before it is opened."""
+    verdicts = list(valid_verdicts(decision))
+    heard = [one for one in verdicts if not one.get("shadow") and not one.get("late")]
+    return {
+        "id": _word(decision["id"]),
+        "at": decision["at"],
+        "outcome": _word(decision["outcome"]),
+        "why": _word(decision["why"]),
+        "tool": _word(decision["tool_name"]),
+        "input": as_text(decision["tool_input"], SHORT),
+        "final_tool": _final(decision),
+        "agent": _word(decision.get("agent")),
+        "session": _word(decision.get("session")),
+        "by": _word(decision.get("scheduler")),
+        "reason": _cut(str(decision.get("reason") or ""), SHORT),
+        "ms": round(decision["seconds"] * 1000, 1),
+        "heard": len(heard),
+        "late": sum(bool(one.get("late")) for one in verdicts),
+        "shadow": [f"{_word(one.scheduler)}: {one.change}" for one in changes_of(decision, verdicts)],
+        "silent": [_word(name) for name in decision.get("silent") or ()],
+    }
+
+
+def as_text(value: Any, most: int) -> str:
+    """JSON of a value, cut where it is long."""
+    return _cut(json.dumps(value, ensure_ascii=False, default=repr), most)
+
+
+def searched(decision: Fact) -> str:
+    """What free text is looked for in, in lower case."""
+    words = (
+        "id",
+        "tool_name",
+        "final_tool",
+        "agent",
+        "session",
+        "root_session",
+        "reason",
+        "scheduler",
+        "why",
+    )
+    told = [str(decision[name]) for name in words if decision.get(name)]
+    told += [str(one.get("reason")) for one in valid_verdicts(decision) if one.get("reason")]
+    return " ".join((*told, as_text(decision["tool_input"], SEARCHED))).casefold()[: 2 * SEARCHED]
+
+
+def valid_verdicts(decision: Fact) -> Iterable[Fact]:
+    """The verdicts that are maps: others wrote the record."""
+    return (one for one in decision.get("verdicts") or () if isinstance(one, Mapping))
+
+
+def changes_of(decision: Fact, verdicts: Iterable[Fact]) -> list[Disagreement]:
+    """What shadows would have changed; nothing where none was heard, or it cannot be compared."""
+    if not any(one.get("shadow") for one in verdicts):
+        return []
+    try:
+        return disagreements(decision)
+    except CodecError:
+        return []
+
+
+def asked_of(decision: Fact) -> frozenset[str]:
+    """The schedulers that were asked over the bus.
+
+    Where the record does not name them, they are those that were heard or missed.
+    """
+    asked = decision.get("asked")
+    if isinstance(asked, list | tuple):
+        return frozenset(_word(name) for name in asked)
+    heard = {_word(one.get("scheduler")) for one in valid_verdicts(decision) if not one.get("late")}
+    # The hooks of an agent's own process are heard, but nobody asks them over the bus.
+    return frozenset(heard | {_word(name) for name in decision.get("silent") or ()}) - {IN_PROCESS, ""}
+
+
+def _final(decision: Fact) -> str | None:
+    final = decision.get("final_tool")
+    return _word(final) if decision["outcome"] == "modify" and final else None
+
+
+def _word(value: Any) -> str:
+    return _cut(str(value), WORD) if value else ""
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

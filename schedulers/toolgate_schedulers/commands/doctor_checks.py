@@ -1,0 +1,105 @@
+"""What schedulers add to `toolgate doctor`: their config files, and calls that are held. Changes nothing.
+
+A file is read as `toolgate scheduler run NAME --config FILE` reads it. Contributed by the entry-point
+group `toolgate.checks`.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from toolgate_bus.commands.doctor.check import Check, Context
+from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, notice, warning
+from toolgate_bus.commands.doctor.looking import refused
+from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
+from toolgate_bus.state.notifications import MemoryNotices
+from toolgate_bus.transport.store import RedisStore
+
+from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
+from toolgate_schedulers.worker.loading import load
+
+__all__ = ["CHECKS"]
+
+HELD: Final = "held calls"
+LONG_S: Final = 300.0
+"""Or half of the time that they are held, if that is less."""
+
+
+async def _configs(context: Context) -> Sequence[Finding]:
+    return [one for name, file in context.configs for one in _config(name, file)]
+
+
+def _config(name: str, file: Path) -> list[Finding]:
+    try:
+        made = load(name, config=file)
+    except ConfigError as wrong:
+        change = (
+            f"correct {file} (schedulers/README.md has every setting), then reload: kill -HUP its process"
+        )
+        return [error("config", "config-wrong", str(wrong), change)]
+    told = f"{file}: {made.name} can be made of it (priority {made.priority}, tools {' '.join(made.tools)})"
+    return [fine("config", "config-read", told)]
+
+
+async def _held(context: Context) -> Sequence[Finding]:
+    if context.commands is None:
+        raise BusDown("there is no server to look at")
+    store = RedisStore(context.commands, context.namespace)
+    by_scheduler = Counter(key.split(":")[1] for key in await store.keys("hold:"))
+    alive = {member.name for member in context.view.members}
+    found = [_abandoned(name, by_scheduler[name]) for name in sorted(by_scheduler) if name not in alive]
+
+    async def asking() -> Collection[str]:
+        return context.view.orchestrators
+
+    found += await _waiting(Desk(store, MemoryNotices(), asking))
+    total = how_many(sum(by_scheduler.values()), "call")
+    return found or [fine(HELD, "held", f"{total} held" if by_scheduler else "no call is held")]
+
+
+def _abandoned(name: str, many: int) -> Finding:
+    what = (
+        f"{name} holds {how_many(many, 'call')}, and no replica of it is alive: they are denied when they "
+        "expire"
+    )
+    return error(
+        HELD, "held-abandoned", what, f"toolgate scheduler run {name}: any replica gives the answers"
+    )
+
+
+async def _waiting(desk: Desk) -> list[Finding]:
+    try:
+        waiting = await desk.waiting()
+    except ToolgateError as raised:
+        if not refused(raised):
+            raise
+        what = "how long held calls wait for a person was not looked at: this user may not read approvals"
+        return [notice(HELD, "held-not-shown", what, "look as the user operator, or an administrator")]
+    long = [one for one in waiting if _is_long(one)]
+    if not long:
+        return []
+    first = min(long, key=lambda one: one.seconds_left)
+    what = (
+        f"{how_many(len(long), 'held call')} wait long for a person, the first "
+        f"({first.approval.question.tool_name}, "
+        f"{first.approval.id[:8]}) for {_waited(first):.0f} s; it is denied in {first.seconds_left:.0f} s"
+    )
+    change = "toolgate approvals list, then approve or deny; or raise `expires_s` in the approval's config"
+    return [warning(HELD, "held-long", what, change)]
+
+
+def _is_long(one: Waiting) -> bool:
+    """Where the record of an approval is gone, nobody knows."""
+    allowed = one.approval.expires_s
+    return allowed > 0 and _waited(one) >= min(LONG_S, allowed / 2)
+
+
+def _waited(one: Waiting) -> float:
+    return max(0.0, one.approval.expires_s - one.seconds_left)
+
+
+CHECKS = (
+    Check("configs", "config", _configs, frozenset({"config"})),
+    Check("held", HELD, _held),
+)

@@ -1,0 +1,176 @@
+"""`toolgate scheduler new`, `run` and `list`: the edge where options meet the worker.
+
+Everything that can be wrong with a call is found before a server is started or joined. SIGTERM and
+SIGINT finish what is in hand and end with 0; a second one ends at once. SIGHUP reads the
+configuration again (`serving`).
+"""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from toolgate_bus.commands.options import (
+    JsonOption,
+    KeysOption,
+    MetricsAddressOption,
+    MetricsPortOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    joined_bus,
+    run_async,
+)
+from toolgate_bus.commands.terminal import escape, print_json, print_text
+
+from toolgate_schedulers.worker.task_pool import CONCURRENCY
+
+__all__ = ["app"]
+
+NEW_IS_FOR = "Denies the calls of forbidden tools."
+
+OVERVIEW = """
+Write schedulers, run them, list the living ones.
+
+\b
+  toolgate scheduler new my-guard                           a package of your own
+  toolgate scheduler run my_rules:rule                      a function in my_rules.py
+  toolgate scheduler run policy --config policy.yaml        one that is installed
+  toolgate scheduler list                                   who is alive
+
+Installed with Toolgate are approval, cost-aware, heuristic, loop-guard, policy,
+rate-limit and router.
+"""
+
+app = typer.Typer(name="scheduler", help=OVERVIEW, no_args_is_help=True)
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_MODULE:ATTR", help="An installed scheduler (policy, router …) or yours."
+        ),
+    ],
+    name: Annotated[str | None, typer.Option(help="Run it under another name.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Priority of its verdicts; the higher wins.")] = None,
+    tools: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Only rule on these tools; may be repeated.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Its configuration, in YAML.")] = None,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Record and compare its verdicts; never act on them.")
+    ] = False,
+    replicas: Annotated[int, typer.Option(min=1, max=256, help="Processes that share its questions.")] = 1,
+    revision: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="What you call this configuration: verdicts and lists name it."),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Questions that one process decides at a time.")
+    ] = CONCURRENCY,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_address: MetricsAddressOption = "127.0.0.1",
+    json_: JsonOption = False,
+) -> None:
+    """Run a scheduler: from now on it is asked about every tool call that it names.
+
+    \b
+      toolgate scheduler run my_rules:rule
+      toolgate scheduler run policy --config policy.yaml --shadow    rehearse
+      toolgate scheduler run cost-aware --config cost.yaml --replicas 3
+      toolgate scheduler run approval --name treasury --tools 'pay_*' --config a.yaml
+
+    Ctrl-C and SIGTERM finish what is in hand; SIGHUP reads the configuration again.
+    Optional unless an agent's plan names it under `toolgate: required:`.
+    With --metrics-port and --replicas each replica has a port of its own: PORT, PORT+1, …
+
+    Exit codes: 0 ended in good order, 1 the bus cannot be reached or it broke,
+    2 an option or the configuration is wrong (nothing was joined).
+    """
+    from toolgate_schedulers.commands.scheduler_run import (  # here: `list` and the help do without all of it
+        Asked,
+        launch,
+    )
+
+    asked = Asked(spec, name, priority, tools, config, shadow, revision, concurrency, json_)
+    launch(asked, redis, namespace, keys, replicas, metrics_port, metrics_address, ctx.find_root().params)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="What the scheduler is to be called, such as my-guard.")],
+    directory: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write it; a folder of its name otherwise.")
+    ] = None,
+    description: Annotated[str, typer.Option(help="What it is for, in one line.")] = NEW_IS_FOR,
+) -> None:
+    """Write a package with a scheduler of your own, its configuration and its test: it runs at once.
+
+    \b
+      toolgate scheduler new my-guard && cd my-guard
+      toolgate scheduler run my_guard:MyGuard --config config.yaml
+      toolgate run "Tidy up" --plan agent.yaml           in another terminal
+    """
+    from toolgate_schedulers.commands.scheduler_new import contents, names_of, write  # here: as above
+
+    names = names_of(name)
+    folder = Path(name) if directory is None else directory
+    texts = contents(names, description)
+    write(texts, folder)
+    console.print(escape(f"Wrote {folder}: {', '.join(texts)}."), soft_wrap=True)
+    console.print("Start it:")
+    start = f"toolgate scheduler run {names.module}:{names.cls} --config config.yaml"
+    print_text(f"  cd {shlex.quote(str(folder))} && {start}")
+    print_text(f"{folder / 'README.md'} goes on from there.")
+
+
+@app.command("list")
+def list_(
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show who is alive: replicas, priority, tools, answered, late, last seen.
+
+    Beside shadows: how many decisions they would have changed, out of those that
+    they were heard on in the newest part of the record. `toolgate decisions
+    --shadow` shows which, and why.
+
+    \b
+      toolgate scheduler list
+      toolgate scheduler list --json --namespace staging
+    """
+    from toolgate_schedulers.commands.scheduler_list import (  # here: as above
+        as_json,
+        lines_of,
+        readers_line,
+        table_of,
+    )
+    from toolgate_schedulers.commands.scheduler_roster import living
+
+    with joined_bus(redis, namespace, keys) as settings:
+        view, totals, reach_s = run_async(lambda: living(settings))
+    lines = lines_of(view.members, totals, view.wires)
+    if json_:
+        for line in lines:
+            print_json(as_json(line))
+    elif lines:
+        console.print(table_of(lines))
+        if any(line.shadow_totals for line in lines):
+            minutes = max(1, round(reach_s / 60))
+            err_console.print(f"What shadows would have changed: of the decisions of the last {minutes} min")
+    else:
+        err_console.print(
+            f"No scheduler is alive in namespace {namespace}. "
+            "Start one: toolgate scheduler run policy --config rules.yaml"
+        )
+    if not json_ and (readers := readers_line(view.readers_by_role())):
+        err_console.print(readers)

@@ -1,0 +1,141 @@
+"""Who is alive, as `toolgate scheduler list` shows it: replicas of a name on one line.
+
+Beside a shadow stands how many decisions it would have changed, out of those that the newest part of
+the record has it heard on: nobody counts that over all orchestrators and for ever.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.table import Table
+from toolgate_bus.commands.terminal import escape
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, who_cannot_ask
+
+if TYPE_CHECKING:
+    from toolgate_bus.facts.shadow_report import ShadowTotals
+
+__all__ = ["Line", "as_json", "lines_of", "readers_line", "table_of"]
+
+_COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
+_RIGHT = ("replicas", "priority", "answered", "late", "last seen")
+_GIVE_WAY = ("tools", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One scheduler and its living replicas; priority, tools and shadow are the newest start's."""
+
+    name: str
+    members: tuple[Member, ...]
+    incompatible: str | None = None
+    """What to say of agents that cannot ask it; None where all can."""
+    shadow_totals: "ShadowTotals | None" = None
+    """What it would have changed; None where it was not heard as a shadow."""
+
+    @property
+    def newest(self) -> Member:
+        """The replica whose word counts where they disagree."""
+        return max(self.members, key=lambda member: member.started)
+
+    @property
+    def disagree(self) -> bool:
+        """Whether replicas differ in priority, tools or shadow: an update that is under way, or stuck."""
+        return len({(member.priority, member.tools, member.shadow) for member in self.members}) > 1
+
+    @property
+    def answered(self) -> int:
+        """Questions answered by the living replicas since each started."""
+        return sum(member.answered for member in self.members)
+
+    @property
+    def late(self) -> int:
+        """Of those, the ones answered when nobody waited any longer."""
+        return sum(member.late for member in self.members)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last heartbeat of any replica."""
+        return min(member.age for member in self.members)
+
+
+def lines_of(
+    members: Iterable[Member],
+    totals: "Mapping[str, ShadowTotals] | None" = None,
+    wires: Mapping[str, Collection[int]] | None = None,
+) -> list[Line]:
+    """One line for each name, highest priority first; `totals` are those of the shadows.
+
+    `wires` are the versions of the wire that each living orchestrator speaks.
+    """
+    told = totals or {}
+    ordered = sorted(members, key=lambda member: (member.name, member.started, member.replica))
+    groups = [(name, tuple(group)) for name, group in groupby(ordered, key=lambda member: member.name)]
+    lines = [Line(name, group, who_cannot_ask(group, wires or {}), told.get(name)) for name, group in groups]
+    return sorted(lines, key=lambda line: (-line.newest.priority, line.name))
+
+
+def table_of(lines: Sequence[Line]) -> Table:
+    """The table that a person reads."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _COLUMNS:
+        justify: Literal["right", "left"] = "right" if column in _RIGHT else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _GIVE_WAY)
+    for line in lines:
+        notes = ["shadow"] if line.newest.shadow else []
+        if told := line.shadow_totals:
+            notes.append(f"would have changed {told.disagreed} of {told.heard}")
+        notes += ["replicas disagree: the newest start counts"] if line.disagree else []
+        notes += [told for told in (line.incompatible, revisions_alive(line.members)) if told]
+        table.add_row(
+            escape(line.name),
+            str(len(line.members)),
+            str(line.newest.priority),
+            escape(" ".join(line.newest.tools)),
+            str(line.answered),
+            str(line.late),
+            f"{line.age:.1f} s ago",
+            ", ".join(notes),
+        )
+    return table
+
+
+def readers_line(by_role: Mapping[str, int]) -> str | None:
+    """Who else reads the facts, for a person; None where nobody does."""
+    told = [f"{count} {role}{'s' if count > 1 else ''}" for role, count in by_role.items() if count]
+    return f"Facts are read by {', '.join(told)}." if told else None
+
+
+def as_json(line: Line) -> dict[str, Any]:
+    """The object that a script reads, its replicas included."""
+    return {
+        "name": line.name,
+        "replicas": len(line.members),
+        "priority": line.newest.priority,
+        "tools": list(line.newest.tools),
+        "shadow": line.newest.shadow,
+        "shadow_totals": line.shadow_totals.as_json() if line.shadow_totals else None,
+        "answered": line.answered,
+        "late": line.late,
+        "last_seen_s": round(line.age, 3),
+        "disagree": line.disagree,
+        "incompatible": line.incompatible,
+        "revisions": dict(Counter(member.revision.text or UNNAMED for member in line.members)),
+        "members": [
+            {
+                "replica": member.replica,
+                "revision": member.revision.text,
+                "build": member.build,
+                "wire": list(member.wire),
+                "pid": member.pid,
+                "host": member.host,
+                "answered": member.answered,
+                "late": member.late,
+                "last_seen_s": round(member.age, 3),
+            }
+            for member in line.members
+        ],
+    }

@@ -1,0 +1,124 @@
+"""`toolgate scheduler new`: the files of a package with one scheduler, from the templates beside this.
+
+What stands in them is the templates' affair; here are the names, and that nothing is overwritten.
+"""
+
+import importlib.util
+import json
+import keyword
+import re
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from toolgate_bus.errors import ConfigError
+
+from toolgate_schedulers.worker.loading import GROUP
+
+__all__ = ["Names", "contents", "names_of", "write"]
+
+MAX_NAME = 64
+MAX_DESCRIPTION = 200
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_TAKEN = ("BaseModel", "ConfigDict", "Continue", "Deny", "Field", "Path", "ToolSelecting", "Verdict")
+"""What the templates import: the class must not be called so."""
+_TEMPLATES = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "config.yaml": "config.yaml",
+    "agent.yaml": "agent.yaml",
+    "src/{module}/__init__.py": "__init__.py",
+    "tests/test_{module}.py": "test.py",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What one scheduler is called, in each place."""
+
+    name: str
+    """Of the scheduler and of its distribution: `my-guard`."""
+    module: str
+    """`my_guard`."""
+    cls: str
+    """`MyGuard`."""
+
+
+def names_of(name: str) -> Names:
+    """The names that follow from one; raises ConfigError that says what is allowed, or what clashes."""
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        close = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:MAX_NAME].strip("-")
+        hint = f"; did you mean {close}?" if _NAME.fullmatch(close) else ""
+        raise ConfigError(
+            f"NAME: {name!r}: 1 to {MAX_NAME} lower-case letters and digits, a letter first, "
+            f"words joined by '-' or '_'{hint}"
+        )
+    module = name.replace("-", "_")
+    cls = "".join(part.capitalize() for part in re.split("[-_]", name))
+    clash = _clash(name, module, cls)
+    if clash:
+        raise ConfigError(f"NAME: {name} is {clash}: choose another")
+    return Names(name, module, cls)
+
+
+def _clash(name: str, module: str, cls: str) -> str | None:
+    if name in {entry.name for entry in entry_points(group=GROUP)}:
+        return "the name of an installed scheduler"
+    if _installed(name):
+        return "the name of an installed package"
+    if keyword.iskeyword(module) or keyword.issoftkeyword(module):
+        return "a word of Python's own"
+    if cls in _TAKEN:
+        return f"no good, since its class would be called {cls}, as one that it uses"
+    found = importlib.util.find_spec(module)
+    if module in sys.stdlib_module_names or (found is not None and found.origin):  # no origin: a bare folder
+        return f"no good, since there is a module {module} already"
+    return None
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+def contents(names: Names, description: str) -> dict[str, str]:
+    """The text of each file, by its path in the package. Raises ConfigError for a bad description."""
+    if not description.strip() or len(description) > MAX_DESCRIPTION or not description.isprintable():
+        raise ConfigError(f"--description: must be one line of 1 to {MAX_DESCRIPTION} characters")
+    fields = {
+        "name": names.name,
+        "module": names.module,
+        "cls": names.cls,
+        "version": ".".join(version("toolgate").split(".")[:2]),
+        "description": description,
+        "description_toml": json.dumps(description, ensure_ascii=False),
+        "description_py": description.replace("\\", "\\\\").replace('"', '\\"'),
+    }
+    folder = files("toolgate_schedulers.commands") / "templates"
+    return {
+        path.format(module=names.module): Template(
+            (folder / f"{template}.tmpl").read_text(encoding="utf-8")
+        ).substitute(fields)
+        for path, template in _TEMPLATES.items()
+    }
+
+
+def write(texts: dict[str, str], folder: Path) -> None:
+    """Write the files into a folder, made if need be. Raises ConfigError if one is there already."""
+    there = [path for path in texts if (folder / path).exists() or (folder / path).is_symlink()]
+    if there:
+        raise ConfigError(f"{folder / there[0]} is there already: nothing was written")
+    try:
+        for path, text in texts.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / path).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or folder} cannot be written: {error.strerror or error}"
+        ) from None

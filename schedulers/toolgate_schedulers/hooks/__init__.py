@@ -1,0 +1,1 @@
+"""Schedulers as hooks in an agent's own process."""

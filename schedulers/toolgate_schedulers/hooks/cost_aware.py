@@ -1,0 +1,226 @@
+"""`hooks-scheduler-cost-aware`: the scheduler `cost-aware` inside an agent's process, as an Amplifier hook.
+
+    tool:selecting ─▶ CostAware.decide ─▶ continue | modify | deny
+    tool:pre (last of all hooks) ─▶ it runs now      tool:post, tool:error ─▶ settle, and learn
+    policy:violation ─▶ release                      provider:response ─▶ charge, if told to
+    execution:end ─▶ what ran without telling is paid at its estimate, the rest is released
+
+Its config is the scheduler's own, and `redis` and `namespace`. Without `redis` money is counted in this
+session alone, so that budgets are for a session (`level: session`). With it, all sessions that mount
+this module share them, in a book of their own (`toolgate budget list --book budget-hooks`). A ledger
+that does not answer denies: nobody else would.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import Field, model_validator
+from toolgate_bus.errors import TransportError
+from toolgate_bus.protocol.events import NAME_PATTERN, Deny, Verdict
+from toolgate_bus.protocol.money import micro
+from toolgate_bus.server.settings import check_url
+from toolgate_bus.state.shared import Shared, shared_in_memory
+from toolgate_bus.telemetry.loggers import get_logger
+
+from toolgate_schedulers.author.scheduler import asking
+from toolgate_schedulers.hooks.ledger import HookLedger
+from toolgate_schedulers.hooks.module import SELECTING, Cleanup, answer_of, question_in, register
+from toolgate_schedulers.rules.config import check
+from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
+
+__all__ = ["NAME", "HookConfig", "mount"]
+
+__amplifier_module_type__ = "hook"
+
+NAME: Final = "hooks-scheduler-cost-aware"
+_AFTER_OTHERS: Final = 100
+"""Hooks are chained: what the others make of a call is what it is to be paid for."""
+_LAST: Final = 2**31 - 1
+_DID_NOT_RUN: Final = frozenset({"UnknownTool", "InvalidToolCall"})
+_log = get_logger("toolgate.cost-aware")
+
+
+class HookConfig(CostAwareConfig):
+    """The config of the hook module."""
+
+    redis: str | None = None
+    """Server on which all sessions share budgets; None counts in this session."""
+    namespace: Annotated[str, Field(pattern=NAME_PATTERN)] = "default"
+
+    @model_validator(mode="after")
+    def _in_one_session(self) -> "HookConfig":
+        wide = [budget for budget in self.budgets if budget.level != "session"]
+        if wide and self.redis is None:
+            raise ValueError(
+                f"budgets: {wide[0].name}: level {wide[0].level} needs `redis`, as other sessions share it; "
+                "without, a budget is of level session"
+            )
+        return self
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A call that was let through and has not told what it cost."""
+
+    decision: str
+    running_since: float | None = None
+
+
+class HookCostAware:
+    """The handlers of one session."""
+
+    def __init__(self, scheduler: CostAware, shared: Shared, owner: str, session: str = "") -> None:
+        self._scheduler, self._shared, self._owner, self._session = scheduler, shared, owner, session
+        self._pending: dict[str, _Pending] = {}
+        self._requests = 0
+        self._counts = bool(scheduler.config.budgets)
+        """Whether the ledger is to hear of calls: there are budgets, or an agent lives of a slice."""
+        self.owed: list[tuple[str, int | None, bool]] = []
+        """What the ledger has not been told yet: decision, cost, whether it ran."""
+
+    async def selecting(self, _event: str, data: dict[str, Any]) -> Any:
+        """Rule on one call."""
+        call = question_in(data)
+        if call is None:
+            return None
+        verdict: Verdict
+        self._counts = self._counts or bool(accounts_of(self._scheduler.config, Payer.of(call), {}))
+        asking.set(self._owner)
+        try:
+            verdict = await self._scheduler.decide(call)
+        except TransportError as error:
+            _log.error("the ledger does not answer", error=str(error))
+            verdict = Deny(reason="The budget cannot be checked at the moment; try again later.")
+        answer = answer_of(verdict, call, data, self._scheduler.priority)
+        if verdict.action != "deny":  # of a denial policy:violation tells, once it is one
+            await self._wait_for(_key(data, getattr(verdict, "tool", call.tool_name)), call.id)
+        return answer
+
+    async def _wait_for(self, key: str, decision: str) -> None:
+        """This call will tell; if it is selected anew, it was not run as it was before."""
+        before = self._pending.get(key)
+        if before is None or before.decision != decision:
+            self._pending[key] = _Pending(decision)
+            if before is not None:
+                await self._tell(before.decision, None, ran=False)
+
+    async def begins(self, _event: str, data: dict[str, Any]) -> Any:
+        """The tool runs now: no other hook has refused it."""
+        pending = self._pending.get(_key(data, _tool(data)))
+        if pending is not None:
+            pending.running_since = time.monotonic()
+
+    async def ended(self, event: str, data: dict[str, Any]) -> Any:
+        """The tool has run, or could not."""
+        pending = self._pending.pop(_key(data, _tool(data)), None)
+        if pending is None:
+            return
+        output = _mapping(_mapping(data.get("result", data.get("tool_result"))).get("output"))
+        ran = _mapping(data.get("error")).get("type") not in _DID_NOT_RUN
+        cost = micro(output.get("cost_usd"))
+        await self._tell(pending.decision, cost, ran=ran)
+        if event == "tool:post" and pending.running_since is not None:
+            told = {"tool": _tool(data), "cost": cost, "success": True}
+            seconds = time.monotonic() - pending.running_since
+            await self._scheduler.hear({"event": "tool:post", "seconds": seconds, **told})
+
+    async def refused(self, _event: str, data: dict[str, Any]) -> Any:
+        """The call was denied, by whomever."""
+        pending = self._pending.pop(_key(data, _tool(data)), None)
+        if pending is not None:
+            await self._tell(pending.decision, None, ran=False)
+
+    async def turn_over(self, _event: str, _data: dict[str, Any]) -> Any:
+        """Nothing that is still pending will tell anything."""
+        pending, self._pending = self._pending, {}
+        for one in pending.values():
+            await self._tell(one.decision, None, ran=one.running_since is not None)
+
+    async def answered(self, _event: str, data: dict[str, Any]) -> Any:
+        """An LLM answered; what it cost is charged."""
+        config = self._scheduler.config
+        amount = micro(_mapping(data.get("usage")).get("cost_usd"))
+        if not (config.charge_llm and config.budgets and amount):
+            return
+        self._requests += 1
+        session = data.get("session_id")
+        payer = Payer(session if isinstance(session, str) else self._session)
+        accounts = accounts_of(config, payer, self._scheduler.overrides)
+        try:
+            await self._shared.ledger.charge(f"usage-{self._owner}-{self._requests}", amount, accounts)
+        except TransportError as error:
+            _log.error("an LLM's cost was not charged", amount=amount, error=str(error))
+
+    async def _tell(self, decision: str, cost: int | None, *, ran: bool) -> None:
+        if self._counts:
+            self.owed.append((decision, cost, ran))
+            await self.pay()
+
+    async def pay(self) -> None:
+        """Tell the ledger what it is owed; what it cannot take now is told again later."""
+        while self.owed:
+            decision, cost, ran = self.owed[0]
+            try:
+                if ran:
+                    await self._shared.ledger.settle(decision, cost)
+                else:
+                    await self._shared.ledger.release(decision)
+            except TransportError as error:
+                _log.warning("the ledger will be told later", error=str(error))
+                return
+            if self.owed and self.owed[0] == (decision, cost, ran):
+                self.owed.pop(0)
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
+    """Mount it into a session (entry point `amplifier.modules`); raises ConfigError naming each field."""
+    # Without any config it is there, and has nothing to say.
+    settings = check(HookConfig, dict(config) if config else {"budgets": []}, NAME)
+    scheduler = CostAware(settings)
+    session = str(getattr(coordinator, "session_id", "") or "")
+    remote = None if settings.redis is None else HookLedger(check_url(settings.redis), settings.namespace)
+    shared = shared_in_memory() if remote is None else remote.shared
+    scheduler.use(shared)
+    hook = HookCostAware(scheduler, shared, "" if remote is None else remote.owner, session)
+    if remote is not None:
+        await remote.start(scheduler, hook.pay)
+    take_off = register(
+        coordinator,
+        NAME,
+        [
+            (SELECTING, hook.selecting, _AFTER_OTHERS),
+            ("tool:pre", hook.begins, _LAST),
+            ("tool:post", hook.ended, 0),
+            ("tool:error", hook.ended, 0),
+            ("policy:violation", hook.refused, 0),
+            ("provider:response", hook.answered, 0),
+            ("execution:end", hook.turn_over, 0),
+        ],
+    )
+
+    async def cleanup() -> None:
+        await hook.turn_over("", {})
+        take_off()
+        if remote is not None:
+            await remote.aclose(scheduler)
+
+    return cleanup
+
+
+def _key(data: Mapping[str, Any], tool: str) -> str:
+    """What a call is known by: its id; loops that tell none run one call of a tool at a time."""
+    call = data.get("tool_call_id")
+    return f"call {call}" if isinstance(call, str) and call else f"tool {tool}"
+
+
+def _tool(data: Mapping[str, Any]) -> str:
+    tool = data.get("tool_name", data.get("tool"))
+    return tool if isinstance(tool, str) else ""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

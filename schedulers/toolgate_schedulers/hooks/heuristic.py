@@ -1,0 +1,36 @@
+"""`hooks-scheduler-heuristic`: the scheduler `heuristic` inside an agent's process, as an Amplifier hook.
+
+Its config is the scheduler's own; without any it only denies what is not available. `round-robin` counts
+within the session.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolgate_schedulers.hooks.module import SELECTING, Cleanup, answer_of, question_in, register
+from toolgate_schedulers.rules.config import check
+from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig
+
+__all__ = ["NAME", "mount"]
+
+__amplifier_module_type__ = "hook"
+
+NAME: Final = "hooks-scheduler-heuristic"
+
+
+async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
+    """Mount it into a session (entry point `amplifier.modules`); raises ConfigError naming each field."""
+    scheduler = Heuristic(check(HeuristicConfig, dict(config or {}), NAME))
+
+    async def selecting(_event: str, data: dict[str, Any]) -> Any:
+        call = question_in(data)
+        return (
+            None if call is None else answer_of(await scheduler.decide(call), call, data, scheduler.priority)
+        )
+
+    take_off = register(coordinator, NAME, [(SELECTING, selecting, 0)])
+
+    async def cleanup() -> None:
+        take_off()
+
+    return cleanup

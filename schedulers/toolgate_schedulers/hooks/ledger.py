@@ -1,0 +1,109 @@
+"""The ledger of a hook module on a server: shared by all sessions that mount it, and reaped when one dies.
+
+Sessions stand on the roster as `h:OWNER`. They settle what they reserved themselves, so that there are no
+facts to follow: the keeper only looks for the reservations of sessions that died.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.errors import TransportError
+from toolgate_bus.protocol.events import Failed, Verdict
+from toolgate_bus.state.shared import Shared
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.roster_sets import OLD
+from toolgate_bus.transport.redis.tasks import keep
+from toolgate_bus.transport.store import RedisStore
+
+from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
+from toolgate_schedulers.worker.holds import Asked, StoredHolds
+
+__all__ = ["BOOK", "HookLedger"]
+
+BOOK: Final = "budget-hooks"
+PAUSE_S: Final = 0.5
+
+
+async def _nowhere(_asked: Asked, _verdict: Verdict | Failed) -> None:
+    """Nothing is held inside an agent."""
+
+
+class _Sessions:
+    """`Facts` of sessions that tell none: only who is alive."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._roster = Roster(commands, namespace, ("hooks", "hooks", "hooks", OLD))
+
+    async def next(self) -> list[dict[str, Any]]:
+        """None ever, after a moment."""
+        await asyncio.sleep(PAUSE_S)
+        return []
+
+    @property
+    def positions(self) -> dict[str, str]:
+        """None: nothing was read."""
+        return {}
+
+    def resume(self, positions: Mapping[str, str]) -> None:
+        """There is nothing to go on from."""
+
+    async def alive(self) -> frozenset[str]:
+        """The sessions whose heartbeat stands."""
+        return (await self._roster.read(everything=False)).hooks
+
+
+class HookLedger:
+    """What one session shares with others."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.owner = f"hook-{secrets.token_hex(8)}"
+        self._namespace = namespace
+        self._commands = commands = RedisCommands(url, "toolgate-hook")
+        self._roster = Roster(commands, namespace)
+        facts = _Sessions(commands, namespace)
+        self.shared = Shared(
+            RedisStore(commands, namespace), RedisLedger(commands, namespace, BOOK), BOOK, facts
+        )
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self, scheduler: CostAware, often: Callable[[], Awaitable[None]]) -> None:
+        """Stand on the roster and keep the ledger; raises TransportError where there is no server.
+
+        `often` is called with every heartbeat.
+        """
+        try:
+            await self._beat()
+            holds = StoredHolds(self.shared.store, scheduler.name, _nowhere)
+            context = SchedulerContext(self.shared, holds, self._namespace, self.owner, scheduler.name)
+            await scheduler.start(context)
+        except TransportError:
+            await self._commands.aclose()
+            raise
+        self._beating = asyncio.create_task(keep(self._beat_often, often))
+
+    async def aclose(self, scheduler: CostAware) -> None:
+        """Leave."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await scheduler.stop()
+        with contextlib.suppress(TransportError):
+            await self._roster.leave(f"h:{self.owner}")
+        await self._commands.aclose()
+
+    async def _beat(self) -> None:
+        await self._roster.write(f"h:{self.owner}", b"\x80")
+
+    async def _beat_often(self, often: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            with contextlib.suppress(TransportError):
+                await self._beat()
+                await often()

@@ -1,0 +1,1 @@
+"""The schedulers that come with Toolgate."""

@@ -1,0 +1,150 @@
+"""Groups of tools or agents that can stand in for one another, and how a call of one becomes another.
+
+    groups:
+      - tools: [search_direct_flight, search_onestop_flight]      # the same arguments
+      - tools:                                                    # arguments of their own names
+          web_search: {arguments: {query: $.q}}
+          cheap_search: {arguments: {q: $.query, limit: {value: 10}}}
+      - agents: [senior, junior]      # a delegation to one may go to another
+
+`arguments` says where a tool's own arguments come from in the call that it replaces: in the forms of
+the router, or several sources, of which the first that is there counts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, field_validator, model_validator
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+
+from toolgate_schedulers.shipped.router.router import Literally, mapped
+
+__all__ = ["Alternative", "Group", "Groups", "alternatives", "group_of", "named_once", "team_of"]
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Source = str | Literally
+Sources = Source | Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]
+_FORMS = "must be $ (all arguments), $.path (one of them), {value: …} for a literal, or a list of these"
+_TWO = 2
+
+
+class Alternative(NamedTuple):
+    """Another tool, and the arguments that the call would have there; or another agent."""
+
+    tool: str
+    arguments: dict[str, Any] | None
+    """None keeps those of the call."""
+    agent: str | None = None
+    """For a delegation: the agent to ask instead; None keeps that of the call."""
+
+
+class Interchangeable(StrictModel):
+    """One tool of a group."""
+
+    arguments: Annotated[dict[Name, Sources], Field(max_length=256)] | None = None
+    """Its argument to a source, or several; without it the call's arguments are passed on as they are."""
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _sources(cls, arguments: Any) -> Any:
+        for name, source in arguments.items() if isinstance(arguments, Mapping) else ():
+            if not all(_is_source(one) for one in (source if isinstance(source, list | tuple) else [source])):
+                raise ValueError(f"{name}: {_FORMS}")
+        return arguments
+
+
+class Group(StrictModel):
+    """Tools, or agents, of which any may run in another's place, in order of preference."""
+
+    tools: Annotated[dict[Name, Interchangeable], Field(min_length=2, max_length=64)] | None = None
+    agents: Annotated[tuple[Name, ...], Field(min_length=2, max_length=64)] | None = None
+    """Agents that calls delegate to."""
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _as_mapping(cls, tools: Any) -> Any:
+        if isinstance(tools, list | tuple):
+            names = [name for name in tools if isinstance(name, str)]
+            if len(names) != len(tools) or len(set(names)) != len(names):
+                raise ValueError("must be a list of different tool names, or a mapping of names to arguments")
+            return {name: {} for name in names}
+        if isinstance(tools, Mapping):
+            return {name: {} if member is None else member for name, member in tools.items()}
+        return tools
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "Group":
+        if (self.tools is None) == (self.agents is None):
+            raise ValueError("give either tools or agents")
+        if self.agents is not None and len(set(self.agents)) != len(self.agents):
+            raise ValueError("agents: must be different")
+        return self
+
+
+Groups = Annotated[tuple[Group, ...], Field(max_length=1024)]
+
+
+def named_once(groups: Sequence[Group]) -> Sequence[Group]:
+    """The groups, if no tool and no agent stands in two of them; raises ValueError that names it."""
+    for kind in ("tool", "agent"):
+        seen: set[str] = set()
+        for group in groups:
+            members = (group.tools if kind == "tool" else group.agents) or ()
+            twice = sorted(seen.intersection(members))
+            if twice:
+                raise ValueError(f"{twice[0]} stands in two groups: {kind}s may stand in one")
+            seen.update(members)
+    return groups
+
+
+def group_of(groups: Iterable[Group], tool: str) -> Group | None:
+    """The group that a tool belongs to, if any."""
+    return next((group for group in groups if tool in (group.tools or ())), None)
+
+
+def team_of(groups: Iterable[Group], agent: str | None) -> Group | None:
+    """The group that an agent belongs to, if any."""
+    return next((group for group in groups if agent in (group.agents or ())), None)
+
+
+def alternatives(groups: Iterable[Group], call: ToolSelecting) -> list[Alternative]:
+    """What could run in a call's place: the others of its group that are available, in their order.
+
+    Of a delegation these are calls to other agents first, then other tools.
+    """
+    groups = list(groups)
+    here = not call.available_tools or call.tool_name in call.available_tools
+    team = team_of(groups, call.agent_target) if here else None
+    group = group_of(groups, call.tool_name)
+    agents = [
+        Alternative(call.tool_name, None, agent)
+        for agent in (team.agents if team is not None else None) or ()
+        if agent != call.agent_target and agent in (call.available_agents or ())
+    ]
+    tools = [
+        Alternative(tool, arguments_for(member, call.tool_input))
+        for tool, member in ((group.tools if group is not None else None) or {}).items()
+        if tool != call.tool_name and tool in call.available_tools
+    ]
+    return [*agents, *tools]
+
+
+def arguments_for(member: Interchangeable, given: dict[str, Any]) -> dict[str, Any] | None:
+    """A tool's own arguments, out of those of the call that it replaces."""
+    if member.arguments is None:
+        return None
+    found: dict[str, Any] = {}
+    for name, sources in member.arguments.items():
+        for source in sources if isinstance(sources, tuple) else (sources,):
+            one = mapped({name: source}, given)
+            if one:
+                found.update(one)
+                break
+    return found
+
+
+def _is_source(source: Any) -> bool:
+    if isinstance(source, str):
+        return source == "$" or (source.startswith("$.") and len(source) > _TWO)
+    return isinstance(source, Literally) or (isinstance(source, Mapping) and set(source) == {"value"})

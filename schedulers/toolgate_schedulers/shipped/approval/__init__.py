@@ -1,0 +1,1 @@
+"""The scheduler `approval`: a person decides."""

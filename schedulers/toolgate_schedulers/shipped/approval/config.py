@@ -1,0 +1,88 @@
+"""The file of `approval`: which calls need a person. Pure.
+
+The first rule that fits a call counts. A rule may also say that its calls need nobody, so that later
+ones may be wide.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field, model_validator
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.ruling.conditions.conditions import Globs
+from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+
+__all__ = ["ApprovalConfig", "Needed", "Rule", "needed", "tools_of"]
+
+Text = Annotated[str, Field(min_length=1, max_length=800)]
+_ASKING = ("via", "prompt", "options", "expires_s", "always")
+
+
+class Rule(About):
+    """Calls that need a person, or expressly need none."""
+
+    tools: Globs
+    action: Literal["ask", "allow"] = "ask"
+    unknown: Unknown = "deny"
+    """What it cannot see counts against the call: asked about, not allowed; `allow`: the reverse."""
+    via: Literal["hold", "ask_user"] = "hold"
+    """`hold`: the call waits for `toolgate approvals`. `ask_user`: the app asks whoever sits at it."""
+    prompt: Text | None = None
+    """The question to the person."""
+    options: Annotated[tuple[Text, ...], Field(min_length=2, max_length=16)] | None = None
+    """Choices that the app offers; `ask_user` only."""
+    expires_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 900.0
+    """Seconds the person has; then the call is denied. An orchestrator's `max_hold_s` may be less."""
+    always: Annotated[bool, Field(strict=True)] = True
+    """Whether a person may let later calls of the session pass; `hold` only."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Rule":
+        given = [field for field in _ASKING if field in self.model_fields_set]
+        if self.action == "allow" and given:
+            raise ValueError(f"{given[0]}: only for action: ask; these calls need nobody")
+        if self.via == "hold" and self.options is not None:
+            raise ValueError("options: only for via: ask_user; `toolgate approvals` has commands instead")
+        if self.via == "ask_user" and "always" in self.model_fields_set:
+            raise ValueError("always: only for via: hold; the app asks about each call")
+        return self
+
+    def fits(self, call: ToolSelecting) -> bool:
+        """Whether this rule is about the call."""
+        truth = self.about(self.tools, call)
+        return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth
+
+
+class ApprovalConfig(StrictModel):
+    """The whole file: `rules`, of which the first that fits counts; other calls need nobody."""
+
+    rules: Annotated[tuple[Rule, ...], Field(min_length=1, max_length=10_000), AfterValidator(named_once)]
+
+
+class Needed(NamedTuple):
+    """A rule by which a call needs a person."""
+
+    rule: Rule
+    called: str
+    """Its name, or `rule 1` and so on."""
+
+    @property
+    def key(self) -> str:
+        """What "always for this session" is bound to: not the rule's place, but what it says."""
+        said = self.rule.model_dump_json(exclude={"schema_"})
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def needed(config: ApprovalConfig, call: ToolSelecting) -> Needed | None:
+    """The rule by which a call needs a person; None if it needs nobody."""
+    for number, rule in enumerate(config.rules, start=1):
+        if rule.fits(call):
+            return Needed(rule, rule.name or f"rule {number}") if rule.action == "ask" else None
+    return None
+
+
+def tools_of(config: ApprovalConfig) -> Sequence[str]:
+    """The globs of all calls that can need a person: it is not asked about others."""
+    return tuple(dict.fromkeys(glob for rule in config.rules if rule.action == "ask" for glob in rule.tools))

@@ -1,0 +1,63 @@
+"""What a person's answer becomes: the verdict, and the words that the LLM and the record are told. Pure."""
+
+import json
+from typing import Any
+
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
+
+from toolgate_schedulers.shipped.approval.config import Needed
+from toolgate_schedulers.shipped.approval.records import Answer, Standing
+
+__all__ = ["STORE_AWAY", "asking", "holding", "passing", "person", "verdict_of"]
+
+STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
+_SHOWN = 600
+_SHORT = 8
+_CALLED = 200
+
+
+def verdict_of(answer: Answer, question: ToolSelecting) -> Verdict:
+    """The final answer to a held question, by what the person said about exactly this call."""
+    why = f": {answer.reason}" if answer.reason else ""
+    if answer.action == "approve":
+        return Continue(reason=f"approved by {person(answer)}{why}")
+    if answer.action == "deny":
+        return Deny(reason=f"A person was asked about this call and refused it{why} ({answer.by})")
+    if question.phase == "verify":  # a replacement cannot be replaced: the LLM has to make the call
+        wanted = json.dumps(answer.arguments, ensure_ascii=False)[:_SHOWN]
+        return Deny(
+            reason=f"A person was asked about this call and corrected it{why} ({answer.by}); "
+            f"call {answer.tool} with {wanted} instead"
+        )
+    return Modify(
+        tool=answer.tool or question.tool_name,
+        arguments=answer.arguments,
+        reason=f"corrected by {person(answer)}{why}",
+    )
+
+
+def holding(need: Needed, id_: str) -> Hold:
+    """The hold of a call that waits, with words for whoever watches its agent."""
+    how = f"toolgate approvals approve {id_[:_SHORT]} (or show, deny, edit)"
+    return Hold(seconds=need.rule.expires_s, reason=f"a person is asked ({need.called[:_CALLED]}): {how}")
+
+
+def asking(need: Needed, call: ToolSelecting) -> AskUser:
+    """The question that the app asks."""
+    more: dict[str, Any] = {} if need.rule.options is None else {"options": need.rule.options}
+    return AskUser(
+        prompt=need.rule.prompt or f"May {call.tool_name} run? ({need.called})",
+        timeout_s=need.rule.expires_s,
+        reason=f"{call.tool_name} needs a person's approval ({need.called})",
+        **more,
+    )
+
+
+def passing(standing: Standing) -> Continue:
+    """The verdict on a call that passes without asking."""
+    return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
+
+
+def person(record: Answer | Standing) -> str:
+    """Who it was, and where."""
+    return f"{record.by}@{record.host}" if record.host else record.by

@@ -1,0 +1,222 @@
+"""The desk at which calls wait and people answer: what both sides keep in the shared store.
+
+    approval:at:SCHEDULER      there is a scheduler of this name that holds calls for people
+    approval:asked:ID          a call that needs a person, with the words of its rule
+    approval:answer:ID         what the first person said about it: written once
+    approval:claim:ID          a replica is giving this answer; `approval:tried:ID` says that one did before
+    approval:became:ID         given, changed (another call waits in its place) or gone (nobody waits)
+    approval:always:ID         later calls of a session that pass without asking
+
+The holds themselves are the worker's (`held`): a call waits as long as its hold is there. Everything
+is found by its id, so that no replica searches the store; only the commands list. Whoever may write
+these keys may answer: signatures between schedulers and orchestrators say nothing about them.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, Literal, NamedTuple
+
+import anyio
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Failed, Verdict
+from toolgate_bus.state.notifications import KEPT_S, Notice, Notices
+from toolgate_bus.transport.ports import Store
+
+from toolgate_schedulers.author.scheduler import HeldQuestion
+from toolgate_schedulers.shipped.approval.records import (
+    Answer,
+    Approval,
+    Standing,
+    approval_id,
+    digest_of,
+    packed,
+    unpacked,
+)
+from toolgate_schedulers.worker.holds import Asked, StoredHolds
+
+__all__ = ["ALWAYS_S", "TOPIC", "Alive", "Became", "Desk", "News", "Waiting", "approval_of", "news"]
+
+TOPIC: Final = "approvals"
+ALWAYS_S: Final = 86_400.0
+LEASE_S: Final = 5.0
+"""So long a replica may take to give an answer; then another one does."""
+
+MISSED_S: Final = 3.0
+"""So long a heartbeat may be missed: an agent whose event loop stands still is not gone."""
+LOOK_S: Final = 0.2
+Alive = Callable[[], Awaitable[Collection[str]]]
+"""The orchestrators that are alive."""
+
+Became = Literal["given", "changed", "gone"]
+_BECAME: Final[dict[bytes, Became]] = {b"given": "given", b"changed": "changed", b"gone": "gone"}
+
+
+class Waiting(NamedTuple):
+    """A call that waits now."""
+
+    approval: Approval
+    seconds_left: float
+    orchestrator: str = ""
+    """Of the agent that asked."""
+    gone: bool = False
+    """Whether that agent is: its heartbeat has stopped, so that nobody waits."""
+
+
+class News(NamedTuple):
+    """A notice at the desk."""
+
+    kind: str
+    """`asked` or `answered`."""
+    scheduler: str
+    approval: str
+
+
+class Desk:
+    """What is known of approvals in one namespace."""
+
+    def __init__(self, store: Store, notices: Notices, alive: Alive | None = None) -> None:
+        """`alive` tells which orchestrators are; without it each is taken to be."""
+        self._store, self._notices, self._alive = store, notices, alive
+        self._gone: frozenset[str] = frozenset()
+
+    # ------------------------------------------------------------------ asking
+
+    async def ask(self, approval: Approval) -> None:
+        """Keep a call that is about to be held; again changes nothing."""
+        await self._store.put(f"approval:at:{approval.scheduler}", b"", KEPT_S)
+        await self._store.put(f"approval:asked:{approval.id}", packed(approval), KEPT_S)
+        await self._notices.post(TOPIC, _news("asked", approval))
+
+    async def approval(self, id_: str) -> Approval | None:
+        """A call that waits or waited."""
+        return unpacked(Approval, await self._store.get(f"approval:asked:{id_}"))
+
+    async def waiting(self) -> list[Waiting]:
+        """The calls that wait now for somebody's answer, the soonest to expire first; each as it is held."""
+        return [one for one in await self.held() if not one.gone]
+
+    async def held(self) -> list[Waiting]:
+        """Those too whose agent is gone."""
+        found: list[Waiting] = []
+        for key in await self._store.keys("approval:at:"):
+            scheduler = key.removeprefix("approval:at:")
+            for held in await StoredHolds(self._store, scheduler, _never).open():
+                bare = approval_of(scheduler, held)
+                approval = await self.approval(bare.id) or bare
+                found.append(Waiting(approval, held.seconds_left, held.orchestrator))
+        gone = await self.gone({one.orchestrator for one in found})
+        marked = [one._replace(gone=one.orchestrator in gone) for one in found]
+        return sorted(marked, key=lambda one: (one.seconds_left, one.approval.id))
+
+    async def gone(self, orchestrators: Collection[str]) -> frozenset[str]:
+        """Those of them that are not alive; who has only just vanished is looked for again for a while."""
+        if self._alive is None or not orchestrators:
+            return frozenset()
+        missing: frozenset[str] = frozenset()
+        with anyio.move_on_after(MISSED_S):
+            while True:
+                missing = frozenset(orchestrators) - frozenset(await self._alive())
+                if missing <= self._gone:
+                    break
+                await anyio.sleep(LOOK_S)
+        self._gone = missing
+        return missing
+
+    async def beginning_with(self, prefix: str) -> list[str]:
+        """Ids of all calls that wait or waited and that begin so."""
+        keys = await self._store.keys(f"approval:asked:{prefix}")
+        return [key.removeprefix("approval:asked:") for key in keys]
+
+    # ------------------------------------------------------------------ answering
+
+    async def answer(self, approval: Approval, answer: Answer) -> Answer:
+        """Answer, unless somebody did; gives the answer that counts, and tells the schedulers of it."""
+        key = f"approval:answer:{approval.id}"
+        try:
+            await self._store.add(key, packed(answer), KEPT_S)
+            counts = await self.answer_to(approval.id)
+        except TransportError as error:  # perhaps it was written: who answers again is told
+            raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
+        if counts is None:
+            raise TransportError("the answer was not kept: give it again")
+        await self._notices.post(TOPIC, _news("answered", approval))
+        return counts
+
+    async def answer_to(self, id_: str) -> Answer | None:
+        """What was answered."""
+        return unpacked(Answer, await self._store.get(f"approval:answer:{id_}"))
+
+    async def claim(self, id_: str, replica: str) -> Literal["first", "again"] | None:
+        """The right to give an answer, for a few seconds; None: another one has it.
+
+        `again`: a replica had it before, and did not say what became of it: perhaps it was given.
+        """
+        if not await self._store.add(f"approval:claim:{id_}", replica.encode(), LEASE_S):
+            return None
+        first = await self._store.add(f"approval:tried:{id_}", replica.encode(), KEPT_S)
+        return "first" if first else "again"
+
+    async def close(self, id_: str, became: Became) -> None:
+        """Say what became of an answer, unless it is known: who comes late knows less."""
+        await self._store.add(f"approval:became:{id_}", became.encode(), KEPT_S)
+
+    async def became(self, id_: str) -> Became | None:
+        """What became of an answer; None: it was not given yet."""
+        raw = await self._store.get(f"approval:became:{id_}")
+        return _BECAME.get(raw) if raw is not None else None
+
+    # ------------------------------------------------------------------ always for this session
+
+    async def let_pass(self, standing: Standing) -> None:
+        """Let later calls pass, for a day."""
+        await self._store.put(f"approval:always:{standing.id}", packed(standing), ALWAYS_S)
+
+    async def passes(self, id_: str) -> Standing | None:
+        """Whether such calls pass."""
+        return unpacked(Standing, await self._store.get(f"approval:always:{id_}"))
+
+    async def standing(self) -> list[tuple[Standing, float]]:
+        """All that pass, and for how many seconds they still do."""
+        found = []
+        for key in await self._store.keys("approval:always:"):
+            one, left = unpacked(Standing, await self._store.get(key)), await self._store.seconds_left(key)
+            if one is not None and left is not None:
+                found.append((one, ALWAYS_S if math.isinf(left) else left))
+        return found
+
+    async def revoke(self, id_: str) -> bool:
+        """Ask again from now on; False if that was so already."""
+        return await self._store.delete(f"approval:always:{id_}")
+
+    # ------------------------------------------------------------------ news
+
+    async def news(self, after: str, wait_s: float) -> Sequence[Notice]:
+        """Notices after a place; waits if there are none. `news` reads one."""
+        return await self._notices.next(TOPIC, after, wait_s)
+
+
+def approval_of(scheduler: str, held: HeldQuestion) -> Approval:
+    """The approval of a held question, without the words of the rule that asked."""
+    call_digest = digest_of(held.question)
+    id_ = approval_id(scheduler, held.decision_id, held.question.phase, call_digest)
+    return Approval(id=id_, scheduler=scheduler, digest=call_digest, question=held.question)
+
+
+def news(notice: Notice) -> News | None:
+    """What a notice says; None for what is none of ours."""
+    try:
+        said = codec.unpack(notice.body, 1024)
+    except CodecError:
+        return None
+    if not (isinstance(said, list) and len(said) == 3 and all(isinstance(word, str) for word in said)):
+        return None
+    return News(*said)
+
+
+def _news(kind: str, approval: Approval) -> bytes:
+    return codec.pack((kind, approval.scheduler, approval.id))
+
+
+async def _never(_asked: Asked, _verdict: Verdict | Failed) -> None:
+    raise AssertionError("only a worker gives final answers")

@@ -1,0 +1,213 @@
+"""The shipped scheduler `approval`: a call that needs a person waits for one.
+
+    decide ─▶ rule fits? ─▶ approved already? ─▶ keep it at the desk ─▶ hold ···▶ a person answers by
+              `toolgate approvals` ─▶ notice ─▶ one replica gives the final answer: continue | deny | modify
+
+What was approved is exactly one call, by its digest. If another scheduler's modify replaces it, this one
+is asked in phase `verify` about the call that would run, and a person anew. Nothing lies in a replica: holds,
+calls and answers are in the store (`approval_desk`), and notices stay until every replica that starts has
+read them. Where the store cannot be written, a call that needs a person is denied.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from pydantic import BaseModel
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.redis.tasks import keep
+
+from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.approval.config import ApprovalConfig, Needed, needed, tools_of
+from toolgate_schedulers.shipped.approval.messages import (
+    STORE_AWAY,
+    asking,
+    holding,
+    passing,
+    verdict_of,
+)
+from toolgate_schedulers.shipped.approval.queue import LEASE_S, Became, Desk, approval_of, news
+from toolgate_schedulers.shipped.approval.records import (
+    Answer,
+    Approval,
+    Standing,
+    always_id,
+    approval_id,
+    digest_of,
+)
+
+__all__ = ["ApprovalScheduler"]
+
+WAIT_S: Final = 2.0
+AGAIN_S: Final = 0.5
+SHARE: Final = 0.5
+"""This part of an agent's patience a call may take until it is at the desk; the rest is for holding it."""
+_log = get_logger("toolgate.approval")
+
+
+class ApprovalScheduler:
+    """The scheduler of an `ApprovalConfig`."""
+
+    name = "approval"
+    priority = 1000
+    """Above all shipped ones: what a person corrected is to be what runs."""
+    tools: Sequence[str] = ("*",)
+    config_model: ClassVar[type[BaseModel]] = ApprovalConfig
+
+    def __init__(self, config: ApprovalConfig) -> None:
+        self.config = config
+        self.tools = tools_of(config)
+        self._due: dict[str, float] = {}
+        """Answers that are to be given, and when to look at them (again), by the loop's clock."""
+        self._task: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ ruling
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Rule on one call."""
+        need = needed(self.config, call)
+        if need is None:
+            return Continue()
+        if need.rule.via == "ask_user":
+            return asking(need, call)
+        try:
+            async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # silence would let the call run
+                return await self._by_a_person(need, call)
+        except (ToolgateError, TimeoutError) as error:
+            _log.error("a call that needs a person could not be kept", decision=call.id, error=repr(error))
+            return Deny(reason=STORE_AWAY)
+
+    async def _by_a_person(self, need: Needed, call: ToolSelecting) -> Verdict:
+        if self._context.shadow:
+            return asking(need, call)  # nobody is kept from anything by a rehearsal
+        approval = _approval(self._context.name, need, call)
+        answer = await self._desk.answer_to(approval.id)
+        if answer is not None:  # the question came twice: a replica died after it held
+            return verdict_of(answer, call)
+        standing = await self._passes(approval)
+        if standing is not None:
+            return passing(standing)
+        if call.phase == "verify":
+            agreed = await self._agreed(approval)
+            if agreed is not None:
+                return agreed
+        await self._desk.ask(approval)
+        return holding(need, approval.id)
+
+    async def _agreed(self, approval: Approval) -> Verdict | None:
+        """In verify: the very same call was approved in select."""
+        call = approval.question
+        first = approval_id(approval.scheduler, call.id, "select", approval.digest)
+        answer = await self._desk.answer_to(first)
+        if answer is not None and answer.action == "approve":
+            return verdict_of(answer, call)
+        return None
+
+    async def _passes(self, approval: Approval) -> Standing | None:
+        if not (approval.always and approval.question.session):
+            return None
+        for digest in (None, approval.digest):
+            standing = await self._desk.passes(always_id(approval, digest))
+            if standing is not None:
+                return standing
+        return None
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Begin to listen for answers."""
+        self.use(context)
+        self._task = asyncio.create_task(keep(self._listen))
+
+    async def stop(self) -> None:
+        """Stop listening: what is answered from now on, a peer gives, or this one when it is back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def use(self, context: SchedulerContext) -> None:
+        """Keep everything there; `start` does it."""
+        self._context = context
+        self._desk = Desk(context.shared.store, context.shared.notices)
+
+    # ------------------------------------------------------------------ giving answers
+
+    async def _listen(self) -> None:
+        after = "0-0"
+        while True:
+            try:
+                after = await self._read_news(after)
+                await self.give_due()
+            except ToolgateError as error:
+                _log.info("approvals wait for the bus", error=str(error))
+                await asyncio.sleep(AGAIN_S)
+
+    async def _read_news(self, after: str) -> str:
+        now = asyncio.get_running_loop().time()
+        wait = min([WAIT_S, *(max(0.0, due - now) for due in self._due.values())])
+        for notice in await self._desk.news(after, wait):
+            after = notice.id
+            said = news(notice)
+            if said is not None and said.kind == "answered":
+                self._due[said.approval] = 0.0
+        return after
+
+    async def give_due(self) -> None:
+        """Give the answers that are due; those that others are giving are looked at again later."""
+        now = asyncio.get_running_loop().time()
+        for id_ in [id_ for id_, due in self._due.items() if due <= now]:
+            try:
+                again = await self.give(id_)
+            except ToolgateError:
+                raise
+            except Exception as error:  # noqa: BLE001 - people wait for the other answers
+                _log.error("an answer could not be given; trying again", approval=id_, exc_info=error)
+                again = LEASE_S
+            if again is None:
+                del self._due[id_]
+            else:
+                self._due[id_] = now + again
+
+    async def give(self, id_: str) -> float | None:
+        """Give one answer; seconds until somebody should look again, None when there is nothing to do."""
+        if await self._desk.became(id_) is not None:
+            return None
+        answer, approval = await self._desk.answer_to(id_), await self._desk.approval(id_)
+        name = self._context.name
+        if answer is None or (approval is not None and approval.scheduler != name):
+            return None
+        claimed = await self._desk.claim(id_, self._context.replica)
+        if claimed is None:
+            return LEASE_S
+        held = {approval_of(name, one).id: one.question for one in await self._context.holds.open()}
+        question = held.get(id_)
+        if question is None:
+            changed = any(one.id == answer.decision for one in held.values())
+            # Perhaps a replica gave it and died before it could say so: the decision tells.
+            gone: Became = "given" if claimed == "again" else "gone"
+            await self._desk.close(id_, "changed" if changed else gone)
+            return None
+        given = await self._give(answer, question)
+        await self._desk.close(id_, "given" if given else "gone")
+        return None
+
+    async def _give(self, answer: Answer, question: ToolSelecting) -> bool:
+        _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
+        return await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
+
+
+def _approval(scheduler: str, need: Needed, call: ToolSelecting) -> Approval:
+    digest = digest_of(call)
+    return Approval(
+        id=approval_id(scheduler, call.id, call.phase, digest),
+        scheduler=scheduler,
+        digest=digest,
+        question=call,
+        rule=need.called,
+        rule_key=need.key,
+        prompt=need.rule.prompt,
+        expires_s=need.rule.expires_s,
+        always=need.rule.always,
+    )

@@ -1,0 +1,1 @@
+"""The scheduler `cost-aware`: budgets, and what is cheaper."""

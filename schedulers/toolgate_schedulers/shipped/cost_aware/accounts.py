@@ -1,0 +1,108 @@
+"""Which accounts a call is paid from: one for each budget, by whose it is.
+
+An account is named `BUDGET/LEVEL/WHOSE`, such as `daily/session/s-1`, or `daily/fleet`. Calls that do
+not tell a session, an agent or a label share one account, `-`: leaving a label out is no way round a
+budget.
+
+A delegation may give its agent, and all below it, a slice: a label `slice:ID` with an amount. For each
+there is one more account, `slice/ID`. What is not spent of it was never taken from anybody.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.budgets.ledger import Account
+from toolgate_bus.budgets.limits import Overrides, limit_of
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.protocol.money import MAX_AMOUNT
+
+from toolgate_schedulers.shipped.cost_aware.config import DAY, SLICE, Budget, CostAwareConfig
+
+__all__ = ["Payer", "accounts_of", "payer_of"]
+
+NOBODY: Final = "-"
+_LONGEST: Final = 128
+_SPARE: Final = 2 * DAY
+_IDLE: Final = 30 * DAY
+_MOST_SLICES: Final = 64
+_AMOUNT: Final = re.compile(r"[0-9]{1,16}")
+
+
+class Payer(NamedTuple):
+    """Who makes a call, or asked an LLM."""
+
+    session: str = ""
+    root_session: str = ""
+    agent: str = ""
+    labels: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, call: ToolSelecting) -> "Payer":
+        """Who makes this call."""
+        return cls(call.session, call.root_session or call.session, call.agent, call.labels)
+
+
+def payer_of(fact: Mapping[str, Any]) -> Payer:
+    """Who a fact is about; what it does not tell is empty. Anything may be in a fact."""
+    labels = fact.get("labels")
+    session = _text(fact.get("session"))
+    return Payer(
+        session,
+        _text(fact.get("root_session")) or session,
+        _text(fact.get("agent")),
+        {str(name): _text(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
+    )
+
+
+def accounts_of(
+    config: CostAwareConfig, payer: Payer, overrides: Overrides, only: str | None = None
+) -> list[Account]:
+    """The accounts of a call, in the order of the budgets, then its slices, with the limits that hold now.
+
+    `only` leaves out the budgets of other levels.
+    """
+    budgets = [
+        _account(budget, payer, overrides) for budget in config.budgets if only in (None, budget.level)
+    ]
+    return [*budgets, *_slices(payer.labels, overrides)]
+
+
+def _slices(labels: Mapping[str, str], overrides: Overrides) -> list[Account]:
+    """One account for each slice of which an agent is to live."""
+    found = sorted(
+        name for name in labels if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(labels[name])
+    )
+    amounts = {f"{SLICE}/{_safe(name.partition(':')[2])}": int(labels[name]) for name in found[:_MOST_SLICES]}
+    return [
+        Account(key, overrides.get(key, min(amount, MAX_AMOUNT)), 0, _IDLE) for key, amount in amounts.items()
+    ]
+
+
+def _account(budget: Budget, payer: Payer, overrides: Overrides) -> Account:
+    key = f"{budget.name}/fleet"
+    if budget.level != "fleet":
+        key = f"{budget.name}/{budget.level}/{_safe(_whose(budget.level, payer))}"
+    # Kept well beyond the window, and beyond whatever may still be settled in it; a session's
+    # account for all time goes when nobody has used it for a month.
+    keep = budget.window + _SPARE if budget.window else _IDLE if budget.level in ("session", "tree") else 0
+    return Account(key, limit_of(key, budget.limit, overrides), budget.window, keep)
+
+
+def _whose(level: str, payer: Payer) -> str:
+    kind, _, label = level.partition(":")
+    if kind == "label":
+        return payer.labels.get(label, "")
+    return {"session": payer.session, "tree": payer.root_session, "agent": payer.agent}[level]
+
+
+def _safe(whose: str) -> str:
+    """Part of a key, whatever was told: bounded, and different for different people."""
+    if len(whose) <= _LONGEST and whose.isprintable():
+        return whose or NOBODY
+    return hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

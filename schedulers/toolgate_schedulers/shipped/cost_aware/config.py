@@ -1,0 +1,123 @@
+"""The configuration of `cost-aware`: prices, budgets, equivalents, weights.
+
+Money is written in units of the currency (`0.40`) and counted in whole micro-units, rounded up.
+"""
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from toolgate_bus.protocol.events import NAME_PATTERN
+from toolgate_bus.protocol.money import MAX_AMOUNT, micro, shown
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+
+from toolgate_schedulers.shipped.alternatives import Groups, Name, named_once
+
+__all__ = ["Budget", "CostAwareConfig", "Price"]
+
+HOUR: Final = 3600
+DAY: Final = 86_400
+_LONGEST: Final = 366 * DAY
+SLICE: Final = "slice"
+"""The budget that a delegation gives to the agents below it."""
+_LEVELS: Final = ("session", "tree", "agent", "fleet")
+_WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0}
+_LABEL: Final = re.compile(r"label:.{1,128}")
+
+
+def _money(written: Any) -> int:
+    amount = micro(written)
+    if amount is None:
+        raise ValueError(f"must be an amount of money from 0 to {shown(MAX_AMOUNT)}, such as 0.40")
+    return amount
+
+
+def _window(written: Any) -> int:
+    seconds = _WINDOWS.get(written) if isinstance(written, str) else written
+    if type(seconds) is not int or not (0 < seconds <= _LONGEST or written == "total"):
+        raise ValueError(f"must be hour, day, total, or whole seconds from 1 to {_LONGEST}")
+    return seconds
+
+
+Money = Annotated[int, BeforeValidator(_money), Field(description="an amount of money, such as 0.40")]
+"""Written in the currency, kept in micro-units."""
+Window = Annotated[int, BeforeValidator(_window)]
+"""Seconds; 0 is for all time."""
+Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
+
+
+class Price(StrictModel):
+    """What a tool or agent is expected to cost, and how long it takes; a tool's default is `default`."""
+
+    cost: Money | None = None
+    """At most, for one call: what is reserved for it."""
+    latency_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False, strict=True)] | None = None
+
+
+class Budget(StrictModel):
+    """How much may be spent, by whom, in what time."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)} or label:NAME")
+    """Who shares it: each `session`, session `tree`, `agent` or value of `label:NAME`, or the `fleet`."""
+    limit: Money | None = Field()
+    """None counts and never refuses."""
+    window: Window = Field(default=0, validate_default=False)
+    """It begins anew with each `hour` or `day` (UTC) or so many seconds; `total` never does."""
+
+    @field_validator("level")
+    @classmethod
+    def _known(cls, level: str) -> str:
+        if level not in _LEVELS and not _LABEL.fullmatch(level):
+            raise ValueError(f"must be {cls.model_fields['level'].description}")
+        return level
+
+
+class CostAwareConfig(StrictModel):
+    """The file of a cost-aware scheduler."""
+
+    tools: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
+    agents: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
+    """What a delegation to an agent costs, by all calls that come of it."""
+    default: Price = Price()
+    """For tools that are not listed and not known yet."""
+    alternatives: Groups = ()
+    budgets: Annotated[tuple[Budget, ...], Field(max_length=64)] = ()
+    cost_weight: Weight = 0.0
+    latency_weight: Weight = 0.0
+    learn: bool = Field(default=True, strict=True)
+    """Correct costs and latencies by what tools tell."""
+    charge_llm: bool = Field(default=False, strict=True)
+    """LLM requests are charged to the same budgets."""
+    currency: Annotated[str, Field(max_length=16)] = "USD"
+    """Only for texts."""
+
+    @field_validator("alternatives")
+    @classmethod
+    def _one_group_each(cls, groups: Groups) -> Groups:
+        named_once(groups)
+        return groups
+
+    @field_validator("budgets")
+    @classmethod
+    def _names_once(cls, budgets: tuple[Budget, ...]) -> tuple[Budget, ...]:
+        names = [budget.name for budget in budgets]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]} is the name of two budgets: names are to differ")
+        if SLICE in names:
+            raise ValueError(f"{SLICE} is what agents get of their parents' budgets: choose another name")
+        return budgets
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "CostAwareConfig":
+        if not self.model_fields_set:
+            raise ValueError(
+                "says nothing: give budgets, or alternatives with a cost_weight or latency_weight"
+            )
+        return self
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the weights choose among equivalents; else the LLM's own choice comes first."""
+        return self.cost_weight > 0 or self.latency_weight > 0

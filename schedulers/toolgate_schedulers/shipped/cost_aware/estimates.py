@@ -1,0 +1,180 @@
+"""What tools and agents cost and how long they take: configured, and learned from what they tell.
+
+Of each tool the last 31 costs and latencies are kept. What is *expected* of a call is their median;
+what is *reserved* for it is the greater of the declared cost and the ninth decile of the costs told.
+So a few outliers move neither, and a tool that has become dearer is soon reserved for at its new price.
+A tool is known once it has told five values; until then the configuration holds. Of an agent it is the
+same, but that what its work cost (`cost_aware_delegations`) is paid by the calls that it makes: nothing
+is reserved for it; as much has to be left.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount
+from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.transport.store import MAX_VALUE
+
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
+
+__all__ = ["Estimate", "Learned", "estimate", "estimate_of_agent", "quantile"]
+
+WINDOW: Final = 31
+ENOUGH: Final = 5
+MOST_TOOLS: Final = 256
+_MAX_NAME: Final = 256
+_US: Final = 1_000_000
+_LONGEST_US: Final = 86_400 * _US
+
+_NUMBER: Final = re.compile(r"[0-9]{1,16}")
+
+Values = tuple[int, ...]
+
+
+class Estimate(NamedTuple):
+    """What is to be expected of one call of a tool."""
+
+    cost: int
+    """Micro-units, as a rule."""
+    reserve: int
+    """Micro-units, at most: what is held for it."""
+    latency_s: float
+    """Seconds, as a rule."""
+    beyond: int = 0
+    """Micro-units, at most, that the agent asked will spend by calls of its own; not held, but to be left."""
+
+    @property
+    def most(self) -> int:
+        """What must be left for it to run, in micro-units."""
+        return min(self.reserve + self.beyond, MAX_AMOUNT)
+
+
+def quantile(values: Values, share: float) -> int:
+    """The smallest of the values that at least this share of them does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+@dataclass(slots=True)
+class Learned:
+    """What tools told, the newest last; costs in micro-units, latencies in microseconds."""
+
+    costs: dict[str, Values] = field(default_factory=dict)
+    latencies: dict[str, Values] = field(default_factory=dict)
+    agent_costs: dict[str, Values] = field(default_factory=dict)
+    agent_latencies: dict[str, Values] = field(default_factory=dict)
+
+    def hear(self, fact: Mapping[str, Any]) -> bool:
+        """Learn from a fact `tool:post`; False for what teaches nothing. Anything may be in a fact."""
+        tool = fact.get("tool")
+        if fact.get("event") != "tool:post" or not isinstance(tool, str) or not 0 < len(tool) <= _MAX_NAME:
+            return False
+        cost, us = fact.get("cost"), _microseconds(fact.get("seconds"))
+        heard = False
+        if is_amount(cost):
+            heard = True
+            _keep(self.costs, tool, cost)
+        # A call that failed may have ended at once: that is not how long the tool takes.
+        if us is not None and fact.get("success") is True:
+            heard = True
+            _keep(self.latencies, tool, us)
+        return heard
+
+    def worked(self, agent: str, cost: int, seconds: float) -> None:
+        """Learn what a delegation to an agent has cost, in micro-units, and how long it took."""
+        us = _microseconds(seconds)
+        if 0 < len(agent) <= _MAX_NAME and 0 <= cost <= MAX_AMOUNT and us is not None:
+            _keep(self.agent_costs, agent, cost)
+            _keep(self.agent_latencies, agent, us)
+
+    def packed(self) -> bytes:
+        """As bytes for the store."""
+        kinds = {"costs": self.costs, "latencies": self.latencies}
+        kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
+        return pack(
+            {kind: {tool: _joined(values) for tool, values in of.items()} for kind, of in kinds.items()}
+        )
+
+    @classmethod
+    def unpacked(cls, raw: bytes | None) -> "Learned":
+        """Out of the store; nothing out of what is none."""
+        try:
+            found = unpack(raw, MAX_VALUE) if raw else {}
+        except CodecError:
+            found = {}
+        if not isinstance(found, dict):
+            return cls()
+        return cls(
+            _values(found.get("costs"), MAX_AMOUNT),
+            _values(found.get("latencies"), _LONGEST_US),
+            _values(found.get("agent_costs"), MAX_AMOUNT),
+            _values(found.get("agent_latencies"), _LONGEST_US),
+        )
+
+
+def estimate_of_agent(
+    config: CostAwareConfig, learned: Learned, tool: str, agent: str, given: int | None = None
+) -> Estimate:
+    """What to expect of a tool that delegates to an agent; `given` is what the work may cost at most."""
+    own, price = estimate(config, learned, tool), config.agents.get(agent, Price())
+    cost = beyond = price.cost or 0
+    latency = own.latency_s if price.latency_s is None else price.latency_s
+    if config.learn:
+        costs, latencies = learned.agent_costs.get(agent, ()), learned.agent_latencies.get(agent, ())
+        if len(costs) >= ENOUGH:
+            cost, beyond = quantile(costs, 0.5), max(quantile(costs, 0.9), beyond)
+        if len(latencies) >= ENOUGH:
+            latency = quantile(latencies, 0.5) / _US
+    if given is not None:
+        cost, beyond = min(cost, given), min(beyond, given)
+    return Estimate(own.cost + cost, own.reserve, latency, beyond)
+
+
+def estimate(config: CostAwareConfig, learned: Learned, tool: str) -> Estimate:
+    """What to expect of a tool."""
+    price = config.tools.get(tool, Price())
+    declared = config.default.cost if price.cost is None else price.cost
+    cost = reserve = declared or 0
+    latency = config.default.latency_s if price.latency_s is None else price.latency_s
+    if config.learn:
+        costs, latencies = learned.costs.get(tool, ()), learned.latencies.get(tool, ())
+        if len(costs) >= ENOUGH:
+            cost, reserve = quantile(costs, 0.5), quantile(costs, 0.9)
+            # What somebody wrote down for this tool is a promise to hold at least so much.
+            reserve = max(reserve, price.cost or 0)
+        if len(latencies) >= ENOUGH:
+            latency = quantile(latencies, 0.5) / _US
+    return Estimate(cost, reserve, latency or 0.0)
+
+
+def _microseconds(seconds: Any) -> int | None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return None
+    return round(seconds * _US) if 0 <= seconds <= _LONGEST_US / _US else None
+
+
+def _keep(kept: dict[str, Values], tool: str, value: int) -> None:
+    values = kept.pop(tool, ())  # popped, so that the tool that was silent for longest comes first
+    kept[tool] = (*values, value)[-WINDOW:]
+    if len(kept) > MOST_TOOLS:
+        del kept[next(iter(kept))]
+
+
+def _joined(values: Values) -> str:
+    return " ".join(map(str, values))
+
+
+def _values(found: Any, most: int) -> dict[str, Values]:
+    if not isinstance(found, dict):
+        return {}
+    read = {tool: _split(text) for tool, text in found.items() if isinstance(tool, str)}
+    return {tool: values for tool, values in read.items() if values and max(values) <= most}
+
+
+def _split(text: Any) -> Values:
+    """The values in a text of at most so many numbers; none in any other."""
+    words = text.split(" ", WINDOW) if isinstance(text, str) else []
+    return tuple(map(int, words)) if all(_NUMBER.fullmatch(word) for word in words) else ()

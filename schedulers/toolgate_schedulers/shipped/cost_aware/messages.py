@@ -1,0 +1,91 @@
+"""What the LLM is told about money: why a call did not run, or another ran, and what is possible."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from toolgate_bus.budgets.ledger import Reservation
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.protocol.money import shown
+
+from toolgate_schedulers.shipped.alternatives import group_of
+from toolgate_schedulers.shipped.cost_aware.config import DAY, HOUR, SLICE, CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.estimates import Learned, estimate
+from toolgate_schedulers.shipped.cost_aware.scoring import Candidate
+
+__all__ = ["refusal", "replacement"]
+
+_SHOWN_TOOLS: Final = 5
+_TIMES: Final = {HOUR: "every hour", DAY: "every day"}
+
+
+def refusal(
+    config: CostAwareConfig,
+    learned: Learned,
+    call: ToolSelecting,
+    candidates: Sequence[Candidate],
+    answer: Reservation,
+) -> str:
+    """Why nothing may run: what is left, what it would cost, what is affordable, what to do."""
+    own, *others = sorted(candidates, key=lambda one: not one.own)
+    price, left = _money(config, own.estimate.most), _money(config, answer.left)
+    budget = answer.short.partition("/")[0]
+    of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
+    parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
+    if others:
+        parts.append(f"Its equivalents cost too much as well: {_priced(config, others)}.")
+    parts.append(_affordable(config, learned, call, candidates, answer.left))
+    parts.append(f"Do not repeat this call{_until(config, answer.short)}.")
+    return " ".join(parts)
+
+
+def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen: Candidate) -> str:
+    """Why another tool runs; `candidates` are in order of preference."""
+    own = next(one for one in candidates if one.own)
+    if candidates.index(own) < candidates.index(chosen):
+        return (
+            f"Over budget: {own.name} would cost up to {_money(config, own.estimate.most)}; "
+            f"{chosen.name} runs instead, for up to {_money(config, chosen.estimate.most)}."
+        )
+    return (
+        f"{chosen.name} ({_terms(config, chosen)}) is preferred to its equivalent "
+        f"{own.name} ({_terms(config, own)})."
+    )
+
+
+def _affordable(
+    config: CostAwareConfig,
+    learned: Learned,
+    call: ToolSelecting,
+    candidates: Sequence[Candidate],
+    left: int,
+) -> str:
+    """Only what does the same work is offered: an LLM that is told no takes up what it is shown."""
+    tried = {one.tool for one in candidates}
+    group = group_of(config.alternatives, call.tool_name)
+    equivalents = [tool for tool in (group.tools if group else None) or () if tool in call.available_tools]
+    prices = {tool: estimate(config, learned, tool).reserve for tool in equivalents if tool not in tried}
+    possible = sorted((price, tool) for tool, price in prices.items() if price <= left)[:_SHOWN_TOOLS]
+    if not possible:
+        return "No equivalent is affordable: answer with what you have."
+    told = ", ".join(f"{tool} ({_money(config, price) if price else 'free'})" for price, tool in possible)
+    return f"Affordable in its place: {told}."
+
+
+def _until(config: CostAwareConfig, account: str) -> str:
+    name = account.partition("/")[0]
+    window = next((budget.window for budget in config.budgets if budget.name == name), 0)
+    if not window:
+        return ""
+    return f" for now: the budget is renewed {_TIMES.get(window, f'every {window} seconds')}"
+
+
+def _priced(config: CostAwareConfig, candidates: Sequence[Candidate]) -> str:
+    return ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in candidates)
+
+
+def _terms(config: CostAwareConfig, one: Candidate) -> str:
+    return f"{_money(config, one.estimate.cost)}, {one.estimate.latency_s:g} s"
+
+
+def _money(config: CostAwareConfig, amount: int) -> str:
+    return shown(amount, config.currency)

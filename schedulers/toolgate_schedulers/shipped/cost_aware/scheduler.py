@@ -1,0 +1,205 @@
+"""The shipped scheduler `cost-aware`: budgets that hold, and the better of equivalent tools and agents.
+
+    select ─▶ candidates: the call, its equivalents ─▶ in order of preference ─▶ reserve the first that
+              every budget can hold ─▶ continue | modify | deny, with words that the LLM can use
+    verify ─▶ the call that would run: reserve for it instead ─▶ continue | deny
+
+Without budgets nothing is reserved and nothing is denied; what costs nothing is not reserved either. For
+a delegation there must be left what its agent will cost, and only the tool's own price stays reserved:
+the agent's calls pay for themselves. A ledger that does not answer is a failure of the scheduler:
+required, it denies.
+
+Each replica runs a keeper (`toolgate_bus.budgets.settlement`), of which one at a time works: it settles from
+the facts what was reserved, learns from them, and charges what LLMs cost. What it learned lies in the
+store, where the others read it, and every replica after a restart.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel
+from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Reservation
+from toolgate_bus.budgets.limits import Described, Limits, Overrides, describe
+from toolgate_bus.budgets.settlement import LedgerKeeper
+from toolgate_bus.errors import TransportError
+from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.money import micro
+from toolgate_bus.state.shared import Shared
+from toolgate_bus.transport.redis.tasks import keep
+
+from toolgate_schedulers.author.scheduler import SchedulerContext, asking
+from toolgate_schedulers.shipped.alternatives import alternatives
+from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
+from toolgate_schedulers.shipped.cost_aware.estimates import Estimate, Learned, estimate, estimate_of_agent
+from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
+from toolgate_schedulers.shipped.cost_aware.scoring import Candidate, preferred
+
+__all__ = ["CostAware", "candidates_of"]
+
+LOOK_S: Final = 0.5
+"""How often the replica looks for limits that were set and for what was learned."""
+
+
+def candidates_of(config: CostAwareConfig, learned: Learned, call: ToolSelecting) -> list[Candidate]:
+    """What could run for a call, best first; in phase `verify` that is the call alone."""
+
+    def expected(tool: str, agent: str | None) -> Estimate:
+        if agent is None:
+            return estimate(config, learned, tool)
+        return estimate_of_agent(config, learned, tool, agent, given=micro(call.tool_input.get("budget")))
+
+    own = expected(call.tool_name, call.agent_target)
+    found = [Candidate(call.tool_name, None, own, own=True, agent=call.agent_target)]
+    if call.phase == "select":
+        found += [
+            Candidate(tool, arguments, expected(tool, agent), own=False, agent=agent)
+            for tool, arguments, agent in alternatives(config.alternatives, call)
+        ]
+    return preferred(found, config.cost_weight, config.latency_weight)
+
+
+class CostAware:
+    """The scheduler of a `CostAwareConfig`."""
+
+    name = "cost-aware"
+    priority = 20
+    """Above the router: what it has reserved for is to be what runs."""
+    tools = ("*",)
+    config_model: ClassVar[type[BaseModel]] = CostAwareConfig
+
+    def __init__(self, config: CostAwareConfig) -> None:
+        self.config = config
+        self.learned = Learned()
+        self._delegations = Delegations()
+        self.overrides: Overrides = {}
+        self._news = False
+        """Whether something was learned that the store does not have yet."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------------ ruling
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Rule on one call; raises TransportError where the ledger does not answer."""
+        candidates = candidates_of(self.config, self.learned, call)
+        best = candidates[0]
+        accounts = accounts_of(self.config, Payer.of(call), self.overrides)
+        # In verify something may be held already, for the call that this one replaces.
+        if not accounts or (best.estimate.most == 0 and call.phase == "select"):
+            return self._let(candidates, best)
+        answer = await self._reserve(call, candidates, accounts)
+        if answer.status == "denied":
+            return Deny(reason=refusal(self.config, self.learned, call, candidates, answer))
+        chosen = next((one for one in candidates if one.name == answer.name), None)
+        if answer.status == "closed" or chosen is None:
+            return Deny(reason="This decision is over: the call must be decided anew.")
+        return self._let(candidates, chosen)
+
+    async def _reserve(
+        self, call: ToolSelecting, candidates: Sequence[Candidate], accounts: Sequence[Account]
+    ) -> Reservation:
+        # What an agent will spend must be there, and is not held: it pays for its own calls.
+        offers = [Offer(one.name, one.estimate.reserve, room=one.estimate.most) for one in candidates]
+        phase = 0 if call.phase == "select" else 1
+        return await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
+
+    def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
+        if chosen.own:
+            return Continue()
+        reason = replacement(self.config, candidates, chosen)
+        return Modify(tool=chosen.tool, arguments=chosen.arguments, agent_target=chosen.agent, reason=reason)
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Read what is known, and begin to keep the ledger."""
+        self.use(context.shared)
+        await self.look()
+        told = [
+            Described(one.name, one.level, one.limit, one.window, self.config.currency)
+            for one in self.config.budgets
+        ]
+        await describe(context.shared.store, context.shared.book, told)
+        keeper = LedgerKeeper(
+            context.shared.ledger,
+            context.shared.facts,
+            context.shared.store,
+            book=context.shared.book,
+            replica=context.replica,
+            also=self.hear,
+            otherwise=self.otherwise,
+        )
+        self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
+
+    async def stop(self) -> None:
+        """Stop keeping, and write down what was learned last."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(TransportError):
+            await self._write_down()
+
+    def use(self, shared: Shared) -> None:
+        """Reserve in this ledger; `start` does it."""
+        self._shared = shared
+        self._limits = Limits(shared.store, shared.book)
+        self._learned_key = f"{shared.book}:learned"
+
+    async def look(self) -> None:
+        """Read the limits that were set, and what was learned; or write down what this one learned."""
+        self.overrides = await self._limits.read()
+        if self._news:
+            await self._write_down()
+        else:
+            learned = Learned.unpacked(await self._shared.store.get(self._learned_key))
+            if not self._news:  # nothing was heard meanwhile
+                self.learned = learned
+
+    async def _look_often(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(TransportError):
+                await self.look()
+
+    async def _write_down(self) -> None:
+        if self._news:
+            self._news = False
+            try:
+                await self._shared.store.put(self._learned_key, self.learned.packed())
+            except TransportError:
+                self._news = True
+                raise
+
+    # ------------------------------------------------------------------ what happened
+
+    async def hear(self, fact: Mapping[str, Any]) -> None:
+        """Learn from a fact, and charge what an LLM cost; called by the keeper that works."""
+        worked = self._delegations.hear(fact, self._price_of)
+        if worked is not None:
+            self.learned.worked(*worked)
+        if self.learned.hear(fact) or worked is not None:
+            self._news = True
+        if self.config.charge_llm and fact.get("event") == "usage":
+            await self._charge(fact)
+
+    def otherwise(self, fact: Mapping[str, Any]) -> Otherwise | None:
+        """Who pays for a call that was not reserved for: the fleet, since a fact of it is all there is.
+
+        The server forgot the reservation, or the call ran without this scheduler.
+        """
+        if not self.config.budgets:
+            return None
+        accounts = accounts_of(self.config, Payer(), self.overrides, only="fleet")
+        return Otherwise(self._price_of(str(fact.get("tool"))), tuple(accounts))
+
+    def _price_of(self, tool: str) -> int:
+        return estimate(self.config, self.learned, tool).reserve
+
+    async def _charge(self, fact: Mapping[str, Any]) -> None:
+        amount, orchestrator, number = micro(fact.get("cost_usd")), fact.get("orchestrator"), fact.get("seq")
+        accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+        if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
+            await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)

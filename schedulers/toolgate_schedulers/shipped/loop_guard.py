@@ -1,0 +1,227 @@
+"""The shipped scheduler `loop-guard`: ends agents that run away.
+
+It counts the calls that the LLM makes, whether they run or not: the same call again and again, calls
+of a turn, of a session, of a tree of sessions, and the time since the session's first call. A number
+is what may run: with `calls_per_turn: 25` the 26th is denied. What is counted, and what a turn is:
+`toolgate_bus.state.call_counts`. A call is counted once: a replacement (phase `verify`) only where the
+LLM's own call was exempt. A call that names no session cannot be counted, and may run.
+
+Of a tree of agents it limits the depth, the delegations of a session and all agents. Of delegations only
+those count that it lets pass: a refused one makes no agent.
+"""
+
+import hashlib
+import json
+import math
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.conditions.conditions import Glob
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+from toolgate_bus.state.call_counts import MAX_WINDOW, Counts, Delegated, Made, Tally
+
+from toolgate_schedulers.author.scheduler import SchedulerContext
+
+__all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "made", "rule_on", "too_deep", "too_many"]
+
+Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
+_SHOWN: Final = 6
+"""So many agents of a chain are told."""
+
+
+class SameCall(StrictModel):
+    """How often the same tool may be called with the same arguments in one turn."""
+
+    times: Annotated[int, Field(ge=1, lt=MAX_WINDOW, strict=True)]
+    within: Annotated[int, Field(ge=2, le=MAX_WINDOW, strict=True)] | None = None
+    """Among so many of the turn's last calls; None: in a row, with no other call between."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "SameCall":
+        if self.within is not None and self.within <= self.times:
+            raise ValueError(f"within: must be more than times ({self.times}), or it never holds")
+        return self
+
+
+class LoopGuardConfig(StrictModel):
+    """The file of `loop-guard`: at least one limit."""
+
+    same_call: SameCall | None = None
+    calls_per_turn: Calls | None = None
+    calls_per_session: Calls | None = None
+    calls_per_tree: Calls | None = None
+    """Of a session and of those of its agents together."""
+    seconds_per_session: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
+    """From the session's first call on, by the server's clock."""
+    max_depth: Calls | None = None
+    """Agents above each other, the root among them."""
+    max_width: Calls | None = None
+    """Delegations that one session makes."""
+    max_agents: Calls | None = None
+    """Of a whole tree, the root among them; each delegation is one."""
+    exempt: Annotated[tuple[Glob, ...], Field(max_length=1024)] = ()
+    """Tools that are neither counted nor denied."""
+
+    @field_validator("exempt", mode="before")
+    @classmethod
+    def _one_or_more(cls, written: Any) -> Any:
+        return [written] if isinstance(written, str) else written
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "LoopGuardConfig":
+        limits = [name for name in type(self).model_fields if name != "exempt"]
+        if all(getattr(self, name) is None for name in limits):
+            raise ValueError(f"says nothing: give one or more of {', '.join(limits)}")
+        return self
+
+    @property
+    def window(self) -> int:
+        """How many of a turn's last calls must be remembered."""
+        return (self.same_call.within or 0) if self.same_call is not None else 0
+
+    @property
+    def limits_agents(self) -> bool:
+        """Whether delegations must be counted."""
+        return self.max_width is not None or self.max_agents is not None
+
+    def scope(self, name: str) -> str:
+        """What a scheduler of this name counts in; a change of limits alone keeps the counts."""
+        counted = json.dumps([name, self.exempt, self.window])
+        return hashlib.sha256(counted.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def made(call: ToolSelecting) -> Made:
+    """The call as it is counted. What is hidden is told apart by its placeholder."""
+    called = [call.tool_name, call.tool_input]
+    written = json.dumps(called, sort_keys=True, default=repr, ensure_ascii=False)
+    return Made(
+        session=call.session,
+        tree=call.root_session or call.session,
+        call=hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()[:32],
+        iteration=call.iteration,
+        group=call.parallel_group_id,
+    )
+
+
+def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: Counts) -> Verdict:
+    """What loop-guard says of a call, of which there are so many with this one."""
+    over = _over_time(config, counts) or _over_count(config, counts)
+    if over is not None:
+        return Deny(reason=f"{over} Stop calling tools, and answer now with what you have.")
+    repeated = _repeated(config.same_call, call.tool_name, counts)
+    if repeated is not None:
+        return Deny(
+            reason=f"{repeated} Its result will be no other: stop repeating it. Answer with what you "
+            "have, or do something else. (same_call)"
+        )
+    return Continue()
+
+
+def too_deep(config: LoopGuardConfig, call: ToolSelecting) -> Deny | None:
+    """The denial of a delegation whose agent would be too far below the root; None for all other calls."""
+    depth = max(1, len(call.lineage))
+    if call.agent_target is None or config.max_depth is None or depth < config.max_depth:
+        return None
+    chain = f" ({' > '.join(call.lineage[-_SHOWN:])})" if call.lineage else ""
+    return _no_agent(
+        f"Agents may work for each other {config.max_depth} deep, the first among them, and this one is "
+        f"number {depth}{chain} (max_depth)."
+    )
+
+
+def too_many(config: LoopGuardConfig, found: Delegated) -> Deny | None:
+    """The denial of a delegation for which there was no room."""
+    if found.counted:
+        return None
+    if config.max_width is not None and found.session >= config.max_width:
+        return _no_agent(
+            f"This session has delegated {found.session} times; {config.max_width} are allowed (max_width)."
+        )
+    return _no_agent(
+        f"The agents of this task are {found.tree + 1} already; {config.max_agents} are allowed (max_agents)."
+    )
+
+
+def _no_agent(why: str) -> Deny:
+    return Deny(reason=f"{why} Stop delegating: do it yourself, or answer with what you have.")
+
+
+def _over_time(config: LoopGuardConfig, counts: Counts) -> str | None:
+    limit = config.seconds_per_session
+    if limit is None or counts.seconds <= limit:
+        return None
+    return (
+        f"This session has been calling tools for {math.ceil(counts.seconds)} s; {limit:g} s are allowed "
+        "(seconds_per_session)."
+    )
+
+
+def _over_count(config: LoopGuardConfig, counts: Counts) -> str | None:
+    for option, count, limit, what in (
+        ("calls_per_tree", counts.tree, config.calls_per_tree, "this session and those of its agents"),
+        ("calls_per_session", counts.session, config.calls_per_session, "this session"),
+        ("calls_per_turn", counts.turn, config.calls_per_turn, "this turn"),
+    ):
+        if limit is not None and count > limit:
+            return f"This is tool call {count} of {what}; {limit} are allowed ({option})."
+    return None
+
+
+def _repeated(same: SameCall | None, tool: str, counts: Counts) -> str | None:
+    if same is None:
+        return None
+    if same.within is None:
+        if counts.row <= same.times:
+            return None
+        return (
+            f"{tool} was called {counts.row} times in a row with exactly these arguments; "
+            f"{same.times} are allowed."
+        )
+    if counts.recent <= same.times:
+        return None
+    return (
+        f"{tool} was called {counts.recent} times with exactly these arguments in the last "
+        f"{same.within} calls; {same.times} are allowed."
+    )
+
+
+class LoopGuard:
+    """The scheduler of a `LoopGuardConfig`."""
+
+    name = "loop-guard"
+    priority = 0
+    tools = ("*",)
+    config_model: ClassVar[type[BaseModel]] = LoopGuardConfig
+    _tally: Tally
+    _scope: str
+
+    def __init__(self, config: LoopGuardConfig) -> None:
+        self.config = config
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Use the counts that all replicas of this name share."""
+        self._tally = context.shared.tally
+        self._scope = self.config.scope(context.name)
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Count one call, and rule on it."""
+        if globs.fits(self.config.exempt, call.tool_name):
+            return Continue(reason="exempt")
+        if not call.session:
+            return too_deep(self.config, call) or Continue(reason="the call names no session")
+        one = made(call)
+        counts = await self._tally.count(self._scope, call.id, one, self.config.window)
+        verdict = rule_on(self.config, call, counts)
+        if isinstance(verdict, Deny) or call.agent_target is None:
+            return verdict
+        return too_deep(self.config, call) or await self._delegation(call.id, one) or verdict
+
+    async def _delegation(self, decision: str, one: Made) -> Deny | None:
+        if not self.config.limits_agents:
+            return None
+        agents = self.config.max_agents
+        below = None if agents is None else agents - 1
+        found = await self._tally.delegate(self._scope, decision, one, self.config.max_width, below)
+        return too_many(self.config, found)

@@ -1,0 +1,150 @@
+"""The shipped scheduler `policy`: allow, deny or ask by ordered rules on tools, arguments and agents.
+
+The first rule that fits a call rules on it; where none does, `default`. Every denial names its rule.
+A rule in `mode: observe` never rules: a call that goes on says what that rule would have done to it.
+A replacement (phase `verify`) is judged by the same rules as the LLM's own call.
+Where an argument that a rule looks at could not be seen (a placeholder, two readings), the rule fits if it
+denies or asks, and does not if it allows; `unknown: allow` turns that round.
+A sub-agent's call is ruled on as its own and as each agent's above it, and the strictest counts: what
+is denied to an agent, it cannot have done by another.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.ruling.conditions.conditions import Globs
+from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once, unseen
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+from toolgate_bus.ruling.conditions.truth import Truth
+
+__all__ = ["Policy", "PolicyConfig", "Rule", "rule_on"]
+
+Action = Literal["allow", "deny", "ask"]
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Reason = Annotated[str, Field(min_length=1, max_length=800)]
+"""The worker cuts at 1024: there must be room for the rule's name behind it."""
+_ONLY_ASK = ("prompt", "options", "timeout_s")
+_WOULD = {"deny": "denied", "ask": "asked a person"}
+_STRICTNESS: Final[Mapping[type, int]] = {Continue: 0, AskUser: 1, Deny: 2}
+MAX_REASON: Final = 1024
+
+
+class Rule(About):
+    """What happens to the calls that fit. Denials call it by its name, or `rule 1` and so on."""
+
+    tools: Globs
+    action: Action
+    mode: Literal["enforce", "observe"] = "enforce"
+    """`observe`: the call goes on to the rules below, and is told of only."""
+    unknown: Unknown = "deny"
+    """What it cannot see counts against the call; `allow`: for it."""
+    reason: Reason | None = None
+    """Told to the LLM when the call is denied."""
+    prompt: Text | None = None
+    """The question to the person; `ask` only, as the next two."""
+    options: Annotated[tuple[Text, ...], Field(min_length=1, max_length=16)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
+    """Seconds the person has; then the call is denied."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Rule":
+        given = [field for field in _ONLY_ASK if getattr(self, field) is not None]
+        if given and self.action != "ask":
+            raise ValueError(f"{given[0]}: only for action: ask, not for {self.action}")
+        if self.mode == "observe" and self.action == "allow":
+            raise ValueError("mode: observe is for deny and ask: an allow that changes nothing says nothing")
+        return self
+
+    def fits(self, truth: Truth) -> bool:
+        """Whether it rules on a call that it is about, is not about, or cannot tell."""
+        return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth
+
+
+class PolicyConfig(StrictModel):
+    """The file of a policy: `rules`, of which the first that fits counts, and the `default`."""
+
+    rules: Annotated[tuple[Rule, ...], Field(max_length=10_000), AfterValidator(named_once)] = ()
+    default: Action = "allow"
+    """For calls that no rule fits."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "PolicyConfig":
+        if not self.model_fields_set:
+            raise ValueError("says nothing: give rules, or a default (allow, deny or ask)")
+        return self
+
+
+def rule_on(config: PolicyConfig, call: ToolSelecting) -> Verdict:
+    """What the policy says of a call: the strictest of what it says to the agents of its lineage."""
+    verdict = _rule_for_one(config, call)
+    for agent in dict.fromkeys(call.lineage):
+        if agent == call.agent or isinstance(verdict, Deny):
+            continue
+        above = _rule_for_one(config, call.model_copy(update={"agent": agent}))
+        if _STRICTNESS[type(above)] > _STRICTNESS[type(verdict)]:
+            reason = f"{above.reason}, as for {agent}, for whom {call.agent or 'this agent'} works"
+            verdict = above.model_copy(update={"reason": reason[:MAX_REASON]})
+    return verdict
+
+
+def _rule_for_one(config: PolicyConfig, call: ToolSelecting) -> Verdict:
+    observed: list[str] = []
+    for number, rule in enumerate(config.rules, start=1):
+        truth = rule.about(rule.tools, call)
+        if truth is False or not rule.fits(truth):
+            continue
+        name = rule.name or f"rule {number}"
+        if rule.mode == "enforce":
+            return _told(_verdict(rule, name, call, "" if truth else f"; {unseen(rule, call)}"), observed)
+        observed.append(f"{name} would have {_WOULD[rule.action]}")
+    return _told(_default(config.default, call), observed)
+
+
+def _told(verdict: Verdict, observed: Iterable[str]) -> Verdict:
+    """The verdict; a call that may run says what observing rules would have done."""
+    if not isinstance(verdict, Continue):
+        return verdict
+    given = [verdict.reason] if verdict.reason else []
+    return Continue(reason="; ".join([*given, *observed]) or None)
+
+
+def _verdict(rule: Rule, name: str, call: ToolSelecting, unseen: str) -> Verdict:
+    if rule.action == "allow":
+        return Continue(reason=rule.reason or f"allowed by {name}")
+    if rule.action == "deny":
+        reason = f"{rule.reason or f'{call.tool_name} is not allowed'} ({name}{unseen})"
+        return Deny(reason=reason[:MAX_REASON])
+    optional: dict[str, Any] = {
+        field: value for field in ("options", "timeout_s") if (value := getattr(rule, field)) is not None
+    }
+    return AskUser(
+        prompt=rule.prompt or f"May {call.tool_name} run? ({name})",
+        reason=f"{rule.reason or f'{call.tool_name} needs approval'} ({name}{unseen})"[:MAX_REASON],
+        **optional,
+    )
+
+
+def _default(action: Action, call: ToolSelecting) -> Verdict:
+    if action == "allow":
+        return Continue()
+    if action == "deny":
+        return Deny(reason=f"no rule allows {call.tool_name} (default)")
+    return AskUser(prompt=f"May {call.tool_name} run? (no rule is about it)", reason="no rule is about it")
+
+
+class Policy:
+    """The scheduler of a `PolicyConfig`."""
+
+    name = "policy"
+    priority = 0
+    tools = ("*",)
+    config_model: ClassVar[type[BaseModel]] = PolicyConfig
+
+    def __init__(self, config: PolicyConfig) -> None:
+        self.config = config
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Rule on one call."""
+        return rule_on(self.config, call)

@@ -1,0 +1,217 @@
+"""The shipped scheduler `rate-limit`: so many calls in so much time, exact across its replicas.
+
+Every limit that fits a call applies: the call takes a token from the bucket of each, or from none of
+them and is denied. A call that was let through has taken its tokens, whether it then runs or not. In
+phase `verify` the replacement takes from the buckets of its own limits that the decision has not
+taken from before: a call that is replaced by one to a limited tool does not slip by, and one that
+stays within a limit counts there once. The buckets themselves: `toolgate_bus.state.token_buckets`.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.conditions.conditions import Glob, Globs, any_glob
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+from toolgate_bus.state.token_buckets import Bucket, Buckets, Taken
+
+from toolgate_schedulers.author.scheduler import SchedulerContext
+
+__all__ = ["Limit", "Limited", "Rate", "RateLimit", "RateLimitConfig", "limited", "ruling"]
+
+_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_RATE: Final = re.compile(r"\s*(\d{1,7})\s*/\s*(second|minute|hour|day)\s*")
+_PER: Final = ("session", "tree", "agent", "tool", "fleet")
+_LABEL: Final = "label:"
+_LONGEST_WHOSE: Final = 200
+
+Calls = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Labels = Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Glob], Field(max_length=64)]
+
+
+class Rate(StrictModel):
+    """So many calls in so many seconds."""
+
+    calls: Calls
+    seconds: Annotated[float, Field(ge=0.001, le=604_800, strict=True)]
+
+    @property
+    def words(self) -> str:
+        """As it is said to the LLM."""
+        times = "once" if self.calls == 1 else f"{self.calls} times"
+        for unit, seconds in _UNITS.items():
+            if self.seconds == seconds:
+                return f"{times} per {unit}"
+        return f"{times} in {self.seconds:g} seconds"
+
+
+class Limit(StrictModel):
+    """Which calls are limited, whose are counted together, and to what."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    tools: Globs
+    agents: Globs | None = None
+    labels: Labels = Field(default_factory=dict)
+    per: Annotated[str, Field(max_length=300)]
+    rate: Rate
+    burst: Calls | None = None
+    """Calls that may come at once after a pause; None: as many as the rate's."""
+
+    @field_validator("tools", "agents", mode="before")
+    @classmethod
+    def _one_or_more(cls, written: Any) -> Any:
+        return [written] if isinstance(written, str) else written
+
+    @field_validator("per")
+    @classmethod
+    def _known(cls, per: str) -> str:
+        if per not in _PER and not (per.startswith(_LABEL) and len(per) > len(_LABEL)):
+            raise ValueError(f"must be {', '.join(_PER)} or {_LABEL}NAME")
+        return per
+
+    @field_validator("rate", mode="before")
+    @classmethod
+    def _written(cls, rate: Any) -> Any:
+        if not isinstance(rate, str):
+            return rate
+        found = _RATE.fullmatch(rate)
+        if found is None:
+            raise ValueError(
+                "must be calls per second, minute, hour or day, such as 10/minute, or {calls, seconds}"
+            )
+        return {"calls": int(found[1]), "seconds": _UNITS[found[2]]}
+
+    def mark(self, scheduler: str) -> str:
+        """What marks its buckets under this name; a limit that is changed begins with full ones."""
+        told_apart = f"{scheduler} {self.model_dump_json()}"
+        return hashlib.sha256(told_apart.encode("utf-8", "replace")).hexdigest()[:16]
+
+    def fits(self, call: ToolSelecting) -> bool:
+        """Whether this limit is about the call."""
+        return (
+            globs.either(self.tools, call.tool_name)
+            and (self.agents is None or any_glob(self.agents, call.agent))
+            and all(
+                name in call.labels and fnmatchcase(call.labels[name], glob)
+                for name, glob in self.labels.items()
+            )
+        )
+
+    def whose(self, call: ToolSelecting) -> str:
+        """Whose calls it is counted with; those who have no session, agent or label share a bucket."""
+        if self.per.startswith(_LABEL):
+            return call.labels.get(self.per.removeprefix(_LABEL), "")
+        return {
+            "session": call.session,
+            "tree": call.root_session or call.session,
+            "agent": call.agent,
+            "tool": globs.plain(call.tool_name),
+            "fleet": "",
+        }[self.per]
+
+
+class RateLimitConfig(StrictModel):
+    """The file of `rate-limit`: `limits`, each of which holds."""
+
+    limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=1000)]
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> "RateLimitConfig":
+        names = [limit.name for limit in self.limits if limit.name is not None]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"limits: the name {twice[0]!r} is given twice")
+        return self
+
+
+class Limited(NamedTuple):
+    """One limit as it applies to one call."""
+
+    bucket: Bucket
+    limit: Limit
+    name: str
+
+
+def limited(config: RateLimitConfig, scheduler: str, call: ToolSelecting) -> dict[str, Limited]:
+    """The limits that apply to a call, by the key of their bucket: each scheduler's name has its own."""
+    found = {}
+    for number, limit in enumerate(config.limits, start=1):
+        if limit.fits(call):
+            bucket = _bucket(limit, limit.mark(scheduler), limit.whose(call))
+            found[bucket.key] = Limited(bucket, limit, limit.name or f"limit {number}")
+    return found
+
+
+def _bucket(limit: Limit, mark: str, whose: str) -> Bucket:
+    if len(whose) > _LONGEST_WHOSE:
+        whose = hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
+    calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
+    return Bucket(f"{mark}:{whose}", calls, period_ms, limit.burst or calls)
+
+
+def ruling(limits: dict[str, Limited], taken: Taken, call: ToolSelecting) -> Verdict:
+    """What became of taking a token from the bucket of each of these limits."""
+    if taken.allowed:
+        return Continue()
+    short = limits[taken.short]
+    tools = call.tool_name if short.limit.per == "tool" else _any_of(short.limit.tools)
+    seconds = max(1, math.ceil(taken.wait_s))
+    again = "1 second" if seconds == 1 else f"{seconds} seconds"
+    return Deny(
+        reason=f"{call.tool_name} was called too often: {tools} may be called {short.limit.rate.words} "
+        f"{_by_whom(short.limit, call)} ({short.name}). Try again in {again}; until then do something "
+        "else, or answer with what you have."
+    )
+
+
+def _any_of(globs: Sequence[str]) -> str:
+    if globs[0] == "*":
+        return "tools"
+    return " or ".join(globs[:3]) + (" or others" if len(globs) > 3 else "")
+
+
+def _by_whom(limit: Limit, call: ToolSelecting) -> str:
+    match limit.per:
+        case "session":
+            return "in this session"
+        case "tree":
+            return "in this session and those of its agents together"
+        case "agent":
+            return f"by {call.agent or 'agents without a name'}"
+        case "tool" | "fleet":
+            return "by all agents together"
+        case label:
+            name = label.removeprefix(_LABEL)
+            return f"for {name} {call.labels[name]}" if name in call.labels else f"where there is no {name}"
+
+
+class RateLimit:
+    """The scheduler of a `RateLimitConfig`; it is only asked about the tools that it limits."""
+
+    name = "rate-limit"
+    priority = 0
+    config_model: ClassVar[type[BaseModel]] = RateLimitConfig
+    _buckets: Buckets
+    _runs_as: str
+
+    def __init__(self, config: RateLimitConfig) -> None:
+        self.config = config
+        self.tools = tuple(dict.fromkeys(glob for limit in config.limits for glob in limit.tools))
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Use the buckets that all replicas of this name share."""
+        self._buckets, self._runs_as = context.shared.buckets, context.name
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Take a token from the bucket of each limit that applies, or deny."""
+        limits = limited(self.config, self._runs_as, call)
+        if not limits:
+            return Continue()
+        taken = await self._buckets.take(call.id, [one.bucket for one in limits.values()])
+        return ruling(limits, taken, call)

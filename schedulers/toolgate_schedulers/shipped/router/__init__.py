@@ -1,0 +1,1 @@
+"""The scheduler `router`: other tools for the same work."""

@@ -1,0 +1,175 @@
+"""The shipped scheduler `router`: sends calls to other tools or agents, by weight, mapping the arguments.
+
+The first route that fits a call, and one of whose targets is available, rules on it; a route with a
+single target that would change nothing is passed over. Where a target fails too often (`fallback`),
+the route's others take its calls. In phase `verify` it always continues: a replacement is not
+replaced again.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdict
+from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, mapped
+from toolgate_bus.ruling.conditions.conditions import Globs
+from toolgate_bus.ruling.conditions.matching import About, named_once
+from toolgate_bus.ruling.conditions.strict_model import StrictModel
+
+from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth, told_of
+from toolgate_schedulers.shipped.router.live_facts import FactsFromNow
+from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, ranked
+
+__all__ = ["Literally", "Route", "Router", "RouterConfig", "mapped", "route"]
+
+Text = Annotated[str, Field(min_length=1, max_length=800)]
+_ALWAYS_WELL: Final = TargetHealth(None, ())
+
+
+class Route(About):
+    """Which calls go to which tools, with what arguments.
+
+    The choice among `targets` depends on the route's name, so that canaries are independent.
+    """
+
+    from_: Globs = Field(alias="from")
+    to: Name | None = None
+    """The one target; `targets` are several."""
+    arguments: Arguments | None = None
+    """Of `to`: target argument to source (`argument_mapping`)."""
+    agent: Name | None = None
+    """With `to`, for a delegation: the agent to ask instead."""
+    targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=256)] | None = None
+    sticky: Sticky = "decision"
+    """All calls of one of these go to the same of the `targets`."""
+    fallback: Fallback | None = None
+    reason: Text | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Route":
+        if (self.to is None) == (self.targets is None):
+            raise ValueError("to: give either to (one tool) or targets (several)")
+        given = [field for field in ("arguments", "agent") if getattr(self, field) is not None]
+        if self.targets is not None and given:
+            raise ValueError(f"{given[0]}: goes with to; give each of the targets its own")
+        if self.targets is None and "sticky" in self.model_fields_set:
+            raise ValueError("sticky: goes with targets, of which one is chosen")
+        if self.targets is not None and not any(target.weight for target in self.targets):
+            raise ValueError("targets: one must have a weight above 0")
+        return self
+
+    @cached_property
+    def aims(self) -> tuple[Target, ...]:
+        """Its targets, however it is written."""
+        if self.targets is not None:
+            return self.targets
+        return (Target(to=self.to or "", arguments=self.arguments, agent=self.agent),)
+
+    @cached_property
+    def standby(self) -> tuple[Target, ...]:
+        """What runs when all targets fail."""
+        if self.fallback is None or self.fallback.to is None:
+            return ()
+        return (Target(to=self.fallback.to, arguments=self.fallback.arguments, agent=self.fallback.agent),)
+
+    @cached_property
+    def salt(self) -> str:
+        """What its choices depend on beside the call: never its place in the list, nor the weights."""
+        return self.name or repr((self.from_, sorted({target.to for target in self.aims})))
+
+    def fits(self, call: ToolSelecting) -> bool:
+        """Whether this route is about the call, for all that can be seen of it."""
+        return self.about(self.from_, call) is True
+
+
+class RouterConfig(StrictModel):
+    """The file of a router: `routes`, of which the first that fits counts."""
+
+    routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000), AfterValidator(named_once)]
+
+
+def route(
+    config: RouterConfig, call: ToolSelecting, health: Sequence[TargetHealth] = (), now: float = 0.0
+) -> Verdict:
+    """Where the router sends a call; `health` is that of the routes, one each, at the time `now`."""
+    for number, one in enumerate(config.routes if call.phase == "select" else ()):
+        if one.fits(call):
+            verdict = _ruled(one, call, health[number] if health else _ALWAYS_WELL, now)
+            if verdict is not None:
+                return verdict
+    return Continue()
+
+
+def _ruled(one: Route, call: ToolSelecting, health: TargetHealth, now: float) -> Verdict | None:
+    """What a route that fits says; None passes the call on to the next."""
+    order = ranked(one.aims, one.salt, key_of(one.sticky, call))
+    here = [target for target in order if target.available(call)]
+    if not here:
+        return None
+    ready = [target for target in (*here, *one.standby) if health.usable(target.key, now)]
+    chosen = next((target for target in ready if target.available(call)), None)
+    if chosen is None:
+        return Continue(reason=f"the call stands: all that it could go to fails at present{_named(one)}")
+    health.sent(chosen.key, now)
+    failing = "" if chosen is here[0] else f"; {here[0].shown} fails at present"
+    if chosen.changes(call):
+        own = call.tool_name if chosen.agent is None else call.agent_target or call.tool_name
+        reason = one.reason or f"routed from {own} to {chosen.shown}{_named(one)}"
+        return Modify(
+            tool=chosen.to,
+            arguments=chosen.arguments_for(call),
+            agent_target=chosen.agent,
+            reason=reason + failing,
+        )
+    if len(one.aims) == 1 and not failing:
+        return None
+    return Continue(reason=f"stays at {chosen.shown}{_named(one)}{failing}")
+
+
+def _named(one: Route) -> str:
+    return f" ({one.name})" if one.name else ""
+
+
+class Router:
+    """The scheduler of a `RouterConfig`; it is only asked about tools that a route begins at."""
+
+    name = "router"
+    priority = 10
+    config_model: ClassVar[type[BaseModel]] = RouterConfig
+
+    def __init__(self, config: RouterConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.config, self._clock = config, clock
+        self.tools = tuple(dict.fromkeys(glob for one in config.routes for glob in one.from_))
+        self._health = [
+            TargetHealth(one.fallback, [target.key for target in (*one.aims, *one.standby)])
+            for one in config.routes
+        ]
+        self._watching: dict[str, list[TargetHealth]] = {}
+        for health in self._health:
+            for tool in health.tools:
+                self._watching.setdefault(tool, []).append(health)
+        self._facts: FactsFromNow | None = None
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Learn from the facts how the targets fare, where a route wants to know."""
+        if self._watching:
+            self._facts = FactsFromNow(context.shared.facts, self._told)
+            await self._facts.start()
+
+    async def stop(self) -> None:
+        """Read no more facts."""
+        if self._facts is not None:
+            await self._facts.stop()
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Route one call."""
+        return route(self.config, call, self._health, self._clock())
+
+    def _told(self, fact: Mapping[str, Any]) -> None:
+        told = told_of(fact)
+        if told is not None:
+            for health in self._watching.get(told[0], ()):
+                health.told(*told, self._clock())

@@ -1,0 +1,1 @@
+"""Runs a scheduler: reads questions, decides, answers."""

@@ -1,0 +1,28 @@
+"""The address of the bus, for a command that must have one, and as it may be shown."""
+
+from urllib.parse import urlsplit
+
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.server.settings import BusSettings
+
+__all__ = ["bus_url", "no_bus", "shown"]
+
+
+def no_bus(settings: BusSettings, error: TransportError) -> TransportError:
+    """The same error, with the address that was tried."""
+    return type(error)(f"the bus at {shown(bus_url(settings))} cannot be reached: {error}")
+
+
+def bus_url(settings: BusSettings) -> str:
+    """Where the bus is; raises ConfigError if nowhere."""
+    if settings.redis is None:
+        raise ConfigError("redis: no server is named")
+    return settings.redis
+
+
+def shown(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}").geturl()

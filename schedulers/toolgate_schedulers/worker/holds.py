@@ -1,0 +1,190 @@
+"""Holds in the shared store: kept before they are acknowledged, answered by any replica (DESIGN §5).
+
+A stored hold has the verdict stream it belongs to, the question and its digest, so that a replica
+that never saw the question can send (and sign) the final answer. The answer is written before the
+hold is deleted: a replica that dies in between leaves a hold that is answered once more, which does
+no harm, and never an answer that nobody hears. A short lease keeps two replicas from answering at once.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import anyio
+from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Deny, Failed, Hold, Phase, Verdict
+from toolgate_bus.transport.ports import Store
+from toolgate_bus.transport.redis.retry import Backoff
+
+from toolgate_schedulers.author.scheduler import HeldQuestion
+
+__all__ = ["Asked", "Send", "StoredHolds", "not_kept"]
+
+SLACK_SECONDS: Final = 5.0
+"""A hold is kept a little longer than it lasts: the orchestrator alone says when it is over."""
+LEASE_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 3.0
+"""So long `answer` tries: longer than the lease of a replica that died."""
+FORGET_SECONDS: Final = 1.0
+SHORTEST_SECONDS: Final = 0.02
+"""The least time that one try is given."""
+
+Result = TypeVar("Result")
+
+
+class Asked(NamedTuple):
+    """Where a question came from: all that an answer needs."""
+
+    orchestrator: str
+    item: codec.Item
+
+
+Send = Callable[[Asked, Verdict | Failed], Awaitable[None]]
+"""Writes a verdict on a question, and returns when the bus has it; raises TransportError."""
+
+
+class StoredHolds:
+    """The holds of one scheduler."""
+
+    def __init__(self, store: Store, scheduler: str, send: Send) -> None:
+        self._store, self._prefix, self._send = store, f"hold:{scheduler}:", send
+
+    async def keep(self, asked: Asked, hold: Hold, until: float = 0.0) -> None:
+        """Store a hold; only then may its question be acknowledged.
+
+        Tries until that time (`time.monotonic`), once at least; then raises ToolgateError, and the
+        hold may be there all the same: `forget` it.
+        """
+        value = codec.pack([asked.orchestrator, *asked.item[:3]])
+        key, seconds = self._key(asked.item.id, asked.item.phase), hold.seconds + SLACK_SECONDS
+        await _again(lambda: self._store.put(key, value, seconds), until)
+
+    async def forget(self, asked: Asked) -> None:
+        """Nobody waits any longer; a store that is away forgets it when its time runs out."""
+        await self._forget(self._key(asked.item.id, asked.item.phase))
+
+    async def open(self) -> list[HeldQuestion]:
+        """Those that wait right now, the soonest to run out first."""
+        held = []
+        for key in await self._store.keys(self._prefix):
+            asked = _asked(await self._store.get(key))
+            left = await self._store.seconds_left(key)
+            if asked is None or left is None:
+                continue
+            try:
+                question = codec.question(asked.item._replace(version=codec.NEWEST))  # the more tolerant
+            except CodecError:
+                continue
+            left = max(0.0, left - SLACK_SECONDS)
+            held.append(HeldQuestion(question.id, question, left, asked.orchestrator))
+        return sorted(held, key=lambda one: (one.seconds_left, one.decision_id))
+
+    async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
+        """Send the final answer; False if the hold is gone: answered, withdrawn or run out.
+
+        Raises TransportError where it may not have been sent: answer again.
+        """
+        try:
+            id_ = bytes.fromhex(decision_id)
+        except ValueError:
+            return False
+        phases = (1, 0) if phase is None else (("select", "verify").index(phase),)
+        keys = [self._key(id_, number) for number in phases]
+        return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
+
+    async def finish(self, asked: Asked, verdict: Verdict | Failed, until: float) -> bool:
+        """`answer` by the replica that holds; tries until that time (`time.monotonic`)."""
+        return await self._give(
+            [self._key(asked.item.id, asked.item.phase)], verdict, until, asked.item.version
+        )
+
+    async def _give(
+        self, keys: Sequence[str], verdict: Verdict | Failed, until: float, version: int = codec.VERSION
+    ) -> bool:
+        """Answer the first of these holds that is there.
+
+        A stored hold does not say in which version it was asked: others answer in the first, which all read.
+        """
+        mine = secrets.token_bytes(8)
+
+        async def once() -> str | None:
+            for key in keys:
+                if await self._store.get(key) is not None and await self._give_once(
+                    key, verdict, mine, version
+                ):
+                    return key
+            return None
+
+        given = await _again(once, until)
+        if given is not None:
+            await self._forget(given)
+        return given is not None
+
+    async def _give_once(self, key: str, verdict: Verdict | Failed, mine: bytes, version: int) -> bool:
+        leased = await self._leased(key, mine)
+        asked = _asked(await self._store.get(key))
+        if asked is None:
+            return False
+        if not leased:
+            raise TransportError("another replica is answering this hold: answer again in two seconds")
+        await self._send(asked._replace(item=asked.item._replace(version=version)), verdict)
+        return True
+
+    async def _leased(self, key: str, mine: bytes) -> bool:
+        lease = f"answering:{key}"
+        return await self._store.add(lease, mine, LEASE_SECONDS) or await self._store.get(lease) == mine
+
+    async def _forget(self, key: str) -> None:
+        with contextlib.suppress(ToolgateError):
+            await _again(lambda: self._store.delete(key), time.monotonic() + FORGET_SECONDS)
+
+    def _key(self, id_: bytes, phase: int) -> str:
+        return f"{self._prefix}{id_.hex()}:{phase}"
+
+
+def not_kept(scheduler: str) -> Deny:
+    """The answer where a hold cannot be stored: silence, of an optional scheduler, would let the call run."""
+    return Deny(
+        reason=f"{scheduler} must wait for an answer to this call, and cannot keep it at the moment; "
+        "try again later."
+    )
+
+
+async def _again(act: Callable[[], Awaitable[Result]], until: float) -> Result:
+    """Act until the bus does it; after that time (`time.monotonic`) its last error is raised.
+
+    One try has at most half of the time that is left: a command that hangs leaves some for another,
+    by another connection. So `act` must do no harm when it is done twice.
+    """
+    backoff = Backoff()
+    while True:
+        left = until - time.monotonic()
+        try:
+            async with asyncio.timeout(max(left / 2, SHORTEST_SECONDS)):
+                return await act()
+        except TimeoutError:
+            failed: TransportError = OutcomeUnknown("the server did not answer in time")
+        except TransportError as error:
+            failed = error
+        left = until - time.monotonic()
+        if left <= 0:
+            raise failed
+        with anyio.move_on_after(left):
+            await backoff.wait()
+
+
+def _asked(raw: bytes | None) -> Asked | None:
+    try:
+        stored: Any = codec.unpack(raw, codec.MAX_QUESTION + 1024) if raw is not None else None
+    except CodecError:
+        return None
+    if not isinstance(stored, list) or len(stored) != 4:
+        return None
+    orchestrator, id_, phase, body = stored
+    if not isinstance(orchestrator, str):
+        return None
+    return Asked(orchestrator, codec.Item(id_, phase, body, None))

@@ -1,0 +1,176 @@
+"""Find a scheduler by entry point (`policy`) or `module:attribute`, and make it: class, config, options.
+
+Everything that can be wrong is found here, before the bus is joined, and said as a ConfigError.
+"""
+
+import difflib
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.revision import revision_of
+
+from toolgate_schedulers.author.scheduler import Scheduler, as_scheduler
+from toolgate_schedulers.rules.config import check, read_mapping
+
+__all__ = ["GROUP", "authors_words", "load", "make"]
+
+GROUP = "toolgate.schedulers"
+
+
+def load(
+    spec: str,
+    *,
+    name: str | None = None,
+    priority: int | None = None,
+    tools: Iterable[str] | None = None,
+    shadow: bool | None = None,
+    config: Path | None = None,
+    revision: str | None = None,
+) -> Scheduler:
+    """The scheduler that `spec` names, configured; options given here override what its author set.
+
+    Its revision has this label, and a digest of all that was given. Raises ConfigError that says what was
+    looked for, and what there is instead.
+    """
+    written = _attribute(spec) if ":" in spec else _entry(spec)
+    mapping = None if config is None else read_mapping(config)
+    made = as_scheduler(make(written, spec, mapping, f"--config {config}"))
+    options: dict[str, Any] = {
+        "name": name,
+        "priority": priority,
+        "tools": tuple(tools) if tools else None,
+        "shadow": shadow,
+    }
+    made = replace(made, **{field: value for field, value in options.items() if value is not None})
+    told = {"priority": made.priority, "tools": made.tools, "shadow": made.shadow}
+    effective = {"scheduler": spec, "config": mapping or {}, **told}
+    return replace(made, revision=revision_of(effective, revision))
+
+
+def make(written: Any, spec: str, config: Mapping[str, Any] | BaseModel | None, where: str) -> Any:
+    """A class is made into an instance, with its config if it takes one; anything else stays as it is.
+
+    `config` is a mapping to be checked, an instance of the class's own model, or None; `where` is
+    what it came from. Raises ConfigError.
+    """
+    model = getattr(written, "config_model", None) if inspect.isclass(written) else None
+    if model is None:
+        if config is not None:
+            raise ConfigError(f"{spec} takes no configuration: leave {where} out")
+        return _call(written, spec) if inspect.isclass(written) else written
+    if not (inspect.isclass(model) and issubclass(model, BaseModel)):
+        raise ConfigError(f"{spec}: config_model: must be a pydantic model")
+    if isinstance(config, model):
+        return _call(written, spec, config)
+    if config is not None:
+        return _call(written, spec, check(model, config, where.removeprefix("--config ")))
+    try:
+        settings = check(model, {}, spec)
+    except ConfigError as error:
+        raise ConfigError(f"{spec} needs a configuration: --config FILE\n{error}") from None
+    return _call(written, spec, settings)
+
+
+def _call(written: Callable[..., Any], spec: str, *arguments: Any) -> Any:
+    try:
+        inspect.signature(written).bind(*arguments)
+    except TypeError as error:
+        expected = "the configuration alone" if arguments else "nothing (set config_model to be given one)"
+        raise ConfigError(f"{spec}: its constructor must take {expected}: {error}") from None
+    try:
+        return written(*arguments)
+    except Exception as error:
+        raise ConfigError(f"{spec} cannot be made: {authors_words(error)}") from error
+
+
+def _entry(name: str) -> Any:
+    installed = entry_points(group=GROUP)
+    found = {(entry.value, _distribution(entry)): entry for entry in installed if entry.name == name}
+    if len(found) > 1:
+        offers = " and ".join(sorted(f"{distribution} ({value})" for value, distribution in found))
+        raise ConfigError(
+            f"{name} is offered by {offers}: uninstall one, or name the one you mean as module:attribute"
+        )
+    if not found:
+        raise ConfigError(_unknown(name, sorted({entry.name for entry in installed})))
+    return _attribute(next(iter(found.values())).value)
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "an unnamed distribution"
+
+
+def _unknown(name: str, installed: list[str]) -> str:
+    close = difflib.get_close_matches(name, installed, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return (
+        f"no scheduler {name!r} is installed.{hint} Installed: {', '.join(installed) or 'none'}. "
+        "Your own is named as module:attribute, for example my_pkg.rules:route"
+    )
+
+
+def _attribute(spec: str) -> Any:
+    module_name, _, path = spec.partition(":")
+    # An entry point may list extras behind its attribute: `module:attr [extra]`.
+    path = path.partition("[")[0].strip()
+    if not module_name or not path:
+        raise ConfigError(f"{spec!r}: must be module:attribute, for example my_pkg.rules:route")
+    module = _module(module_name)
+    value: Any = module
+    for part in path.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            raise ConfigError(_no_attribute(module, path)) from None
+    return value
+
+
+def _module(name: str) -> ModuleType:
+    here = Path.cwd()
+    if str(here / "src") not in sys.path and (here / "src").is_dir():
+        sys.path.insert(0, str(here / "src"))
+    if str(here) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, str(here))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # The module itself is missing, rather than something that it imports.
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            where = f"looked in {here}, its folder src, and where packages are installed"
+            raise ConfigError(f"there is no module {error.name!r}: {where}") from None
+        raise ConfigError(f"cannot import {name}: {authors_words(error)}") from error
+    except Exception as error:
+        raise ConfigError(f"cannot import {name}: {authors_words(error)}") from error
+
+
+def _no_attribute(module: ModuleType, path: str) -> str:
+    public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
+    own = [key for key in public if getattr(vars(module)[key], "__module__", None) == module.__name__]
+    own += [key for key in public if isinstance(vars(module)[key], Scheduler)]
+    close = difflib.get_close_matches(path, own, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return (
+        f"module {module.__name__} has no {path!r}.{hint} It has: {', '.join(sorted(set(own))) or 'nothing'}"
+    )
+
+
+def authors_words(error: BaseException) -> str:
+    """What went wrong in the author's own code, and where: the traceback without our part of it."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith("<frozen importlib")
+        if frame.filename != importlib.__file__
+    ]
+    said = "".join(traceback.format_exception_only(error)).rstrip()
+    return said + ("\n" + "".join(traceback.format_list(frames)).rstrip() if frames else "")

@@ -1,0 +1,209 @@
+"""Several replicas of one scheduler: a process each, restarted when one crashes, ended together.
+
+A replica that ends by itself is started again, after a growing pause; one that ends because its
+call was wrong ends all. A replica also ends when its parent does, however that one died: on Linux it
+is told at once, and `survivor`, a small process beside them, kills it if it does not listen.
+A reload is found right once, here, and then passed on to each. What a replica does is none of this
+module's business: it runs a command.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from subprocess import DEVNULL, PIPE
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.to_thread
+from anyio.abc import Process
+from toolgate_bus.errors import ConfigError
+
+from toolgate_schedulers.worker import survivor
+
+__all__ = ["DIE_WITH_PARENT", "Reloads", "die_with_parent", "next_pause", "supervise"]
+
+DIE_WITH_PARENT = "TOOLGATE_DIE_WITH_PARENT"
+"""Environment variable: `1`, or the parent's process id, which closes the gap before it is read."""
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+STEADY = 30.0
+"""Seconds after which a replica counts as having worked: its next pause is the first one again."""
+GRACE = 15.0
+"""Seconds to finish in after SIGTERM; a replica needs at most its drain time, five."""
+SURVIVE_S = 10.0
+"""Seconds that replicas have to end in once their supervisor was killed."""
+WRONG_CALL = 2
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """If the environment says so: get SIGTERM when the parent ends. Linux only; elsewhere nothing.
+
+    To be called in the main thread, and the parent must have been started from its main thread:
+    the signal comes with the end of the thread that started this process.
+    """
+    asked = os.environ.get(DIE_WITH_PARENT, "")
+    if not asked or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    # The parent may have ended before the line above: then no signal comes.
+    if asked.isdecimal() and int(asked) > 1 and os.getppid() != int(asked):
+        sys.exit(128 + signal.SIGTERM)
+
+
+def next_pause(lived: float, last: float | None) -> float:
+    """Seconds to wait before a restart, after a life of `lived` seconds and a pause of `last`."""
+    return FIRST_PAUSE if last is None or lived >= STEADY else min(LONGEST_PAUSE, last * 2)
+
+
+class Reloads(NamedTuple):
+    """When replicas are to read their configuration again, and what comes first."""
+
+    asked: AsyncIterator[None]
+    """Ends when all is to end."""
+    check: Callable[[], Any]
+    """Reads the configuration as a replica would; raises ConfigError, and then none is asked to."""
+    refused: Callable[[ConfigError], None]
+
+
+async def supervise(
+    command: Sequence[str],
+    envs: Sequence[Mapping[str, str]],
+    say: Callable[[str], None],
+    reloads: Reloads,
+) -> int:
+    """Keep a process of a command running in each of these environments; cancelled, end them and give 0.
+
+    Gives 2 when a replica says that its call was wrong: restarting it would not help.
+    """
+    wrong = False
+    living = _Living()
+
+    async def keep(number: int, env: Mapping[str, str]) -> None:
+        nonlocal wrong
+        if await _keep(command, env, lambda words: say(f"replica {number} of {len(envs)} {words}"), living):
+            wrong = True
+            group.cancel_scope.cancel()
+
+    async def reload() -> None:
+        await _pass_on(reloads, living)
+        group.cancel_scope.cancel()
+
+    try:
+        async with living, anyio.create_task_group() as group:
+            group.start_soon(reload)
+            for number, env in enumerate(envs, 1):
+                group.start_soon(keep, number, env)
+    except anyio.get_cancelled_exc_class():
+        return 0  # being cancelled is how it is told to finish
+    return WRONG_CALL if wrong else 0
+
+
+class _Living:
+    """The replicas that live, which the survivor is told of."""
+
+    def __init__(self) -> None:
+        self._processes: set[Process] = set()
+        self._survivor: Process | None = None
+
+    async def __aenter__(self) -> None:
+        # Isolated, and without site packages: it starts fast, and nothing in the user's way breaks it.
+        self._survivor = await anyio.open_process(
+            [sys.executable, "-I", "-S", survivor.__file__, str(SURVIVE_S)],
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            start_new_session=True,
+        )
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._survivor is not None and self._survivor.stdin is not None:
+                await self._survivor.stdin.aclose()  # it has nobody left, and ends
+                await self._survivor.wait()
+
+    def __iter__(self) -> Iterator[Process]:
+        return iter(tuple(self._processes))
+
+    async def add(self, process: Process) -> None:
+        """One was started."""
+        self._processes.add(process)
+        await self._tell(f"+{process.pid}\n")
+
+    async def discard(self, process: Process) -> None:
+        """One has ended."""
+        self._processes.discard(process)
+        await self._tell(f"-{process.pid}\n")
+
+    async def _tell(self, line: str) -> None:
+        if self._survivor is not None and self._survivor.stdin is not None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # somebody killed it
+                await self._survivor.stdin.send(line.encode())
+
+
+async def _pass_on(reloads: Reloads, living: _Living) -> None:
+    """Check, then send SIGHUP to each living replica, for every reload that is asked for."""
+    async for _ in reloads.asked:
+        try:
+            await anyio.to_thread.run_sync(reloads.check)
+        except ConfigError as error:
+            reloads.refused(error)
+            continue
+        for process in living:
+            with suppress(ProcessLookupError):  # it has just ended; the next one reads the new file
+                process.send_signal(signal.SIGHUP)
+
+
+async def _keep(
+    command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: _Living
+) -> bool:
+    """One replica, started again and again; True when its call is wrong."""
+    pause: float | None = None
+    while True:
+        born = anyio.current_time()
+        code = await _live(command, env, living)
+        if code == WRONG_CALL:
+            return True
+        if code == -signal.SIGHUP:  # told to reload before it could be: the next one reads the new file
+            continue
+        pause = next_pause(anyio.current_time() - born, pause)
+        say(f"ended ({_how(code)}); starting it again in {pause:g} s")
+        await anyio.sleep(pause)
+
+
+async def _live(command: Sequence[str], env: Mapping[str, str], living: _Living) -> int:
+    """One process from start to end; cancelled, it ends the process first."""
+    # A session of its own: Ctrl-C reaches the parent alone, which then asks once and waits.
+    process = await anyio.open_process(
+        command,
+        stdin=DEVNULL,
+        stdout=None,
+        stderr=None,
+        env={**env, DIE_WITH_PARENT: str(os.getpid())},
+        start_new_session=True,
+    )
+    try:
+        await living.add(process)
+        return await process.wait()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(process)
+            await living.discard(process)
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        with anyio.move_on_after(GRACE):
+            await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

@@ -1,0 +1,82 @@
+"""The span of one verdict, a child of the decision's span in the orchestrator's process.
+
+The question carries the context. Names, ids and numbers only: the reason stays in the record.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import Failed, ToolSelecting, Verdict
+from toolgate_bus.telemetry import tracing
+from toolgate_bus.telemetry.logging import about
+
+from toolgate_schedulers.author.scheduler import Scheduler
+from toolgate_schedulers.worker.holds import Asked
+
+__all__ = ["span_of_answer", "span_of_verdict", "tell"]
+
+_open: ContextVar[tracing.Span] = ContextVar("toolgate_verdict_span", default=tracing.NO_SPAN)
+
+
+@contextmanager
+def span_of_verdict(scheduler: Scheduler, question: ToolSelecting, replica: str) -> Iterator[None]:
+    """Around the deciding of one question; a hold that is waited for in place ends with its answer.
+
+    Where this process records nothing, its log lines tell the trace all the same.
+    """
+    if not tracing.active():
+        with about(trace=question.trace) if question.trace else nullcontext():
+            yield
+        return
+    recorded = tracing.span(
+        f"toolgate.verdict {scheduler.name}",
+        parent=question.trace,
+        kind="consumer",
+        attributes={
+            "toolgate.scheduler": scheduler.name,
+            "toolgate.replica": replica,
+            "toolgate.decision.id": question.id,
+            "toolgate.phase": question.phase,
+            "toolgate.tool": question.tool_name,
+            "toolgate.shadow": scheduler.shadow,
+            "gen_ai.agent.name": question.agent or None,
+        },
+    )
+    with recorded as span:
+        token = _open.set(span)
+        try:
+            yield
+        finally:
+            _open.reset(token)
+
+
+@contextmanager
+def span_of_answer(scheduler: Scheduler, asked: Asked, replica: str) -> Iterator[None]:
+    """Around the answer to a stored hold, which comes from elsewhere: a person, another replica."""
+    question = _question(asked) if tracing.active() and _open.get() is tracing.NO_SPAN else None
+    if question is None:
+        yield
+        return
+    with span_of_verdict(scheduler, question, replica):
+        yield
+
+
+def tell(verdict: Verdict | Failed, priority: int) -> None:
+    """What was answered; `priority` is the scheduler's, for a verdict that names none."""
+    span = _open.get()
+    if span is tracing.NO_SPAN:
+        return
+    named = priority if verdict.priority is None else verdict.priority
+    span.set({"toolgate.action": verdict.action, "toolgate.priority": named})
+    if isinstance(verdict, Failed):
+        span.fail("failed")
+
+
+def _question(asked: Asked) -> ToolSelecting | None:
+    try:
+        return codec.question(asked.item)
+    except CodecError:
+        return None

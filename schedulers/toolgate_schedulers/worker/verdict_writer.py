@@ -1,0 +1,94 @@
+"""A verdict as bytes that its reader will take: never as anything weaker than what the author said.
+
+What cannot travel as it is (a lone surrogate out of the call's own arguments, more than 64 KiB, a field
+that no reader knows) travels with its words mended; what cannot travel even so, as the same verdict in
+words of ours. A replacement cannot be mended: one that no wire carries is a denial. Pure.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import codec
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, Verdict
+
+__all__ = ["MAX_REASON", "Written", "write_verdict"]
+
+MAX_REASON: Final = 1024
+MAX_PROMPT: Final = 16_384
+"""Characters that are left of a prompt where the whole is too long."""
+_LOST: Final = "(the scheduler's own words could not be sent)"
+
+
+class Written(NamedTuple):
+    """The body of a verdict, and what was wrong with the one that was given; None where nothing was."""
+
+    verdict: Verdict | Failed
+    """What the body says."""
+    body: bytes
+    trouble: str | None = None
+
+
+def write_verdict(verdict: Verdict | Failed, revision: str = "") -> Written:
+    """The body of a verdict, within the wire's bounds, whatever the author put into it.
+
+    With a revision it is of version 2.
+    """
+    trouble: str | None = None
+    for form in (_short, _mended, _ours):
+        try:
+            made = form(verdict)
+            body = codec.verdict_body(made, revision)
+            # As its reader will: what cannot be read would count as silence.
+            codec.said(body, codec.NEWEST if revision else codec.VERSION)
+        except Exception as error:  # noqa: BLE001 - whatever an author may have put into it
+            trouble = trouble or (str(error) if isinstance(error, CodecError) else type(error).__name__)
+        else:
+            return Written(made, body, trouble)
+    raise AssertionError("our own words can be written")
+
+
+def _short(verdict: Verdict | Failed) -> Verdict | Failed:
+    reason = verdict.reason
+    if reason is None or len(reason) <= MAX_REASON:
+        return verdict
+    return verdict.model_copy(update={"reason": reason[: MAX_REASON - 1] + "…"})
+
+
+def _mended(verdict: Verdict | Failed) -> Verdict | Failed:
+    """With question marks for what cannot be encoded, and without what is too much."""
+    reason = None if verdict.reason is None else codec.readable(verdict.reason)
+    changes: dict[str, object] = {"reason": reason}
+    if isinstance(verdict, AskUser):
+        changes["prompt"] = codec.readable(verdict.prompt)[:MAX_PROMPT]
+        changes["options"] = tuple(map(codec.readable, verdict.options))
+    return _short(verdict.model_copy(update=changes))
+
+
+def _ours(verdict: Verdict | Failed) -> Verdict | Failed:
+    """The same verdict with nothing in it that the author gave, but for what bounds it."""
+    return next(make(verdict) for kind, make in _OURS.items() if isinstance(verdict, kind))
+
+
+def _asked(verdict: AskUser) -> AskUser:
+    return AskUser(
+        prompt=f"May this call run? {_LOST}", timeout_s=_bounded(getattr(verdict, "timeout_s", None))
+    )
+
+
+def _bounded(seconds: object) -> float:
+    fits = isinstance(seconds, int | float) and 0 < seconds <= 86_400
+    return float(seconds) if fits and isinstance(seconds, int | float) else 300.0
+
+
+_OURS: Final[dict[type, Callable[..., Verdict | Failed]]] = {
+    Deny: lambda _: Deny(reason=f"This call was denied. {_LOST}"),
+    Modify: lambda _: Deny(
+        reason="A scheduler would have replaced this call, and its replacement is too large to be sent, or "
+        "cannot be; so the call was denied."
+    ),
+    AskUser: _asked,
+    Hold: lambda verdict: Hold(seconds=_bounded(getattr(verdict, "seconds", None))),
+    Continue: lambda _: Continue(),
+    Failed: lambda _: Failed(),
+}
