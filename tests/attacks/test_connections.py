@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 
 SUPERVISOR = """
 import sys, anyio
-from toolgate_schedulers import supervise as module
+from toolgate_schedulers.worker import supervisor as module
 module.SURVIVE_S, module.GRACE = 0.3, 0.3
 
 async def never():

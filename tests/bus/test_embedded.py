@@ -19,7 +19,7 @@ from toolgate_bus.server.guard import answers_ping
 
 HOLD = """
 import json, sys
-from toolgate_bus import embedded
+from toolgate_bus.server import embedded
 with getattr(embedded, sys.argv[1])() as server:
     print(json.dumps([server.pid, str(server.directory)]), flush=True)
     sys.stdin.read()
@@ -139,7 +139,7 @@ async def test_a_command_killed_just_before_it_starts_the_guard_leaves_no_direct
 
 DIES_EARLY = """
 import os
-from toolgate_bus import embedded
+from toolgate_bus.server import embedded
 embedded._spawn = lambda *_, **__: os.kill(os.getpid(), 9)
 """
 

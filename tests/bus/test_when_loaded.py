@@ -45,7 +45,7 @@ theirs.debug("not shown")
 """
 METRICS = """
 import sys
-from toolgate_bus import metrics
+from toolgate_bus.telemetry import metrics
 
 metrics.count(metrics.DECISIONS, "deny", "late", "")
 metrics.connected("scheduler", True)
@@ -59,7 +59,7 @@ print(counted in metrics.exposition("")[1].decode())
 REDIS = """
 import sys
 {before}
-from toolgate_bus import redis_link
+from toolgate_bus.transport.redis import connection as redis_link
 print("opentelemetry.sdk.metrics" in sys.modules)
 import opentelemetry.sdk.metrics as metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader

@@ -30,7 +30,7 @@ MODULES = [
     ("orchestrator", "loops/reactive"),
     ("context", "modules/context_simple"),
     ("provider", "modules/provider_scripted"),
-    ("hook", "modules/hooks_logging"),
+    ("hook", "modules/hooks_logging/module"),
 ]
 
 

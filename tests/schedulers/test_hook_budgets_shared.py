@@ -10,7 +10,7 @@ from toolgate_schedulers.hooks.ledger import BOOK
 CONFIG = {"tools": {"dear": {"cost": 40}}, "budgets": [{"name": "b", "level": "fleet", "limit": 100}]}
 DIES = """
 import asyncio, sys
-from toolgate_schedulers import hook_cost_aware
+from toolgate_schedulers.hooks import cost_aware as hook_cost_aware
 class Session:
     session_id = "dying"
     def __init__(self): self.hooks, self.handlers = self, {}

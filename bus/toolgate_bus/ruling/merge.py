@@ -6,7 +6,7 @@ deny > ask_user > modify > continue. Of several denies or modifies the highest p
 first (tie: alphabetically first scheduler, then the digest of the body).
 
 What stops or delays a call is `RESTRICTIVE`: a round hears it whenever it is read. The tables here are
-the only ones: `round`, `what_if` and the gate go by them.
+the only ones: `round`, `counterfactual` and the gate go by them.
 """
 
 from collections.abc import Iterable

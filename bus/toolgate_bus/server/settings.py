@@ -1,7 +1,7 @@
 """Where the bus is: what every command and library entry takes, from options or the environment.
 
 `BusSettings` holds the three common settings, `read_keys` reads the file that one of them names.
-How options are spelled on a command line is `cli_options`' affair.
+How options are spelled on a command line is `options`' affair.
 """
 
 import os

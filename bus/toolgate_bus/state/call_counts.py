@@ -11,7 +11,7 @@ begins a new turn. Where an orchestrator tells neither, a session is one turn.
 Delegations are counted apart, in the session that delegates and in its tree, and only where both still
 have room: one that is refused makes no agent.
 
-`Counting` is all of that without a server; `redis_tally` runs the same as scripts.
+`Counting` is all of that without a server; `call_counts_redis` runs the same as scripts.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Counts of calls on a Redis or Valkey server, and their twin in memory.
 
-Counting is a script run by the server (`tally_script`), and may be repeated.
+Counting is a script run by the server (`call_counts_script`), and may be repeated.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The rules of counting calls as Lua scripts, which the server runs atomically (see `tally`).
+"""The rules of counting calls as Lua scripts, which the server runs atomically (see `call_counts`).
 
 Keys, all in one slot (`p` is their prefix, with the scope in it):
     p:s:<session>    hash: first (ms), calls, turn, iteration, group, call, row

@@ -11,7 +11,7 @@ answered as the first time; and the same decision with other buckets (the call t
 place) takes only from those that have not given to it yet. Nothing is ever given back.
 
 All numbers are whole: a level counts parts of which `period_ms` make a token, so that `calls` parts
-come back each millisecond. `Pool` is all of that without a server; `redis_buckets` runs the same as
+come back each millisecond. `Pool` is all of that without a server; `token_buckets_redis` runs the same as
 one script.
 """
 

@@ -1,6 +1,6 @@
 """Token buckets on a Redis or Valkey server, and their twin in memory.
 
-Taking is one script run by the server (`buckets_script`), and may be repeated.
+Taking is one script run by the server (`token_buckets_script`), and may be repeated.
 """
 
 import hashlib

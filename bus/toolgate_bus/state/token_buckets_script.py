@@ -1,4 +1,4 @@
-"""The rules of the token buckets as one Lua script, which the server runs atomically (see `buckets`).
+"""The rules of the token buckets as one Lua script, which the server runs atomically (see `token_buckets`).
 
 Lua has no way back after its first write, so everything is read before anything is written. All
 numbers are whole and below 2^53, where Lua's doubles are exact.

@@ -1,7 +1,7 @@
 """Every metric by name: what it counts, its labels, and who serves it. Pure; nothing is counted here.
 
     FLEET     counted by each process on its own port, and for the whole fleet by `toolgate exporter`
-              out of facts, in the same way (`counted`)
+              out of facts, in the same way (`fact_metrics`)
     PROCESS   counted by each process only
     EXPORTER  read from the server or known to the exporter only
 

@@ -2,9 +2,9 @@
 
     count(metrics.DECISIONS, "deny", "search", "shop")   one more
     observe(metrics.DECISION_SECONDS, 0.004)             one duration
-    told({"event": "turn", …})                           whatever one fact adds (`counted`)
+    told({"event": "turn", …})                           whatever one fact adds (`fact_metrics`)
 
-What there is to count stands in `catalogue`. On the decision's path counting is one addition to a
+What there is to count stands in `definitions`. On the decision's path counting is one addition to a
 dictionary; prometheus_client sees it when it is read: its own locks and checks would cost a tenth of
 a decision. It is loaded for that, and not before: its registry knows of us as soon as anybody has loaded it.
 
@@ -313,7 +313,7 @@ def __getattr__(name: str) -> Any:
 
 
 def count(counts: Counts, *labels: str) -> None:
-    """Add one to a counter; the labels in the order of `catalogue`."""
+    """Add one to a counter; the labels in the order of `definitions`."""
     series = counts.series
     series[labels] = series.get(labels, 0) + 1
 
@@ -335,7 +335,7 @@ def observe(durations: Durations, seconds: float, *labels: str, trace: str | Non
 
 
 def told(fact: Mapping[str, Any]) -> None:
-    """Count what one fact of this process adds: turns, requests to LLMs, tool calls (`counted`).
+    """Count what one fact of this process adds: turns, requests to LLMs, tool calls (`fact_metrics`).
 
     `Gate.note` has called it already for every fact given to it; call it where there is no gate.
     Decisions and verdicts are counted by the gate itself.

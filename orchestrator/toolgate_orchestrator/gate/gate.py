@@ -3,7 +3,7 @@
     async with Gate.open(redis="redis://localhost") as gate:
         decision = await gate.decide("web_search", {"query": "…"}, ["web_search", "fetch"])
 
-`decide` asks everyone who wants to see the call (`asking`), waits by the rules of
+`decide` asks everyone who wants to see the call (`dispatch`), waits by the rules of
 `toolgate_bus.ruling.round`, has a replacement verified, asks a person where somebody said so, and says what
 is to run and why. Bad verdicts, dead schedulers and a missing server change the outcome by DESIGN §4;
 they never raise. For loops of Amplifier and any other asyncio program: no amplifier_core in here.

@@ -1,7 +1,7 @@
 """Who is asked about which tool: the roster's selectors, the required, the shadows, the keys.
 
 Cached by tool until the roster changes; who is passed over or cannot be heard yet changes with
-every call and is `asking`'s affair.
+every call and is `dispatch`'s affair.
 """
 
 from collections.abc import Mapping, Sequence

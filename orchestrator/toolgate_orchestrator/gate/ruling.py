@@ -134,7 +134,7 @@ class Ruling:
 def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
     """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those).
 
-    What many calls have in common comes first: the record keeps it once (`agreed_fact`).
+    What many calls have in common comes first: the record keeps it once (`columnar`).
     """
     few = len(call.tools) <= codec.MAX_ENTRIES
     return {

@@ -1,6 +1,6 @@
 """Read, decide, answer, acknowledge: one replica of a scheduler at work.
 
-Questions come in frames; each is decided in a lane (`lanes`), at most `concurrency` at once, and
+Questions come in frames; each is decided in a lane (`task_pool`), at most `concurrency` at once, and
 answered in order of completion. An entry is acknowledged with its last answer. What is being
 decided is renewed (the bus does it), what has expired is acknowledged and counted, what killed
 several replicas is dropped. A scheduler that raises or answers nonsense is counted; the asker is

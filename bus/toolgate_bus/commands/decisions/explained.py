@@ -75,7 +75,7 @@ def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:
 
 
 def explained(decision: Fact, facts: Iterable[Fact] = ()) -> Explained:
-    """A decision of the record, with its verdicts (`gathered`), and what the facts tell of its call."""
+    """A decision of the record, with its verdicts (`join`), and what the facts tell of its call."""
     verdicts = [one for one in _list(decision.get("verdicts")) if isinstance(one, Mapping)]
     counted = [one for one in verdicts if not (one.get("late") or one.get("shadow"))]
     return Explained(

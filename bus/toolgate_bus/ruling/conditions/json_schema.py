@@ -4,7 +4,7 @@ Draft 2020-12, by the library `jsonschema`, and stricter where the standard woul
 keyword that says nothing there (a misspelt one, `format`) is refused, since a rule that never fits
 protects nobody. References lead into the fragment's own `$defs` and never round in a circle: nothing
 is fetched, and each check comes to an end. What is checked are arguments that an LLM wrote, and what of
-them did not travel is not known (`seen_schema`).
+them did not travel is not known (`placeholder_schema`).
 """
 
 import difflib

@@ -1,6 +1,6 @@
 """One replica's part in its scheduler's consumer group: make it, renew, take over, trim, leave.
 
-Plain commands on the inbox stream; who reads and who answers is `scheduler_bus`'s affair. A replica
+Plain commands on the inbox stream; who reads and who answers is `scheduler`'s affair. A replica
 renews what it is deciding every 200 ms, so an entry that was not renewed for 800 ms is a dead
 replica's: a peer takes it over (DESIGN §5).
 """

@@ -2,7 +2,7 @@
 
 What decides may keep its own loop busy for seconds: an author's slow call. That must not take the replica off
 the roster, as if it had gone: it is alive, and silent for as long. Renewing what is being decided stays with
-what decides (`scheduler_bus`), as does everything else. A call that lets no other thread run stops both.
+what decides (`scheduler`), as does everything else. A call that lets no other thread run stops both.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The orchestrator's side of the bus on Redis Streams (DESIGN §5).
 
-Three connections: one writes questions and facts (`outbox`), one reads verdicts (`verdict_reader`), one
+Three connections: one writes questions and facts (`publisher`), one reads verdicts (`verdicts`), one
 does ordinary commands: the roster. Only the tasks in here make them: a caller's cancellation never reaches
 a command. What is lost is made again, with back-off.
 """

@@ -46,7 +46,7 @@ WARM_UP: Final = 500
 AIM: Final = 0.10
 """The part of a decision's CPU that metrics and facts may take."""
 UNCOUNTED: Final = """
-from toolgate_bus import metrics
+from toolgate_bus.telemetry import metrics
 metrics.count = metrics.observe = lambda *_, **__: None
 from toolgate_bus.commands.main import main
 main()

@@ -1,7 +1,7 @@
 """`toolgate approvals`: the calls that wait for a person; look at them, answer them.
 
-The edge where options meet `approvals_answering` (what is done), `approvals_edit` (corrections) and
-`approvals_view` (how it looks). Exit codes: 0 done, 1 not done (somebody was first, too late, changed,
+The edge where options meet `answer` (what is done), `correction` (corrections) and
+`view` (how it looks). Exit codes: 0 done, 1 not done (somebody was first, too late, changed,
 set aside), 2 a wrong call.
 """
 

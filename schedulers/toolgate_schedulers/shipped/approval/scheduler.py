@@ -5,7 +5,7 @@
 
 What was approved is exactly one call, by its digest. If another scheduler's modify replaces it, this one
 is asked in phase `verify` about the call that would run, and a person anew. Nothing lies in a replica: holds,
-calls and answers are in the store (`approval_desk`), and notices stay until every replica that starts has
+calls and answers are in the store (`queue`), and notices stay until every replica that starts has
 read them. Where the store cannot be written, a call that needs a person is denied.
 """
 

@@ -4,7 +4,7 @@ Of each tool the last 31 costs and latencies are kept. What is *expected* of a c
 what is *reserved* for it is the greater of the declared cost and the ninth decile of the costs told.
 So a few outliers move neither, and a tool that has become dearer is soon reserved for at its new price.
 A tool is known once it has told five values; until then the configuration holds. Of an agent it is the
-same, but that what its work cost (`cost_aware_delegations`) is paid by the calls that it makes: nothing
+same, but that what its work cost (`delegations`) is paid by the calls that it makes: nothing
 is reserved for it; as much has to be left.
 """
 

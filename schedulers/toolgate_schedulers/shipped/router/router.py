@@ -39,7 +39,7 @@ class Route(About):
     to: Name | None = None
     """The one target; `targets` are several."""
     arguments: Arguments | None = None
-    """Of `to`: target argument to source (`argument_mapping`)."""
+    """Of `to`: target argument to source (`arguments`)."""
     agent: Name | None = None
     """With `to`, for a delegation: the agent to ask instead."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=256)] | None = None
