@@ -151,6 +151,26 @@ def test_the_architecture_shows_the_rooms_that_are_checked() -> None:
 
 
 @pure
+def test_nothing_of_ours_installs_or_wants_the_program_of_a_stranger() -> None:
+    """On the package index `toolgate` is not this project: that is `toolgate-bus`."""
+    stranger = re.compile(
+        r"""pip install[^\n]*?["' ]toolgate(?!-bus)\b|["']toolgate(\[|\s*[<>=~!]=?\s*[\d$])"""
+    )
+    assert PYPROJECT["project"]["name"] == "toolgate-bus"
+    assert stranger.search('pip install "toolgate[all]"')
+    assert stranger.search('dependencies = ["toolgate>=0.1"]')
+    found = []
+    for file in ROOT.rglob("*"):
+        parts = file.relative_to(ROOT).parts
+        if file.suffix in {".py", ".md", ".toml", ".tmpl", ".yaml", ".yml", ".txt"} and parts[0][0] != ".":
+            if "node_modules" in parts or file == Path(__file__):
+                continue
+            text = file.read_text(encoding="utf-8", errors="replace")
+            found += [f"{'/'.join(parts)}: {one[0]}" for one in stranger.finditer(text)]
+    assert found == []
+
+
+@pure
 def test_only_what_a_contract_holds_to_it_says_that_it_is_pure() -> None:
     contracts = PYPROJECT["tool"]["importlinter"]["contracts"]
     held = next(one for one in contracts if one["name"].startswith("What says that it is pure"))

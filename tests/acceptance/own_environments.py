@@ -31,7 +31,7 @@ def environments(directory):
     """The wheel installed twice: without extras, and with `[orchestrator]`; the two bin directories."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
     run(*pip, "wheel", "--no-deps", "--wheel-dir", directory / "dist", ROOT, cwd=directory)
-    (wheel,) = (directory / "dist").glob("toolgate-*.whl")
+    (wheel,) = (directory / "dist").glob("toolgate_bus-*.whl")
     for name, what in (("scheduler", wheel), ("agent", f"{wheel}[orchestrator]")):
         run(sys.executable, "-m", "venv", "--without-pip", directory / name)
         python = directory / name / "bin" / "python"

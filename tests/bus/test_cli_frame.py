@@ -116,14 +116,16 @@ def test_the_help_teaches_and_lists_every_command_without_loading_any(toolgate):
 
 
 def test_every_command_of_this_distribution_has_its_line_in_the_help():
-    ours = {point.name for point in entry_points(group=GROUP) if point.dist and point.dist.name == "toolgate"}
+    ours = {
+        point.name for point in entry_points(group=GROUP) if point.dist and point.dist.name == "toolgate-bus"
+    }
     assert {"demo", "run", "replay", "scheduler", "decisions", "bench"} <= ours
     assert ours <= SUMMARIES.keys()
 
 
 def test_the_version_is_that_of_the_distribution(toolgate):
     ended = toolgate("--version")
-    assert (code(ended), ended.stdout) == (0, f"toolgate {version('toolgate')}\n")
+    assert (code(ended), ended.stdout) == (0, f"toolgate {version('toolgate-bus')}\n")
 
 
 def test_a_function_becomes_a_command_with_the_common_options(toolgate):
@@ -186,7 +188,7 @@ def test_a_command_whose_extra_is_missing_says_which_to_install(toolgate, comman
     assert code(ended) == 1
     assert ended.stderr == (
         f"Error: `toolgate {command}` needs amplifier_core, which is not installed: "
-        'pip install "toolgate[orchestrator]"\n'
+        'pip install "toolgate-bus[orchestrator]"\n'
     )
 
 

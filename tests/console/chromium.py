@@ -26,7 +26,7 @@ async def browser() -> AsyncIterator[Any]:
     try:
         from playwright.async_api import async_playwright
     except ImportError:
-        _missing('playwright is not here (pip install "toolgate[dev]")')
+        _missing('playwright is not here (pip install "toolgate-bus[dev]")')
     if not PROGRAM:
         _missing("chromium is not on PATH (Debian: apt-get install chromium)")
     async with async_playwright() as play:

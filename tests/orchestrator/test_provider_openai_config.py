@@ -87,7 +87,7 @@ def test_a_key_of_the_environment_that_cannot_be_sent_is_refused_by_name(
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ConfigError, match=r'pip install "toolgate\[llm\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "toolgate-bus\[llm\]"'):
         ProviderOpenAI({"model": "m", "api_key": KEY})
 
 

@@ -31,7 +31,7 @@ def test_the_names_that_follow_from_one():
         ("a--b", "did you mean a-b?"),
         ("../x", "did you mean x?"),
         ("policy", "policy is the name of an installed scheduler"),
-        ("toolgate", "toolgate is the name of an installed package"),
+        ("toolgate-bus", "toolgate-bus is the name of an installed package"),
         ("json", "there is a module json already"),
         ("lambda", "a word of Python's own"),
         ("match", "a word of Python's own"),
@@ -61,7 +61,7 @@ def test_a_description_that_is_no_line_is_refused_by_the_options_name(descriptio
 def test_the_package_offers_its_scheduler_by_name():
     project = tomllib.loads(contents(GUARD, "x")["pyproject.toml"])
     assert project["project"]["entry-points"]["toolgate.schedulers"] == {"my-guard": "my_guard:MyGuard"}
-    assert project["project"]["dependencies"][0].startswith("toolgate>=")
+    assert project["project"]["dependencies"][0].startswith("toolgate-bus>=")
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/my_guard"]
 
 

@@ -69,7 +69,7 @@ which starts with the first and ends with the last.
 def _own() -> dict[str, EntryPoint]:
     """The commands of this distribution by name; that takes no look at all that is installed."""
     try:
-        return {point.name: point for point in distribution("toolgate").entry_points.select(group=GROUP)}
+        return {point.name: point for point in distribution("toolgate-bus").entry_points.select(group=GROUP)}
     except PackageNotFoundError:  # run out of a folder
         return {}
 
@@ -90,7 +90,7 @@ def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | 
         return None
     return ToolgateError(
         f"`toolgate {command}` needs {module}, which is not installed: "
-        f'pip install "toolgate[{EXTRAS[module]}]"'
+        f'pip install "toolgate-bus[{EXTRAS[module]}]"'
     )
 
 
@@ -188,7 +188,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"toolgate {version('toolgate')}")
+        typer.echo(f"toolgate {version('toolgate-bus')}")
         raise typer.Exit
 
 

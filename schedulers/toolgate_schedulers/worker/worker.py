@@ -47,7 +47,7 @@ LEAVE_SECONDS: Final = 0.05
 WITHDRAWN: Final = "tool:withdrawn"
 KINDS: Final = ("question", "withdrawn")
 """What comes into its inbox."""
-BUILD: Final = f"toolgate {version('toolgate')}"
+BUILD: Final = f"toolgate {version('toolgate-bus')}"
 NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)

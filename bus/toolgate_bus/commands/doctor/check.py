@@ -94,5 +94,6 @@ def _not_loaded(point: EntryPoint, raised: Exception) -> Finding:
         "doctor",
         "check-not-loaded",
         f"the checks {point.name} ({point.value}) cannot be loaded: {raised}",
-        'install what is missing (pip install "toolgate[all]" has everything), or uninstall what offers them',
+        'install what is missing (pip install "toolgate-bus[all]" has everything), or uninstall '
+        "what offers them",
     )

@@ -177,7 +177,7 @@ def _with(
 def _left_out(context: Context, checks: Iterable[Check]) -> list[Finding]:
     """What was asked for and nobody here can check."""
     able = {need for check in checks for need in check.needs}
-    change = 'pip install "toolgate[orchestrator]"; what kept it from being loaded is told above'
+    change = 'pip install "toolgate-bus[orchestrator]"; what kept it from being loaded is told above'
     return [
         error(need, f"{need}-unchecked", f"nothing here can check a {need}", change)
         for need in ("plan", "config")

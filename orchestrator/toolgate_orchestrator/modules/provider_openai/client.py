@@ -172,6 +172,7 @@ def _sdk() -> Any:
         import openai
     except ImportError as error:
         raise ConfigError(
-            f'{MODULE} needs the openai SDK, which cannot be imported ({error}): pip install "toolgate[llm]"'
+            f"{MODULE} needs the openai SDK, which cannot be imported ({error}): "
+            'pip install "toolgate-bus[llm]"'
         ) from None
     return openai
