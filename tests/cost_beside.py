@@ -23,6 +23,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from other_version import command_of, path_of
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bus", "orchestrator", "schedulers")
 LOADS = ((1, 1), (1, 64), (3, 1), (3, 64))
@@ -109,7 +111,7 @@ class Side:
 async def open_side(name: str, tree: Path, url: str, count: int, rules: Path) -> AsyncIterator[Side]:
     """A version with so many schedulers, from its sources."""
     namespace = f"{name}-{count}"
-    path = os.pathsep.join(str(tree / package) for package in PACKAGES)
+    path = path_of(tree, rules.parent / name)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("TOOLGATE_")}
     environment = kept | {
         "PYTHONPATH": path,
@@ -120,7 +122,6 @@ async def open_side(name: str, tree: Path, url: str, count: int, rules: Path) ->
 
     async def start(*command: object) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
             *map(str, command),
             env=environment,
             stdin=subprocess.PIPE,
@@ -133,9 +134,9 @@ async def open_side(name: str, tree: Path, url: str, count: int, rules: Path) ->
         return process
 
     try:
-        run = ("-m", "toolgate_bus", "scheduler", "run", "policy", "--config", rules, "--json")
+        run = (*command_of(tree), "scheduler", "run", "policy", "--config", rules, "--json")
         schedulers = [await start(*run, "--name", f"policy-{number}") for number in range(count)]
-        gate = await start(__file__, "--gate", url, namespace)
+        gate = await start(sys.executable, __file__, "--gate", url, namespace)
         yield Side(name, gate, [one.pid for one in schedulers])
     finally:
         for process in started:
@@ -188,7 +189,9 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tg-cost-") as directory:
         archive = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", asked.revision, *PACKAGES], capture_output=True, check=False
+            ["git", "-C", str(ROOT), "archive", asked.revision, "pyproject.toml", *PACKAGES],
+            capture_output=True,
+            check=False,
         )
         if archive.returncode:
             raise SystemExit(f"git knows no {asked.revision}: {archive.stderr.decode().strip()}")

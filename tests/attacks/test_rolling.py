@@ -12,11 +12,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from other_version import command_of, path_of
 from toolgate_orchestrator.gate import spoken
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 
+ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "rolling"
 KEY = "ab" * 32
 ROLLS = int(os.environ.get("TOOLGATE_ROLLS", "1"))
@@ -38,8 +40,8 @@ class Rolled:
         if version == 1 and not REAL:
             return await self._started(HERE / "version_one.py", "scheduler", "rules", *self._where, KEY)
         options = ("--redis", url, "--namespace", namespace, "--keys", self._keys, "--json")
-        command = ("-m", "toolgate_bus", "scheduler", "run", "rules:rules", *options)
-        return await self._started(*command, env=self._env(version))
+        words = ("scheduler", "run", "rules:rules", *options)
+        return await self._started(*words, env=self._env(version), program=command_of(tree(version)))
 
     async def agent(self, version):
         if version == 1 and not REAL:
@@ -62,18 +64,19 @@ class Rolled:
         await self.end(one)
         return successor
 
-    async def _started(self, *command, env=None):
-        one = self._process("python", *command, env=env, cwd=HERE)
+    async def _started(self, *words, env=None, program=("python",)):
+        one = self._process(*program, *words, env=env, cwd=HERE)
         await self._wait_until(lambda: "ready" in one.stdout or not one.alive, timeout=READY_S)
         assert one.alive, one.stderr
         return one
 
-    @staticmethod
-    def _env(version):
-        if version == 2:
-            return None
-        paths = [str(Path(REAL) / folder) for folder in ("bus", "orchestrator", "schedulers")]
-        return {"PYTHONPATH": os.pathsep.join(paths)}
+    def _env(self, version):
+        return None if version == 2 else {"PYTHONPATH": path_of(tree(version), self._keys.parent / "old")}
+
+
+def tree(version):
+    """Where a version stands."""
+    return ROOT if version == 2 else Path(REAL)
 
 
 @pytest.mark.timeout(600)
