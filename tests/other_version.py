@@ -13,6 +13,8 @@ from typing import Any
 
 __all__ = ["command_of", "path_of"]
 
+NAMES = ("toolgate", "toolgate-bus")
+"""Under which the project was installed, at any time."""
 PACKAGES = ("bus", "orchestrator", "schedulers")
 
 
@@ -26,10 +28,12 @@ def path_of(tree: Path, folder: Path) -> str:
     """What PYTHONPATH must be for it; its metadata are written into the folder."""
     project = _project(tree)
     points = {"console_scripts": project["scripts"], **project["entry-points"]}
-    info = folder / f"{project['name'].replace('-', '_')}-0.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("".join(_group(*group) for group in points.items()))
+    for name in NAMES:  # those of the installed version are not seen behind these
+        info = folder / f"{name.replace('-', '_')}-0.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+        if name == project["name"]:
+            (info / "entry_points.txt").write_text("".join(_group(*group) for group in points.items()))
     return os.pathsep.join(map(str, (folder, *(tree / package for package in PACKAGES))))
 
 
