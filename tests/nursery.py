@@ -245,7 +245,7 @@ def serve(number: int) -> None:
             pid = os.fork()
             if pid == 0:
                 link.detach()
-                become(told, files.tolist(), keep=())
+                become(told, files.tolist())
             for file in files:
                 os.close(file)
             link.sendall(b"born %d\n" % pid)
@@ -270,7 +270,7 @@ def read_exactly(link: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def become(told: dict[str, Any], files: list[int], keep: tuple[int, ...]) -> None:
+def become(told: dict[str, Any], files: list[int]) -> None:
     """Be the command: never returns."""
     code = 1
     try:

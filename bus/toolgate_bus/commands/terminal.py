@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType  # noqa: TID251 - made safe below
-from rich.markup import escape as _escape_markup  # noqa: TID251
+from rich.markup import escape as _escape_markup  # noqa: TID251 - as above
 from rich.segment import Segment
 
 from toolgate_bus.telemetry.printable import clean, json_text, visible

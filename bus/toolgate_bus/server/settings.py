@@ -25,7 +25,7 @@ _MIN_KEY_BYTES = 16
 _MAX_KEYS_FILE = 1 << 20
 _OTHERS = stat.S_IRWXO
 PASSWORD = "TOOLGATE_REDIS_PASSWORD"  # noqa: S105 - where it stands
-PASSWORD_FILE = "TOOLGATE_REDIS_PASSWORD_FILE"  # noqa: S105
+PASSWORD_FILE = "TOOLGATE_REDIS_PASSWORD_FILE"  # noqa: S105 - as above
 
 
 def check_url(url: str) -> str:

@@ -33,4 +33,4 @@ def get_logger(name: str) -> Any:
 
 def load() -> None:
     """Load structlog now: for a process that lives long, and may not stand still at its first line."""
-    import structlog  # noqa: F401
+    import structlog  # noqa: F401 - to have it loaded
