@@ -509,3 +509,42 @@ def _with_environment(setting: str) -> list[str]:
         except OSError:  # it is gone, or another user's
             continue
     return found
+
+
+SUM = '{tool_calls: [{id: c, name: calculator, arguments: {expression: "1+1"}}]}'
+
+
+@pytest.mark.parametrize(("typed", "told"), [("1", "Two."), ("2", "denied   calculator")])
+async def test_a_call_that_is_held_for_a_person_is_answered_at_the_agents_own_terminal(
+    at_terminal: Any, plan: Any, schedulers: Any, tmp_path: Path, typed: str, told: str
+) -> None:
+    (tmp_path / "rules").write_text('{"rules": [{"tools": "calculator", "prompt": "May it add?"}]}')
+    await schedulers.start("approval", "--config", tmp_path / "rules")
+    person = at_terminal("run", "add", "--stream", "--plan", plan(SUM, "{text: Two.}"))
+    person.sees("waits    calculator for up to 15 min")
+    person.sees("approval holds this call for a person:")
+    assert 'calculator(expression="1+1")' in person.shown
+    assert "May it add?" in person.shown
+    person.sees("else deny: ")
+    person.types(f"{typed}\r")
+    person.sees(told)
+
+
+async def test_what_somebody_else_has_answered_is_no_longer_asked_about(
+    at_terminal: Any,
+    plan: Any,
+    schedulers: Any,
+    process: Any,
+    tmp_path: Path,
+    server_url: str,
+    namespace: str,
+) -> None:
+    (tmp_path / "rules").write_text('{"rules": [{"tools": "calculator"}]}')
+    await schedulers.start("approval", "--config", tmp_path / "rules")
+    person = at_terminal("run", "add", "--stream", "--plan", plan(SUM, "{text: Two.}"))
+    person.sees("else deny: ")
+    [id_] = re.findall(r"approvals approve (\w+)", person.shown)
+    where = ("--redis", server_url, "--namespace", namespace)
+    process("toolgate", "approvals", "approve", id_, *where)
+    person.sees("No longer asked.")
+    person.sees("Two.")

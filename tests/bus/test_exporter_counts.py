@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.limits import Described
-from toolgate_bus.commands.exporter import fleet
+from toolgate_bus.commands.exporter import fleet, service
 from toolgate_bus.commands.exporter.budget_gauges import budget_gauges
 from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.commands.exporter.savings import Savings
@@ -55,7 +55,7 @@ class Server:
 
     def __init__(self, facts):
         self.facts = facts
-        self.leader = None
+        self.leader = self.led = None
         self.state = None
         self.down = False
 
@@ -95,16 +95,20 @@ class _Shelf:
     async def lead(self):
         if self._server.down:
             raise BusDown("away")
-        self._server.leader = self._server.leader or self._name
+        if self._server.leader in (None, self._name):
+            self._server.leader = self._server.led = self._name
         return self._server.leader == self._name
 
     async def read(self):
         return None if self._server.state is None else Kept.unpacked(self._server.state)
 
-    async def keep(self, kept):
-        if await self.lead():
+    async def keep(self, kept=None):
+        if self._server.led != self._name:
+            return False
+        self._server.leader = self._name
+        if kept is not None:
             self._server.state = kept.packed()
-        return self._server.leader == self._name
+        return True
 
     async def leave(self):
         self._server.leader = None
@@ -211,6 +215,26 @@ async def test_one_that_lost_the_lead_without_knowing_writes_nothing():
     kept = server.state
     assert not await slow.keep()
     assert server.state == kept
+
+
+async def test_the_lease_is_renewed_while_a_long_backlog_is_counted(monkeypatch):
+    monkeypatch.setattr(service, "KEEP_EVERY_S", 0.0)
+    monkeypatch.setattr(service, "AT_ONCE", 1)
+    server = Server(list(facts_of("o", range(1, 3))))
+    slow, other = server.exporter("slow"), server.exporter("other")
+    assert await slow.step()
+    counts, led = slow._counts, []
+
+    def take(fact):
+        led.append(server.leader)
+        server.leader = None  # each fact takes longer than the lease
+        return True
+
+    server.facts += facts_of("o", range(3, 7))
+    monkeypatch.setattr(counts, "take", take)
+    assert await slow.step()
+    assert led == ["slow", "slow"]
+    assert not await other.step()
 
 
 async def test_a_server_that_lost_everything_does_not_make_a_living_exporter_forget():

@@ -214,6 +214,14 @@ def numbers(prometheus: Prometheus, expr: str) -> list[float]:
     return [value for _, value in prometheus.query(expr)]
 
 
+def lost_facts(fleet: Fleet) -> str:
+    """What the exporter said of itself, and what stands on the server for it to read."""
+    kept = {key: fleet.server.xinfo_stream(key) for key in fleet.kept_facts()}
+    ended = {name: child.poll() for name, child in fleet.processes.items()}
+    said = (fleet.directory / "exporter.err").read_text()[-2000:]
+    return f"\n{kept}\n{ended}\n{said}"
+
+
 def test_an_alert_fires_where_facts_were_lost(in_trouble):
     fleet, quick = in_trouble.fleet, in_trouble.quick
     assert not quick.has_fired("ToolgateFactsMissing")
@@ -226,5 +234,5 @@ def test_an_alert_fires_where_facts_were_lost(in_trouble):
     until(
         lambda: quick.has_fired("ToolgateFactsMissing"),
         "the gap is told",
-        otherwise=lambda: (quick.query(shown), quick.fired(), fleet.said()[-3000:]),
+        otherwise=lambda: (quick.query(shown), lost_facts(fleet)),
     )

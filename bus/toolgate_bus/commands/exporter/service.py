@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import anyio
 
@@ -40,13 +40,13 @@ class Shelf(Protocol):
     """Where the count is kept, and who leads."""
 
     async def lead(self) -> bool:
-        """Take the lease, or renew it; False while another holds it."""
+        """Take the lease; False while another holds it."""
 
     async def read(self) -> Kept | None:
         """What was kept last; None if nothing was."""
 
-    async def keep(self, kept: Kept) -> bool:
-        """Write it down; False where another leads by now."""
+    async def keep(self, kept: Kept | None = None) -> bool:
+        """Renew the lease, and write this down, if given; False where another has led since."""
 
     async def leave(self) -> None:
         """Let another lead at once."""
@@ -88,7 +88,7 @@ class Exporter:
         self._before: Kept | None = None
         """What was counted when the lead was lost: of use where the server lost what was kept."""
         self._of_server: list[Gauges] = []
-        self._kept_at = self._read_at = self._looked_at = float("-inf")
+        self._kept_at = self._led_at = self._read_at = self._looked_at = float("-inf")
         self._new = False
         self._connected = False
         self._warned = ""
@@ -153,12 +153,13 @@ class Exporter:
             for fact in facts[start : start + AT_ONCE]:
                 self._new |= counts.take(fact)
             await asyncio.sleep(0)
+            if time.monotonic() - self._led_at >= KEEP_EVERY_S:  # a long backlog outlasts the lease
+                if not await self._shelf.keep():
+                    return self._stand_by()
+                self._led_at = time.monotonic()
         self._read_at = time.monotonic()
         if self._read_at - self._kept_at >= KEEP_EVERY_S and not await self.keep():
-            _log.warning("another exporter leads now; this one stands by")
-            self._give_up()
-            self._shown = None
-            return False
+            return self._stand_by()
         if self._read_at - self._looked_at >= GAUGES_EVERY_S:
             await self._look()
         return True
@@ -168,14 +169,12 @@ class Exporter:
         counts = self._counts
         if counts is None:
             return False
-        if self._new:
-            kept = self._present(counts)
-            if not await self._shelf.keep(kept):
-                return False
-            self._shown, self._new = kept.text, False
-        elif not await self._shelf.lead():
+        kept = self._present(counts) if self._new else None
+        if not await self._shelf.keep(kept):
             return False
-        self._kept_at = time.monotonic()
+        if kept is not None:
+            self._shown, self._new = kept.text, False
+        self._kept_at = self._led_at = time.monotonic()
         return True
 
     async def leave(self) -> None:
@@ -201,9 +200,15 @@ class Exporter:
         self._facts.resume(kept.positions, counts.numbers)
         await self._facts.rewind()
         self._counts, self._shown = counts, kept.text
-        self._kept_at = float("-inf")
+        self._kept_at, self._led_at = float("-inf"), time.monotonic()
         _log.info("counts the facts of the fleet", facts=counts.facts)
         return counts
+
+    def _stand_by(self) -> Literal[False]:
+        _log.warning("another exporter leads now; this one stands by")
+        self._give_up()
+        self._shown = None
+        return False
 
     def _give_up(self) -> None:
         if self._counts is not None:

@@ -1,7 +1,8 @@
 """What exporters of one namespace share: who leads, and what was counted with how far was read.
 
 Both are one value, written in one step and only by the leader, so that whoever goes on from it counts
-no fact twice and leaves none out. The lease is on the server; a leader that lost it writes nothing.
+no fact twice and leaves none out. The lease is on the server. A leader whose lease ran out may still write
+what it counted, unless another has led since.
 """
 
 import json
@@ -25,12 +26,13 @@ LEAD: Final = """
 local leader = redis.call('GET', KEYS[1] .. ':leader')
 if leader and leader ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1] .. ':leader', ARGV[1], 'PX', ARGV[2])
+redis.call('SET', KEYS[1] .. ':led', ARGV[1])
 return 1
 """
 KEEP: Final = """
-if redis.call('GET', KEYS[1] .. ':leader') ~= ARGV[1] then return 0 end
+if redis.call('GET', KEYS[1] .. ':led') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1] .. ':leader', ARGV[1], 'PX', ARGV[2])
-redis.call('SET', KEYS[1] .. ':state', ARGV[3])
+if ARGV[3] then redis.call('SET', KEYS[1] .. ':state', ARGV[3]) end
 return 1
 """
 LEAVE: Final = """
@@ -71,7 +73,7 @@ class RedisShelf:
         self._prefix = Keys(namespace).stored("exporter")
 
     async def lead(self) -> bool:
-        """Take the lease, or renew it; False while another holds it."""
+        """Take the lease; False while another holds it."""
         return bool(await run_script(self._commands, LEAD, self._prefix, self._me, LEASE_MS))
 
     async def read(self) -> Kept | None:
@@ -83,10 +85,10 @@ class RedisShelf:
             _log.error("what was counted cannot be read; counting begins anew", error=str(error))
             return None
 
-    async def keep(self, kept: Kept) -> bool:
-        """Write it down and renew the lease, in one step; False where another leads by now."""
-        words = (self._me, LEASE_MS, kept.packed())
-        return bool(await run_script(self._commands, KEEP, self._prefix, *words))
+    async def keep(self, kept: Kept | None = None) -> bool:
+        """Renew the lease and write this down, if given, in one step; False where another has led since."""
+        words = () if kept is None else (kept.packed(),)
+        return bool(await run_script(self._commands, KEEP, self._prefix, self._me, LEASE_MS, *words))
 
     async def leave(self) -> None:
         """Let another lead at once."""

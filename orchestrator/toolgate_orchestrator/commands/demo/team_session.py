@@ -13,7 +13,7 @@ from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.demo.job import Layout
 from toolgate_orchestrator.commands.demo.session import HEAR_OUT_S, DemoCall, initialize, plan
-from toolgate_orchestrator.commands.demo.stopping import Command, Stopped, stop_through_the_bus
+from toolgate_orchestrator.commands.demo.stopping import Stopped, stop_through_the_bus
 from toolgate_orchestrator.commands.demo.team import (
     FIRST_CALLS,
     LEAD,
@@ -25,6 +25,7 @@ from toolgate_orchestrator.commands.demo.team import (
 )
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
+from toolgate_orchestrator.commands.host.toolgate_command import Command
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 from toolgate_orchestrator.turn.session_tree import place_of
 

@@ -8,7 +8,6 @@ from rich.text import Text
 from toolgate_bus.protocol.events import Decision, Heard
 from toolgate_bus.telemetry.printable import visible
 
-from toolgate_orchestrator.commands.demo.stopping import Command
 from toolgate_orchestrator.commands.demo.team import LEAD, SCENES, TEAM, TEAM_ANSWER, TEAM_PROMPT, WATCHER
 from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.host.rulings_view import (
@@ -17,6 +16,7 @@ from toolgate_orchestrator.commands.host.rulings_view import (
     result_line,
     verdict_lines,
 )
+from toolgate_orchestrator.commands.host.toolgate_command import Command
 
 __all__ = ["TeamView", "team_promises", "team_record"]
 

@@ -100,6 +100,9 @@ class TerminalApprovals:
         except TimeoutError:
             self._console.print(f"No answer: {default}.", style="yellow")
             raise ApprovalTimeoutError(f"nobody answered within {timeout:g} s") from None
+        except asyncio.CancelledError:
+            self._console.print("\nNo longer asked.", style="yellow")
+            raise
 
     async def _chosen(self, options: Sequence[str], default: str, refused: asyncio.Future[None]) -> str:
         while True:

@@ -9,7 +9,7 @@ Everything that can be wrong with the plan is found before a server is started.
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from amplifier_core import AmplifierSession
 from toolgate_bus.commands.options import err_console, metrics_served, run_async, started_bus
 from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan, with_bus, with_provider
@@ -30,6 +31,7 @@ from toolgate_orchestrator.commands.host.terminal_approvals import (
     terminal_approvals,
 )
 from toolgate_orchestrator.commands.host.warnings import warnings_for
+from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
 from toolgate_orchestrator.commands.run.view import Ended, View
@@ -135,7 +137,8 @@ async def _work(
 
 @asynccontextmanager
 async def _opened(plan: Plan, view: View, approvals: TerminalApprovals | NoTerminal) -> AsyncIterator[Opened]:
-    report, listener = RunReport(view), TurnListener(view)
+    questions = _held_questions(plan, view, approvals)
+    report, listener = RunReport(view, questions), TurnListener(view)
     session = AmplifierSession(plan.mount, session_id=str(uuid.uuid4()), approval_system=approvals)
     report.listen(session.coordinator.hooks)
     if view.live:
@@ -150,7 +153,20 @@ async def _opened(plan: Plan, view: View, approvals: TerminalApprovals | NoTermi
         _check_provider(session, plan)
         yield Opened(session, plan, view, approvals, report, listener)
     finally:
+        if questions is not None:
+            await questions.close()
         await session.cleanup()
+
+
+def _held_questions(
+    plan: Plan, view: View, approvals: TerminalApprovals | NoTerminal
+) -> HeldQuestions | None:
+    """Who asks about calls that are held; None without a terminal, or a bus."""
+    toolgate = plan.orchestrator["config"].get("toolgate")
+    if isinstance(approvals, NoTerminal) or not plan.ours or not isinstance(toolgate, Mapping):
+        return None
+    bus = BusSettings(redis=toolgate.get("redis"), namespace=toolgate.get("namespace") or "default")
+    return HeldQuestions(approvals, bus, lambda text: view.notice(text, "yellow")) if bus.redis else None
 
 
 async def _initialize(session: Any, report: RunReport) -> None:

@@ -10,6 +10,7 @@ from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATO
 from rich.text import Text
 from toolgate_bus.telemetry.printable import visible
 
+from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.view import View
 from toolgate_orchestrator.turn.selection import TOOL_HELD, TOOL_SELECTED
 
@@ -19,8 +20,8 @@ __all__ = ["RunReport"]
 class RunReport:
     """Collects a turn's decisions, the way it ended, and the modules that failed to load."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, view: View, questions: HeldQuestions | None = None) -> None:
+        self._view, self._questions = view, questions
         self.decisions: list[dict[str, Any]] = []
         self.failures: list[str] = []
         self.status = "success"
@@ -73,6 +74,8 @@ class RunReport:
         if which not in self._waited:  # one that is held for longer was told of
             self._waited.add(which)
             self._line("waits", "yellow", held_words(data), str(data.get("scheduler")), data)
+            if self._questions is not None:
+                self._questions.ask(data)
         return HookResult()
 
     async def _complete(self, event: str, data: dict[str, Any]) -> HookResult:
@@ -88,6 +91,8 @@ class RunReport:
         if isinstance(data.get("decision"), dict):
             self.decisions.append(data["decision"])
             self._view.decision(data["decision"])
+            if self._questions is not None:
+                self._questions.withdraw(str(data["decision"].get("id")))
 
     def _line(self, word: str, style: str, what: str, by: str, data: dict[str, Any]) -> None:
         reason = f": {data['reason']}" if data.get("reason") else ""

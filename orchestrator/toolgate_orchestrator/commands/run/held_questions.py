@@ -1,0 +1,84 @@
+"""Asks the person at the terminal about calls that a scheduler holds for somebody's answer.
+
+    held ─▶ `toolgate approvals show`: do people answer it, may this user? ─ no ─▶ nothing: its line says how
+              │ yes
+            the question, until the call is ruled on ─▶ `approvals approve` or `deny` of exactly that call
+
+Both are commands on the bus with the rights of whoever started this: an agent's user may have none.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from amplifier_core.approval import ApprovalTimeoutError
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry.printable import visible
+
+from toolgate_orchestrator.commands.host.rulings_view import call_text
+from toolgate_orchestrator.commands.host.terminal_approvals import TerminalApprovals
+from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
+
+__all__ = ["HeldQuestions"]
+
+ANSWERS: Final = {"Approve": "approve", "Deny": "deny"}
+
+
+class HeldQuestions:
+    """The questions of one session; `say` is told of an answer that could not be given."""
+
+    def __init__(self, approvals: TerminalApprovals, bus: BusSettings, say: Callable[[str], None]) -> None:
+        self._approvals, self._bus, self._say = approvals, bus, say
+        self._open: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Also those of whom an answer is on its way."""
+
+    def ask(self, held: dict[str, Any]) -> None:
+        """Ask about the call of a `tool:held` event, in the background."""
+        decision = str(held.get("decision_id"))
+        self.withdraw(decision)
+        task = asyncio.create_task(self._ask(decision, float(held.get("seconds") or 0)))
+        self._open[decision] = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def withdraw(self, decision: str) -> None:
+        """The call was ruled on: nobody is asked about it any longer. An answer on its way arrives."""
+        asked = self._open.pop(decision, None)
+        if asked is not None:
+            asked.cancel()
+
+    async def close(self) -> None:
+        """Withdraw every question, and wait for the answers that were given."""
+        for decision in list(self._open):
+            self.withdraw(decision)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _ask(self, decision: str, seconds: float) -> None:
+        try:
+            shown = await run_toolgate(self._bus, "approvals", "show", decision, "--json")
+            if shown.code:
+                return
+            call = json.loads(shown.output.splitlines()[-1])
+            chosen = await self._approvals.request_approval(
+                _question(call), list(ANSWERS), round(seconds), "deny"
+            )
+            self._open.pop(decision, None)
+            given = await run_toolgate(self._bus, "approvals", ANSWERS[chosen], call["id"], "--wait", "0")
+            if given.code:
+                self._say(given.output.removeprefix("Error: "))
+        except (TimeoutError, ApprovalTimeoutError):
+            pass  # the ruling of the call tells that nobody answered
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            self._say(f"the call that waits cannot be shown: {error!r}")
+
+
+def _question(call: dict[str, Any]) -> str:
+    lines = (
+        f"{visible(call['scheduler'])} holds this call for a person:",
+        call_text(call["tool_name"], call["tool_input"]).plain,
+        call["prompt"],
+    )
+    return "\n".join(filter(None, lines))
