@@ -54,6 +54,13 @@ def test_json_tells_the_answer_the_status_and_the_decisions(
     assert told["session_id"]
 
 
+@pytest.mark.parametrize("prompt", ["", " \n"])
+def test_an_empty_prompt_is_refused(process: Any, prompt: str) -> None:
+    run = process("toolgate", "run", prompt, "--plan", "none.yaml")
+    assert run.wait() == 2
+    assert "the prompt is empty" in run.stderr
+
+
 def test_without_a_url_the_users_server_is_started_and_leaves_with_the_last(process: Any, plan: Any) -> None:
     run = process("toolgate", "run", "hi", "--plan", plan("{text: hello}"))
     assert run.wait() == 0, run.stderr

@@ -183,6 +183,42 @@ def test_half_a_name_is_refused(spec):
         load(spec)
 
 
+DECORATED = "@scheduler(name='mine')\nasync def route(call): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "spec", "instead"),
+    [
+        ("my.py", DECORATED, "my.py:route", "my:route"),
+        ("my.py", DECORATED, "my.py:other", "my:other"),
+        ("my.py", DECORATED, "./my.py", "my:route"),
+        ("my.py", DECORATED, "my", "my:route"),
+        ("my.py", DECORATED, "my:", "my:route"),
+        ("rules/my.py", DECORATED, "rules/my.py:route", "rules.my:route"),
+        ("src/my.py", DECORATED, "my", "my:route"),
+        ("my.py", "class Own:\n    async def decide(self, call): ...\n", "my", "my:Own"),
+        ("my.py", 2 * DECORATED, "my", "my:ATTRIBUTE, where ATTRIBUTE is route, route"),
+        ("my.py", "def f(:", "my", "my:ATTRIBUTE, where ATTRIBUTE is a function or class in it"),
+    ],
+)
+def test_a_file_is_told_how_to_be_written(here, file, text, spec, instead):
+    (here / file).parent.mkdir(exist_ok=True)
+    (here / file).write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load(spec)
+    assert str(error.value).endswith(f"{file} is a file; write its module: toolgate scheduler run {instead}")
+
+
+@pytest.mark.parametrize(
+    "spec", ["my.py:route", "../my.py:route", "/etc/my.py", "my\0.py:x", "m" * 300 + ".py:x"]
+)
+def test_a_file_that_is_not_here_is_not_told_of(here, spec):
+    (here.parent / "my.py").write_text(DECORATED)
+    with pytest.raises(ConfigError) as error:
+        load(spec)
+    assert "is a file" not in str(error.value)
+
+
 def test_a_module_that_is_not_there_is_named(here):
     with pytest.raises(ConfigError, match="there is no module 'not_there_at_all': looked in"):
         load("not_there_at_all:route")

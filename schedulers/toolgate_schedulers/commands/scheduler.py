@@ -1,4 +1,4 @@
-"""`toolgate scheduler new`, `run` and `list`: the edge where options meet the worker.
+"""`toolgate scheduler new`, `try`, `run` and `list`: the edge where options meet the worker.
 
 Everything that can be wrong with a call is found before a server is started or joined. SIGTERM and
 SIGINT finish what is in hand and end with 0; a second one ends at once. SIGHUP reads the
@@ -31,12 +31,13 @@ __all__ = ["app"]
 NEW_IS_FOR = "Denies the calls of forbidden tools."
 
 OVERVIEW = """
-Write schedulers, run them, list the living ones.
+Write schedulers, try them on a call, run them, list the living ones.
 
 \b
   toolgate scheduler new my-guard                           a package of your own
   toolgate scheduler run my_rules:rule                      a function in my_rules.py
   toolgate scheduler run policy --config policy.yaml        one that is installed
+  toolgate scheduler try policy --config policy.yaml --call '{"tool": "rm"}'
   toolgate scheduler list                                   who is alive
 
 Installed with Toolgate are approval, cost-aware, heuristic, loop-guard, policy,
@@ -129,6 +130,59 @@ def new(
     start = f"toolgate scheduler run {names.module}:{names.cls} --config config.yaml"
     print_text(f"  cd {shlex.quote(str(folder))} && {start}")
     print_text(f"{folder / 'README.md'} goes on from there.")
+
+
+@app.command("try")
+def try_(
+    spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_MODULE:ATTR", help="An installed scheduler (policy, router …) or yours."
+        ),
+    ],
+    call: Annotated[
+        list[str],
+        typer.Option(
+            metavar="JSON",
+            help="The call: tool, arguments, and as needed agent, session, labels, available_tools …; "
+            "may be repeated.",
+        ),
+    ],
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Its configuration, in YAML.")] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.01, max=3600, help="How long an answer is waited for.")
+    ] = 5.0,
+    json_: JsonOption = False,
+) -> None:
+    """Ask a scheduler about a call, without a bus: its verdict, and why.
+
+    \b
+      toolgate scheduler try policy --config rules.yaml \\
+        --call '{"tool": "delete_file", "arguments": {"path": "a.txt"}}'
+      toolgate scheduler try my_rules:rule --call '{"tool": "bash", "agent": "clerk"}'
+      toolgate scheduler try loop-guard --config g.yaml --call "$CALL" --call "$CALL"
+
+    Several calls are asked about one after the other, on the same state.
+    `toolgate policy test` holds a policy to a file of expectations.
+
+    Exit codes: 0 it ruled (whatever it said), or is not asked about that tool;
+    1 it failed or gave no answer; 2 the call or its configuration is wrong.
+    """
+    from toolgate_schedulers.commands.scheduler_try import (  # here: as above
+        as_json,
+        parse_call,
+        show,
+        try_calls,
+    )
+    from toolgate_schedulers.worker.loading import load
+
+    scheduler = load(spec, config=config)
+    calls = [parse_call(one) for one in call]
+    tried = run_async(lambda: try_calls(scheduler, calls, timeout))
+    for one in tried:
+        print_json(as_json(one, scheduler.name)) if json_ else show(one, scheduler.name)
+    if not all(one.answered for one in tried):
+        raise typer.Exit(1)
 
 
 @app.command("list")

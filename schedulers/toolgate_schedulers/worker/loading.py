@@ -21,6 +21,7 @@ from toolgate_bus.protocol.revision import revision_of
 
 from toolgate_schedulers.author.scheduler import Scheduler, as_scheduler
 from toolgate_schedulers.rules.config import check, read_mapping
+from toolgate_schedulers.worker.suggestions import suggest_spec
 
 __all__ = ["GROUP", "authors_words", "load", "make"]
 
@@ -111,6 +112,8 @@ def _distribution(entry: EntryPoint) -> str:
 
 
 def _unknown(name: str, installed: list[str]) -> str:
+    if (instead := suggest_spec(name, Path.cwd())) is not None:
+        return f"no scheduler {name!r} is installed. {instead}"
     close = difflib.get_close_matches(name, installed, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return (
@@ -123,8 +126,10 @@ def _attribute(spec: str) -> Any:
     module_name, _, path = spec.partition(":")
     # An entry point may list extras behind its attribute: `module:attr [extra]`.
     path = path.partition("[")[0].strip()
-    if not module_name or not path:
-        raise ConfigError(f"{spec!r}: must be module:attribute, for example my_pkg.rules:route")
+    if not module_name or not path or module_name.endswith(".py"):
+        instead = suggest_spec(spec, Path.cwd())
+        more = f". {instead}" if instead else ", for example my_pkg.rules:route"
+        raise ConfigError(f"{spec!r}: must be module:attribute{more}")
     module = _module(module_name)
     value: Any = module
     for part in path.split("."):

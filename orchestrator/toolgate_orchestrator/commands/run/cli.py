@@ -18,6 +18,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     err_console,
 )
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry import tracing
 
 from toolgate_orchestrator.commands.run.json_lines import JsonLines
@@ -74,6 +75,8 @@ def run(
     Exit codes: 0 answered, 1 the turn failed or was stopped, 2 the plan or an option is wrong,
     130 Ctrl-C.
     """
+    if not prompt.strip():
+        raise ConfigError('the prompt is empty: say what to do, as in toolgate run "Tidy up" --plan FILE')
     view = _view(stream=stream, as_json=as_json)
     asked = asked_plan(plan, provider)
     with (

@@ -1,0 +1,134 @@
+"""What `toolgate scheduler try` does: one scheduler, calls written by hand, no bus.
+
+The scheduler is made as `scheduler run` makes it, and asked as an author's test asks it
+(`toolgate_schedulers.testing`). Several calls meet the same state, one after the other.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+from toolgate_bus.commands.terminal import console, escape
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.events import AskUser, Failed, Hold, Modify, ToolSelecting
+from toolgate_bus.telemetry.printable import visible
+
+from toolgate_schedulers.author.scheduler import Scheduler
+from toolgate_schedulers.testing import Answer, NotAsked, Silent, question, trial
+
+__all__ = ["TriedCall", "as_json", "parse_call", "show", "try_calls"]
+
+MAX_CALL: Final = 1 << 20
+SPELLINGS: Final = {"tool": "tool_name", "arguments": "tool_input"}
+SAMPLE: Final = '\'{"tool": "delete_file", "arguments": {"path": "a.txt"}}\''
+
+
+@dataclass(frozen=True, slots=True)
+class TriedCall:
+    """A call, and what the scheduler said of it."""
+
+    call: ToolSelecting
+    answer: Answer | None
+    """None where it gave none."""
+    missing: str = ""
+    """Why it gave none."""
+    asked: bool = True
+    """Whether an orchestrator would ask it about this tool."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the call got a verdict, or needs none."""
+        return not self.asked or not isinstance(self.answer, Failed | None)
+
+
+def parse_call(text: str) -> ToolSelecting:
+    """A call as JSON: `tool`, `arguments`, and any other field of a question; raises ConfigError."""
+    if len(text) > MAX_CALL:
+        raise ConfigError(f"--call: longer than {MAX_CALL // 1024} KiB")
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--call: is not JSON: {error}; write it as {SAMPLE}") from None
+    if not isinstance(given, dict):
+        raise ConfigError(f"--call: must be an object, as {SAMPLE}")
+    fields: dict[str, Any] = {SPELLINGS.get(str(name), str(name)): value for name, value in given.items()}
+    tool, arguments = fields.pop("tool_name", ""), fields.pop("tool_input", {})
+    if not isinstance(tool, str) or not tool or not isinstance(arguments, Mapping):
+        raise ConfigError(f"--call: must name a `tool`, and its `arguments` by name, as {SAMPLE}")
+    known = set(ToolSelecting.model_fields) - set(SPELLINGS.values())
+    if unknown := sorted(fields.keys() - known):
+        raise ConfigError(
+            f"--call: unknown {', '.join(unknown)}; allowed: tool, arguments, {', '.join(sorted(known))}"
+        )
+    try:
+        return question(tool, arguments, **fields)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        raise ConfigError(f"--call: {'; '.join(faults)}") from None
+
+
+async def try_calls(
+    scheduler: Scheduler, calls: Sequence[ToolSelecting], timeout_s: float
+) -> list[TriedCall]:
+    """Ask about the calls, one after the other; each is given so many seconds, its holds included."""
+    async with trial(scheduler) as asker:
+        return [await _try(asker, call, timeout_s) for call in calls]
+
+
+async def _try(asker: Any, call: ToolSelecting, timeout_s: float) -> TriedCall:
+    fields = call.model_dump(exclude={"tool_name", "tool_input", "ttl_ms"}, exclude_unset=True)
+    try:
+        asked = asker.pose(call.tool_name, call.tool_input, timeout_s=timeout_s, **fields)
+    except NotAsked as error:
+        return TriedCall(call, None, str(error), asked=False)
+    try:
+        return TriedCall(call, await asked.final(timeout_s))
+    except Silent:
+        asker.withdraw(asked)
+        held = asked.answers[-1] if asked.answers else None
+        return TriedCall(call, held, "" if held else f"no answer within {timeout_s:g} s")
+
+
+def show(tried: TriedCall, name: str) -> None:
+    """The call, the verdict, and why."""
+    call = tried.call
+    arguments = json.dumps(call.tool_input, ensure_ascii=False)
+    console.print(f"{escape(call.tool_name)} {escape(arguments)}", soft_wrap=True)
+    word, why = _words(tried)
+    console.print(f"  {escape(name)}: [bold]{word}[/]{escape(f': {why}') if why else ''}", soft_wrap=True)
+
+
+def _words(tried: TriedCall) -> tuple[str, str]:
+    answer = tried.answer
+    match answer:
+        case None:
+            return ("no answer" if tried.asked else "not asked"), tried.missing
+        case Modify():
+            arguments = (
+                "" if answer.arguments is None else f" {json.dumps(answer.arguments, ensure_ascii=False)}"
+            )
+            to = f" for {answer.agent_target}" if answer.agent_target else ""
+            return "modify", visible(f"{answer.tool}{arguments}{to}; {answer.reason or 'no reason given'}")
+        case AskUser():
+            asks = f"{answer.prompt!r}, {' or '.join(answer.options)}, within {answer.timeout_s:g} s"
+            return "ask_user", visible(f"{asks}; {answer.reason or 'no reason given'}")
+        case Hold():
+            return "hold", visible(f"for {answer.seconds:g} s; {answer.reason or 'no reason given'}")
+        case _:
+            return answer.action, visible(answer.reason or "")
+
+
+def as_json(tried: TriedCall, name: str) -> dict[str, Any]:
+    """The same for scripts."""
+    answer = tried.answer
+    verdict = "none" if tried.asked else "not_asked"
+    return {
+        "scheduler": name,
+        "tool": tried.call.tool_name,
+        "arguments": tried.call.tool_input,
+        "verdict": answer.action if answer else verdict,
+        **({} if answer else {"reason": tried.missing}),
+        **(answer.model_dump(exclude={"action"}, exclude_none=True) if answer else {}),
+    }
