@@ -17,7 +17,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.modules.provider_openai.usage import cost_of as cost_of_answer
+from toolgate_orchestrator.modules.provider_openai.reply import cost_of as cost_of_answer
 from toolgate_orchestrator.turn.tool_output import cost_of
 
 UNIT = 1_000_000

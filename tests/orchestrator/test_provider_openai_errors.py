@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import llm_errors
-from toolgate_orchestrator.modules.provider_openai.errors import Whose, told
+from toolgate_orchestrator.modules.provider_openai.client import Whose, told
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 from toolgate_orchestrator.turn.messages import text_of
 

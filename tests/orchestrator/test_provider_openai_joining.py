@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_orchestrator.modules.provider_openai.arguments import ObjectEnd, arguments_of
-from toolgate_orchestrator.modules.provider_openai.stream import BadReply, Joined
+from toolgate_orchestrator.modules.provider_openai.stream import BadReply, Joined, ObjectEnd, arguments_of
 from toolgate_orchestrator.turn.messages import (
     calls_in,
 )

@@ -11,8 +11,7 @@ from amplifier_core import ChatRequest, Message, ToolSpec
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
-from toolgate_orchestrator.modules.provider_openai.messages import Dialect, names_in, wire_messages
-from toolgate_orchestrator.modules.provider_openai.names import ToolNames
+from toolgate_orchestrator.modules.provider_openai.messages import Dialect, ToolNames, names_in, wire_messages
 from toolgate_orchestrator.modules.provider_openai.request import asked
 from toolgate_orchestrator.turn.messages import (
     Call,

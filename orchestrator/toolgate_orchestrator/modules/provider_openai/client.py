@@ -1,30 +1,60 @@
 """The server, through the official SDK: the only file that imports it, and only when it is needed.
 
 Gives plain JSON values; raises only the kernel's LLM errors. What the values mean is not its affair.
+
+    400, 422 InvalidRequest · context too long ContextLength · content filter ContentFilter
+    401 Authentication · 403 AccessDenied · 404 NotFound · 408 and time-outs LLMTimeout
+    413 ContextLength · 429 RateLimit, or QuotaExceeded · 5xx ProviderUnavailable
+    no connection Network · broken off or garbled in mid-stream Stream
+
+Messages say what the server said, bounded, and without any secret.
 """
 
 import asyncio
 import contextlib
+import email.utils
 import logging
+import math
 import os
-from collections.abc import AsyncIterator, Mapping
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from amplifier_core.llm_errors import ConfigurationError, InvalidRequestError, LLMError
+from amplifier_core import llm_errors
+from amplifier_core.llm_errors import LLMError
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
-from toolgate_orchestrator.modules.provider_openai.errors import Whose, told
 from toolgate_orchestrator.modules.provider_openai.request import Ask
+from toolgate_orchestrator.modules.provider_openai.stream import BadReply
 
-__all__ = ["Answer", "Chunks", "Endpoint"]
+__all__ = ["Answer", "Chunks", "Endpoint", "Whose", "told"]
 
 logger = logging.getLogger(__name__)
 
 _CONNECT_S = 10.0
 _MAX_MODELS = 1_000
+_MAX_MESSAGE = 2_000
+_BY_STATUS: Mapping[int, type[LLMError]] = {
+    401: llm_errors.AuthenticationError,
+    403: llm_errors.AccessDeniedError,
+    404: llm_errors.NotFoundError,
+    408: llm_errors.LLMTimeoutError,
+    413: llm_errors.ContextLengthError,
+    429: llm_errors.RateLimitError,
+}
+_RETRYABLE = (408, 409, 425, 429)
+_TOO_LONG = re.compile(
+    r"context[ _](length|window|size)|maximum context|(prompt|input) is too long|too many (input )?tokens",
+    re.IGNORECASE,
+)
+_FILTERED = re.compile(r"content[ _](filter|policy)|content management policy|safety system", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"insufficient_quota|exceeded your current quota|billing|budget has been exceeded", re.IGNORECASE
+)
 
 
 class Answer(NamedTuple):
@@ -70,7 +100,7 @@ class Endpoint:
         deadline = None if ask.timeout is None else asyncio.get_running_loop().time() + ask.timeout
         try:
             return await self._opened(ask, deadline)
-        except InvalidRequestError as error:
+        except llm_errors.InvalidRequestError as error:
             if not self._tells_usage or "stream_options" not in str(error):
                 raise
             logger.info("%s does not take stream_options: usage of streams stays unknown", self.whose.server)
@@ -110,7 +140,7 @@ class Endpoint:
     def _body(self, completion: Any, ask: Ask) -> dict[str, Any]:
         body = _plain(completion)
         if not isinstance(body.get("choices"), list):
-            raise ConfigurationError(
+            raise llm_errors.ConfigurationError(
                 f"{self.whose.server} did not answer with a chat completion: is it the right base_url? "
                 "Mostly it ends in /v1",
                 provider=self.whose.provider,
@@ -176,3 +206,138 @@ def _sdk() -> Any:
             'pip install "toolgate-bus[llm]"'
         ) from None
     return openai
+
+
+class Whose(NamedTuple):
+    """Whose error it is: provider and server as they are shown, and the secrets that must not be."""
+
+    provider: str
+    server: str
+    secrets: tuple[str, ...]
+
+
+def told(error: Exception, whose: Whose, model: str | None, *, streaming: bool = False) -> LLMError:
+    """The kernel's error for whatever came out of the SDK; the SDK's is freed of secrets in passing."""
+    import openai
+
+    if isinstance(error, LLMError):
+        return error
+    message = _message(error, whose)
+    _scrub(error, whose.secrets)
+    origin: dict[str, Any] = {"provider": whose.provider, "model": model}
+    if (status := _status(error)) is not None:
+        kind = _kind(status, _said_of(error, message))
+        retryable = kind is not llm_errors.QuotaExceededError and (status in _RETRYABLE or status >= 500)
+        after = _retry_after(error)
+        return kind(message, status_code=status, retryable=retryable, retry_after=after, **origin)
+    if isinstance(error, openai.APITimeoutError | TimeoutError) or _is_of_http(error, "TimeoutException"):
+        return llm_errors.LLMTimeoutError(message, **origin)
+    if isinstance(error, BadReply):
+        return llm_errors.StreamError(message, retryable=error.retryable, **origin)
+    if streaming:  # told by the server after the answer had begun, or a connection that broke
+        return (_by_words(_said_of(error, message)) or llm_errors.StreamError)(message, **origin)
+    if isinstance(error, openai.APIConnectionError | OSError):
+        return llm_errors.NetworkError(message, **origin)
+    return LLMError(message, **origin)
+
+
+def _is_of_http(error: Exception, kind: str) -> bool:
+    """Whether the SDK let through an error of its HTTP library, which is httpx or httpx2 by its version."""
+    return any(base.__name__ == kind for base in type(error).__mro__)
+
+
+def _without_secrets(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "[secret]")
+    return text
+
+
+def _said_of(error: Exception, message: str) -> str:
+    return f"{getattr(error, 'code', None)} {getattr(error, 'type', None)} {message}"
+
+
+def _kind(status: int, said: str) -> type[LLMError]:
+    """The class for a status; some things are told only by a code or by words."""
+    if status == 429 and _QUOTA.search(said):
+        return llm_errors.QuotaExceededError
+    if status in (400, 422):
+        return _by_words(said) or llm_errors.InvalidRequestError
+    if status >= 500 or status == 409:
+        return llm_errors.ProviderUnavailableError
+    return _BY_STATUS.get(status, llm_errors.InvalidRequestError)
+
+
+def _by_words(said: str) -> type[LLMError] | None:
+    if _TOO_LONG.search(said):
+        return llm_errors.ContextLengthError
+    return llm_errors.ContentFilterError if _FILTERED.search(said) else None
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status; also one that a server tells inside a stream, as an error's `code`."""
+    for value in (getattr(error, "status_code", None), getattr(error, "code", None)):
+        text = str(value) if value is not None else ""
+        if len(text) == 3 and text.isdecimal() and int(text) >= 400:
+            return int(text)
+    return None
+
+
+def _message(error: Exception, whose: Whose) -> str:
+    """What the server said, else what happened."""
+    import openai
+
+    if isinstance(error, openai.APITimeoutError | TimeoutError):
+        text = f"no answer from {whose.server} in time"
+    elif isinstance(error, openai.APIConnectionError):
+        cause = error.__cause__
+        text = f"the connection to {whose.server} failed" + (f": {cause}" if cause and str(cause) else "")
+    else:
+        text = _said(getattr(error, "body", None)) or str(error) or type(error).__name__
+        if isinstance(error, ValueError):
+            text = f"{whose.server} sent what is no JSON: {text}"
+    return _without_secrets(text, whose.secrets)[:_MAX_MESSAGE]
+
+
+def _said(body: Any) -> str:
+    """The message in an error's body, in the forms that servers have."""
+    if isinstance(body, Mapping):
+        for key in ("message", "error", "detail"):
+            if body.get(key):
+                return _said(body[key])
+        return str(dict(body)) if body else ""
+    return str(body) if body else ""
+
+
+def _scrub(error: BaseException, secrets: Sequence[str]) -> None:
+    """Take secrets out of the SDK's error too, which stays in the chain and in tracebacks."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if any(secret in repr((seen, getattr(seen, "body", None))) for secret in secrets):
+            text = _without_secrets(str(seen), secrets)
+            seen.args = (text,)
+            for field in ("message", "body"):
+                if hasattr(seen, field):
+                    setattr(seen, field, text)
+        seen = seen.__cause__ or seen.__context__
+
+
+def _retry_after(error: Exception) -> float | None:
+    """Seconds that the server asks to wait: milliseconds, seconds or a date."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if not isinstance(headers, Mapping):
+        return None
+    for field, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(field, "")) / divisor
+        except ValueError:
+            continue
+        return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    return _until(headers.get("retry-after"))
+
+
+def _until(date: Any) -> float | None:
+    try:
+        parsed = email.utils.parsedate_to_datetime(date)
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, parsed.timestamp() - time.time())

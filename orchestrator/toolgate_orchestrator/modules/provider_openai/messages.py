@@ -2,23 +2,65 @@
 
 Tool calls are read from the field `tool_calls` (this engine's contexts) or from call blocks (other
 engines'). Images of tool results follow as a user's message: the wire allows only text in results.
+Each result is put behind its call, as servers insist: a sound conversation passes unchanged, one with
+a gap (a result that was compacted away, a call that never got one) is mended rather than refused.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from amplifier_core import ImageBlock, Message, TextBlock, ToolCallBlock, ToolResultBlock
 from amplifier_core.message_models import ThinkingBlock
 
-from toolgate_orchestrator.modules.provider_openai.names import ToolNames
-from toolgate_orchestrator.modules.provider_openai.pairing import WireMessage, paired
-
-__all__ = ["Dialect", "names_in", "wire_messages"]
+__all__ = ["Dialect", "ToolNames", "names_in", "wire_messages"]
 
 _MAX_ID = 40
 """Longer call ids are refused by OpenAI; another provider may have made them."""
+_NO_RESULT = "No result of this call was recorded."
+_MAX = 64
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
+_SAFE = re.compile(rf"[a-zA-Z0-9_-]{{1,{_MAX}}}")
+
+
+WireMessage = dict[str, Any]
+
+
+class ToolNames:
+    """Names of one request as the wire allows them (letters, digits, _ and -, at most 64), and back.
+
+    A name that is fine stays as it is; any other gets a safe one, unique among those of the request.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        given = list(dict.fromkeys(names))
+        self._safe = {name: name for name in given if _SAFE.fullmatch(name)}
+        self._original = dict(self._safe)
+        for name in given:
+            if name not in self._safe:
+                self._add(name)
+
+    def safe(self, name: str) -> str:
+        """How a tool is called on the wire."""
+        if name not in self._safe:
+            self._add(name)
+        return self._safe[name]
+
+    def original(self, name: str) -> str:
+        """The tool that the LLM means; a name that nobody gave it comes back as it is."""
+        return self._original.get(name, name)
+
+    def _add(self, name: str) -> None:
+        digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+        safe = _UNSAFE.sub("_", name)[:_MAX] or "unnamed"
+        length = 8
+        while safe in self._original:
+            safe = f"{_UNSAFE.sub('_', name)[: _MAX - 1 - length]}_{digest[:length]}"
+            length += 1
+        self._safe[name] = safe
+        self._original[safe] = name
 
 
 class Dialect(NamedTuple):
@@ -36,12 +78,43 @@ class _Call(NamedTuple):
 
 def wire_messages(messages: Sequence[Message], names: ToolNames, dialect: Dialect) -> list[WireMessage]:
     """The conversation as the server takes it."""
-    return paired([wire for message in messages for wire in _wire(message, names, dialect)])
+    return _paired([wire for message in messages for wire in _wire(message, names, dialect)])
 
 
 def names_in(messages: Sequence[Message]) -> list[str]:
     """The tools that earlier calls named."""
     return [call.name for message in messages for call in _calls(message)]
+
+
+def _paired(messages: Sequence[WireMessage]) -> list[WireMessage]:
+    """The messages, with exactly one result right behind each call and no result without one."""
+    taken: set[int] = set()
+    out: list[WireMessage] = []
+    for index, message in enumerate(messages):
+        if index in taken:
+            continue
+        out.append(_as_text(message) if message["role"] == "tool" else message)
+        for call in message.get("tool_calls", ()):
+            found = next(_results(messages, index, call["id"], taken), None)
+            taken |= {found} if found is not None else set()
+            lost = {"role": "tool", "tool_call_id": call["id"], "content": _NO_RESULT}
+            out.append(lost if found is None else messages[found])
+    return out
+
+
+def _results(messages: Sequence[WireMessage], start: int, call_id: str, taken: set[int]) -> Iterator[int]:
+    """Where results of a call lie: behind it, and before another call of the same id (ids may repeat)."""
+    for index in range(start + 1, len(messages)):
+        message = messages[index]
+        if any(call["id"] == call_id for call in message.get("tool_calls", ())):
+            return
+        if message["role"] == "tool" and message["tool_call_id"] == call_id and index not in taken:
+            yield index
+
+
+def _as_text(result: WireMessage) -> WireMessage:
+    """A result whose call is gone, as something the user says."""
+    return {"role": "user", "content": f"[Result of an earlier tool call]\n{result['content']}"}
 
 
 def _wire(message: Message, names: ToolNames, dialect: Dialect) -> Iterable[WireMessage]:
@@ -86,7 +159,9 @@ def _arguments(arguments: Any) -> str:
 
 
 def _result(call_id: str, content: Any) -> Iterable[WireMessage]:
-    images = [block for block in content if _is_image(block)] if isinstance(content, list) else []
+    images = (
+        [block for block in content if isinstance(block, ImageBlock)] if isinstance(content, list) else []
+    )
     yield {"role": "tool", "tool_call_id": _wire_id(call_id), "content": _result_text(content)}
     if images:
         told = {"type": "text", "text": "Images of the tool result above:"}
@@ -94,20 +169,18 @@ def _result(call_id: str, content: Any) -> Iterable[WireMessage]:
 
 
 def _result_text(content: Any) -> str:
-    if isinstance(content, list) and all(
-        isinstance(block, TextBlock) or _is_image(block) for block in content
-    ):
+    if isinstance(content, list) and all(isinstance(block, TextBlock | ImageBlock) for block in content):
         return _text(content) or ("(images, see below)" if content else "")
     return _clean(content) if isinstance(content, str) else _json(content)
 
 
-def _is_image(block: Any) -> bool:
-    return isinstance(block, ImageBlock)
-
-
 def _content(content: Any, *, images: bool) -> str | list[dict[str, Any]]:
     """Text alone as a string, which every server takes; parts only where there are images."""
-    if not images or not isinstance(content, list) or not any(map(_is_image, content)):
+    if (
+        not images
+        or not isinstance(content, list)
+        or not any(isinstance(block, ImageBlock) for block in content)
+    ):
         return _text(content)
     return [_part(block) for block in content if isinstance(block, TextBlock | ImageBlock)]
 

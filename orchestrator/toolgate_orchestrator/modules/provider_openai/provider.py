@@ -2,8 +2,8 @@
 
 OpenAI, vLLM, Ollama, LiteLLM proxies. This file puts the pure parts around the server together:
 
-    ChatRequest ─▶ provider_openai_request ─▶ provider_openai_endpoint (SDK, HTTP)
-    ChatResponse ◀─ provider_openai_reply ◀─ provider_openai_stream ◀──┘
+    ChatRequest ─▶ request, messages ─▶ client (SDK, HTTP)
+    ChatResponse ◀─ reply ◀─ stream ◀──────┘
 """
 
 import logging
@@ -16,10 +16,9 @@ from amplifier_core.llm_errors import ContentFilterError, LLMError
 
 from toolgate_orchestrator.modules.provider_openai.client import Chunks, Endpoint
 from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
-from toolgate_orchestrator.modules.provider_openai.reply import chat_response, raw_calls
+from toolgate_orchestrator.modules.provider_openai.reply import chat_response, cost_of, raw_calls, usage_of
 from toolgate_orchestrator.modules.provider_openai.request import Ask, asked
 from toolgate_orchestrator.modules.provider_openai.stream import BadReply, Joined
-from toolgate_orchestrator.modules.provider_openai.usage import cost_of, usage_of
 from toolgate_orchestrator.turn.loop_config import read_config
 
 __all__ = ["ProviderOpenAI", "mount"]

@@ -11,8 +11,7 @@ from amplifier_core import ChatRequest, ToolSpec
 from amplifier_core.message_models import ResponseFormatJson, ResponseFormatJsonSchema
 
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
-from toolgate_orchestrator.modules.provider_openai.messages import Dialect, names_in, wire_messages
-from toolgate_orchestrator.modules.provider_openai.names import ToolNames
+from toolgate_orchestrator.modules.provider_openai.messages import Dialect, ToolNames, names_in, wire_messages
 
 __all__ = ["Ask", "asked"]
 

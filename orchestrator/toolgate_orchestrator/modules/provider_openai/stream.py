@@ -4,10 +4,11 @@
                        end ─▶ Joined.close: open calls end; an answer that broke off is an error
 
 When is a call reported complete (`tool_call.end`)? The moment its arguments are a whole, non-empty
-JSON object, so that a loop can start it while the LLM still writes the next one. An empty object
-waits for the next call (some proxies begin with `{}` and go on); everything else, bad JSON included,
-waits for the end, as fragments of several calls may come interleaved. Bad JSON is reported as the
-text that it is. Calls are told apart by index, and by id where a server gives all of them one index.
+JSON object, over with the brace that closes it, so that a loop can start it while the LLM still writes
+the next one. An empty object waits for the next call (some proxies begin with `{}` and go on);
+everything else, bad JSON included, waits for the end, as fragments of several calls may come
+interleaved. Bad JSON is reported as the text that it is. Calls are told apart by index, and by id where
+a server gives all of them one index. (The SDK's ChatCompletionStreamState does none of this.)
 """
 
 import json
@@ -17,9 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolgate_orchestrator.modules.provider_openai.arguments import ObjectEnd, arguments_of
-
-__all__ = ["BadReply", "Joined", "JoinedCall"]
+__all__ = ["BadReply", "Joined", "JoinedCall", "ObjectEnd", "arguments_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +29,66 @@ _EARLY_TRIES = 4
 """How often a call's arguments are parsed before its end."""
 
 Event = dict[str, Any]
+
+
+class ObjectEnd:
+    """Watches fragments of JSON for the brace that closes the outermost object; linear in their length."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        """Whether every bracket that was opened is closed again."""
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def feed(self, fragment: str) -> bool:
+        """Take a fragment; True where something was closed by it and nothing is open now."""
+        closing = False
+        for char in fragment:
+            if self._in_string:
+                self._string(char)
+            elif char == '"':
+                self._in_string = True
+            elif char in "{[":
+                self._depth += 1
+            elif char in "}]":
+                self._depth -= 1
+                closing = True
+        self.closed = (self.closed or closing) and self._depth == 0 and not self._in_string
+        return closing and self.closed
+
+    def _string(self, char: str) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif char == "\\":
+            self._escaped = True
+        elif char == '"':
+            self._in_string = False
+
+
+def arguments_of(raw: str) -> dict[str, Any] | None:
+    """The arguments that a text is; None where it is no JSON object.
+
+    Nothing, and `null`, are no arguments. An empty object in front of the real one is dropped: some
+    proxies begin every call with one.
+    """
+    text = raw.strip()
+    if text in ("", "null"):
+        return {}
+    for candidate in (text, text.removeprefix("{}")):
+        try:
+            value = json.loads(candidate)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            return _encodable(value) if "\\ud" in raw.lower() else value
+    return None
+
+
+def _encodable(value: dict[str, Any]) -> dict[str, Any]:
+    """Without lone surrogates, which JSON can spell and nobody can send on."""
+    sound: dict[str, Any] = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return sound
 
 
 class BadReply(Exception):  # noqa: N818 - becomes an LLMError at the edge
