@@ -1,6 +1,6 @@
 """Write a scheduler: a function from a tool call to a verdict, run by `toolgate scheduler run`.
 
-`schedulers/README.md` leads through it; `api` says which forms there are.
+`schedulers/README.md` leads through it; `author/forms` says which forms there are.
 """
 
 from importlib import import_module
@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
 
+    from toolgate_schedulers.author.forms import scheduler
     from toolgate_schedulers.author.hook_adapter import HookResult
-    from toolgate_schedulers.author.scheduler import (
-        HeldQuestion,
-        Holds,
-        Scheduler,
-        SchedulerContext,
-        scheduler,
-    )
+    from toolgate_schedulers.author.scheduler import HeldQuestion, Holds, Scheduler, SchedulerContext
     from toolgate_schedulers.worker.worker import Worker
 
 __all__ = [
@@ -43,7 +38,7 @@ _HERE: Final = {
     "Scheduler": "toolgate_schedulers.author.scheduler",
     "SchedulerContext": "toolgate_schedulers.author.scheduler",
     "Worker": "toolgate_schedulers.worker.worker",
-    "scheduler": "toolgate_schedulers.author.scheduler",
+    "scheduler": "toolgate_schedulers.author.forms",
 }
 
 

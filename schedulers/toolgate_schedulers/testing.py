@@ -22,11 +22,13 @@ from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.events import Failed, Hold, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.state.shared import MemoryFacts, Shared, shared_in_memory
+from toolgate_bus.state.shared import MemoryFacts, shared_in_memory
+from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Member
 
-from toolgate_schedulers.author.scheduler import Scheduler, as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
+from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.rules.config import read_mapping
 from toolgate_schedulers.worker.loading import make
 from toolgate_schedulers.worker.worker import Worker

@@ -18,7 +18,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_orchestrator import Gate
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_schedulers.author.scheduler import as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, Rule
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig

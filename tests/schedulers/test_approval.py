@@ -9,7 +9,8 @@ from toolgate_bus.errors import BusDown, ConfigError
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
 from toolgate_bus.state.shared import shared_in_memory
-from toolgate_schedulers.author.scheduler import SchedulerContext, as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
+from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, needed, tools_of
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY, verdict_of

@@ -10,7 +10,7 @@ import pytest
 import toolgate_schedulers
 from toolgate_bus.errors import ConfigError
 from toolgate_schedulers import Continue, Deny, Hold, Modify, Scheduler, ToolSelecting, scheduler
-from toolgate_schedulers.author.scheduler import as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
 
 pytestmark = pytest.mark.pure
 

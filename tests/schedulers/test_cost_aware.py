@@ -12,7 +12,8 @@ from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.errors import BusDown
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
-from toolgate_schedulers.author.scheduler import as_scheduler, asking
+from toolgate_schedulers.author.forms import as_scheduler
+from toolgate_schedulers.author.scheduler import asking
 from toolgate_schedulers.rules.config import check
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware

@@ -8,15 +8,14 @@ from amplifier_core import HookRegistry
 from amplifier_core import HookResult as KernelResult
 from pydantic import ValidationError
 from toolgate_schedulers import AskUser, Continue, Deny, HookResult, Modify, ToolSelecting, scheduler
+from toolgate_schedulers.author.forms import as_scheduler, is_hook
 from toolgate_schedulers.author.hook_adapter import (
     _SameFields,
     from_hook,
     hook_data,
     hook_result,
-    is_hook,
     verdict_of,
 )
-from toolgate_schedulers.author.scheduler import as_scheduler
 
 pytestmark = pytest.mark.pure
 

@@ -13,7 +13,7 @@ from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
-from toolgate_schedulers.author.scheduler import as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
 
 pytestmark = pytest.mark.pure
 

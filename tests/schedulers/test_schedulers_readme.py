@@ -11,7 +11,7 @@ from toolgate_bus.ruling.conditions.matching import About
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_bus.transport.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
-from toolgate_schedulers.author.scheduler import as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.commands.scheduler_new import contents, names_of
 from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig

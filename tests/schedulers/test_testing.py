@@ -13,7 +13,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Continue, Deny, Failed, Hold, Modify
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import scheduler
-from toolgate_schedulers.author.scheduler import as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.policy import Policy, PolicyConfig
 from toolgate_schedulers.testing import NotAsked, Silent, question, trial
 

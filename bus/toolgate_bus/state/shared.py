@@ -1,44 +1,21 @@
-"""What the schedulers of a namespace share: on a server, or in memory for tests of schedulers."""
+"""Makes what the schedulers of a namespace share: on a server, or in memory for one process."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-from toolgate_bus.budgets.ledger import Ledger
 from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.state.call_counts import Tally
 from toolgate_bus.state.call_counts_redis import MemoryTally, RedisTally
-from toolgate_bus.state.counters import MemoryTurns, RedisTurns, Turns
-from toolgate_bus.state.notifications import MemoryNotices, Notices, RedisNotices
-from toolgate_bus.state.token_buckets import Buckets
+from toolgate_bus.state.counters import MemoryTurns, RedisTurns
+from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
+from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.state.token_buckets_redis import MemoryBuckets, RedisBuckets
-from toolgate_bus.transport.ports import Commands, Facts, Store
+from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.store import MemoryStore, RedisStore
 
-__all__ = ["MemoryFacts", "Shared", "shared_in_memory", "shared_on"]
-
-
-async def _nothing() -> None:
-    """There is nothing to close."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """State and knowledge beyond one replica."""
-
-    store: Store
-    ledger: Ledger
-    book: str
-    """Name of the ledger's book: shadows have one of their own."""
-    facts: Facts
-    aclose: Callable[[], Awaitable[None]] = _nothing
-    turns: Turns = field(default_factory=MemoryTurns)
-    buckets: Buckets = field(default_factory=MemoryBuckets)
-    tally: Tally = field(default_factory=MemoryTally)
-    notices: Notices = field(default_factory=MemoryNotices)
+__all__ = ["MemoryFacts", "shared_in_memory", "shared_on"]
 
 
 def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
@@ -57,17 +34,31 @@ def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = Fa
         RedisLedger(commands, namespace, book),
         book,
         FactsReader(reading, namespace),
-        aclose,
         RedisTurns(commands, namespace),
         RedisBuckets(commands, namespace, f"buckets{apart}"),
         RedisTally(commands, namespace, f"tally{apart}"),
         RedisNotices(commands, waiting, namespace),
+        aclose,
     )
+
+
+async def _nothing() -> None:
+    """There is nothing to close."""
 
 
 def shared_in_memory() -> Shared:
     """The same in this process; facts are what a test tells."""
-    return Shared(MemoryStore(), MemoryLedger(), "budget", MemoryFacts())
+    return Shared(
+        MemoryStore(),
+        MemoryLedger(),
+        "budget",
+        MemoryFacts(),
+        MemoryTurns(),
+        MemoryBuckets(),
+        MemoryTally(),
+        MemoryNotices(),
+        _nothing,
+    )
 
 
 class MemoryFacts:

@@ -15,28 +15,16 @@ import copy
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
 
 from toolgate_schedulers.author.scheduler import Scheduler, in_thread
 
-__all__ = ["HookResult", "from_hook", "hook_data", "is_hook", "verdict_of"]
+__all__ = ["HookResult", "from_hook", "hook_data", "verdict_of"]
 
 EVENT = "tool:selecting"
-_TWO = 2
-
-
-def is_hook(function: Callable[..., Any]) -> bool:
-    """Whether a function has a hook's signature: two positional parameters, event and data."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = [p for p in positional if p.default is p.empty]
-    return len(required) == _TWO or [p.name for p in positional[:_TWO]] == ["event", "data"]
 
 
 def from_hook(
@@ -62,7 +50,7 @@ def from_hook(
                 raise
             return Deny(reason=f"{own} objected to {call.tool_name}, and its answer cannot be read")
 
-    globs = (tools,) if isinstance(tools, str) else tuple(tools)
+    globs = cast("tuple[str, ...]", tools)
     return Scheduler(name=own, priority=priority, tools=globs, shadow=shadow, decide=decide)
 
 

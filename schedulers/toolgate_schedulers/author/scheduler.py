@@ -1,10 +1,7 @@
-"""The author's front door: what a scheduler is, and the forms in which one may be written.
+"""What a scheduler is: one frozen `Scheduler`, the only thing that the worker knows, and what it is given.
 
-Written as a function (async, plain, or an async generator that holds first), a class with state and
-lifecycle, or an Amplifier hook; all become one frozen `Scheduler`, the only thing the worker knows.
-No bus here and no clock: who asks, how often and in what order is the worker's affair.
-
-An answer that is not a `Verdict`, None included, is nonsense: the worker counts it and sends nothing.
+No bus here and no clock: who asks, how often and in what order is the worker's affair. An answer that
+is not a `Verdict`, None included, is nonsense: the worker counts it and sends nothing.
 """
 
 import inspect
@@ -12,14 +9,14 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
 
 if TYPE_CHECKING:
-    from toolgate_bus.state.shared import Shared
+    from toolgate_bus.state.shared_state import Shared
     from toolgate_bus.transport.ports import Store
 
 __all__ = [
@@ -28,9 +25,9 @@ __all__ = [
     "Holds",
     "Scheduler",
     "SchedulerContext",
-    "as_scheduler",
     "asking",
-    "scheduler",
+    "check_priority",
+    "in_thread",
 ]
 
 Decide = Callable[[ToolSelecting], Awaitable[Verdict]] | Callable[[ToolSelecting], AsyncIterator[Verdict]]
@@ -41,8 +38,6 @@ asking: ContextVar[str] = ContextVar("asking", default="")
 
 _PRIORITY_LIMIT = 2**31
 _TOOL_GLOB_LIMIT = 256
-
-Written = TypeVar("Written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ class Scheduler:
     priority: int = 0
     """Priority of its verdicts unless they carry their own; the higher wins."""
     tools: tuple[str, ...] = ("*",)
-    """Tool-name globs; it is only asked about tools that match one."""
+    """Tool-name globs, one or several (made a tuple); it is only asked about tools that match one."""
     shadow: bool = False
     """Its verdicts are recorded and compared, never merged."""
     streams: bool = False
@@ -131,8 +126,15 @@ class Scheduler:
                 f"scheduler {self.name!r}: name: it means the hooks of an orchestrator's own process; "
                 "take another"
             )
-        _check_priority(self.name, self.priority)
-        object.__setattr__(self, "tools", _globs(self.name, self.tools))
+        check_priority(self.name, self.priority)
+        tools = (self.tools,) if isinstance(self.tools, str) else self.tools
+        globs = tuple(tools) if isinstance(tools, Iterable) else ()
+        if not globs or not all(isinstance(g, str) and 0 < len(g) <= _TOOL_GLOB_LIMIT for g in globs):
+            raise ConfigError(
+                f"scheduler {self.name!r}: tools: must be one or more tool-name globs such as "
+                f'"web_*", not {self.tools!r}'
+            )
+        object.__setattr__(self, "tools", globs)
         if not isinstance(self.shadow, bool):
             raise ConfigError(f"scheduler {self.name!r}: shadow: must be true or false, not {self.shadow!r}")
 
@@ -141,149 +143,12 @@ class Scheduler:
         return self.decide(call)
 
 
-def _check_priority(name: str, priority: Any) -> None:
+def check_priority(name: str, priority: Any) -> None:
+    """Raises ConfigError for what is no priority."""
     if type(priority) is not int or not -_PRIORITY_LIMIT <= priority < _PRIORITY_LIMIT:
         raise ConfigError(
             f"scheduler {name!r}: priority: must be a whole number within 32 bits, not {priority!r}"
         )
-
-
-def _globs(name: str, tools: str | Iterable[str]) -> tuple[str, ...]:
-    globs = (tools,) if isinstance(tools, str) else tuple(tools) if isinstance(tools, Iterable) else ()
-    if not globs or not all(isinstance(glob, str) and 0 < len(glob) <= _TOOL_GLOB_LIMIT for glob in globs):
-        raise ConfigError(
-            f'scheduler {name!r}: tools: must be one or more tool-name globs such as "web_*", not {tools!r}'
-        )
-    return globs
-
-
-# A class can be called, too: the first overload that fits is meant.
-class _Decorator(Protocol):
-    @overload
-    def __call__(self, written: type[Written]) -> type[Written]: ...  # type: ignore[overload-overlap]  # above
-    @overload
-    def __call__(self, written: Callable[..., Any]) -> Scheduler: ...
-
-
-@overload
-def scheduler(written: type[Written]) -> type[Written]: ...  # type: ignore[overload-overlap]  # see above
-@overload
-def scheduler(written: Callable[..., Any]) -> Scheduler: ...
-@overload
-def scheduler(
-    *, name: str | None = None, priority: int = 0, tools: str | Iterable[str] = ("*",), shadow: bool = False
-) -> _Decorator: ...
-def scheduler(
-    written: Callable[..., Any] | None = None,
-    *,
-    name: str | None = None,
-    priority: int = 0,
-    tools: str | Iterable[str] = ("*",),
-    shadow: bool = False,
-) -> Any:
-    """Make a scheduler of a function: `@scheduler(name="router", priority=10, tools=["web_*"])`.
-
-    The function takes the call and gives a verdict; an Amplifier hook `(event, data)` is taken too.
-    A class is given back as it is, with these as its attributes. The name defaults to the function's.
-    """
-
-    def decorate(written: Callable[..., Any]) -> Any:
-        own = name if name is not None else _name_of(written)
-        if not inspect.isclass(written):
-            return _from_function(written, own, priority, tools, shadow)
-        _check_priority(own, priority)
-        for field, value in {"name": own, "priority": priority, "tools": tools, "shadow": shadow}.items():
-            setattr(written, field, value)
-        return written
-
-    return decorate if written is None else decorate(written)
-
-
-def as_scheduler(written: Any) -> Scheduler:
-    """The normal form of whatever an author wrote, except a class, which must be made first.
-
-    Raises ConfigError that says what is accepted.
-    """
-    if isinstance(written, Scheduler):
-        return written
-    if inspect.isclass(written):
-        raise ConfigError(f"{written.__name__} is a class: give an instance of it")
-    if callable(getattr(written, "decide", None)):
-        return _from_object(written)
-    if callable(written):
-        return _from_function(written, _name_of(written), 0, ("*",), False)
-    raise ConfigError(
-        f"{written!r} is no scheduler: write a function (call) -> Verdict, a class with "
-        "`async def decide(self, call)`, or an Amplifier hook (event, data) -> HookResult"
-    )
-
-
-def _name_of(written: Any) -> str:
-    return str(getattr(written, "__name__", type(written).__name__))
-
-
-def _from_function(
-    function: Callable[..., Any], name: str, priority: int, tools: str | Iterable[str], shadow: bool
-) -> Scheduler:
-    # Late, because hooks build on this module, and few images run any.
-    from toolgate_schedulers.author.hook_adapter import from_hook, is_hook
-
-    if is_hook(function):
-        return from_hook(function, name=name, priority=priority, tools=tools, shadow=shadow)
-    decide, streams = _decider(function, name)
-    return Scheduler(
-        name=name,
-        priority=priority,
-        tools=_globs(name, tools),
-        shadow=shadow,
-        decide=decide,
-        streams=streams,
-    )
-
-
-def _from_object(written: Any) -> Scheduler:
-    name = getattr(written, "name", None) or type(written).__name__
-    decide, streams = _decider(written.decide, name)
-    return Scheduler(
-        name=name,
-        priority=getattr(written, "priority", 0),
-        tools=_globs(name, getattr(written, "tools", ("*",))),
-        shadow=getattr(written, "shadow", False),
-        decide=decide,
-        streams=streams,
-        start=_lifecycle(written, name, "start", _no_start),
-        stop=_lifecycle(written, name, "stop", _no_stop),
-    )
-
-
-def _lifecycle(written: Any, name: str, method: str, absent: Written) -> Written:
-    found = getattr(written, method, None)
-    if found is None:
-        return absent
-    if not inspect.iscoroutinefunction(found):
-        raise ConfigError(f"scheduler {name!r}: {method}: must be an `async def` method")
-    return cast(Written, found)
-
-
-def _decider(function: Callable[..., Any], name: str) -> tuple[Decide, bool]:
-    """`decide` and `streams` of a function that takes the call alone."""
-    try:
-        inspect.signature(function).bind(object())
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"scheduler {name!r}: the function must take one parameter, the call (ToolSelecting); "
-            "an Amplifier hook takes two, (event, data)"
-        ) from None
-    if _is(inspect.isasyncgenfunction, function):
-        return cast(Decide, function), True
-    if _is(inspect.iscoroutinefunction, function):
-        return cast(Decide, function), False
-    return in_thread(function), False
-
-
-def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
-    """Whether a function, or an object that can be called, is of this kind."""
-    return kind(function) or kind(type(function).__call__)
 
 
 def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:

@@ -21,7 +21,8 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import NAME_PATTERN, Deny, Verdict
 from toolgate_bus.protocol.money import micro
 from toolgate_bus.server.settings import check_url
-from toolgate_bus.state.shared import Shared, shared_in_memory
+from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import asking

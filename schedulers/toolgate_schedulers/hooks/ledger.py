@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Failed, Verdict
-from toolgate_bus.state.shared import Shared
+from toolgate_bus.state.shared import shared_in_memory
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
@@ -68,8 +69,12 @@ class HookLedger:
         self._commands = commands = RedisCommands(url, "toolgate-hook")
         self._roster = Roster(commands, namespace)
         facts = _Sessions(commands, namespace)
-        self.shared = Shared(
-            RedisStore(commands, namespace), RedisLedger(commands, namespace, BOOK), BOOK, facts
+        self.shared = replace(
+            shared_in_memory(),
+            store=RedisStore(commands, namespace),
+            ledger=RedisLedger(commands, namespace, BOOK),
+            book=BOOK,
+            facts=facts,
         )
         self._beating: asyncio.Task[None] | None = None
 

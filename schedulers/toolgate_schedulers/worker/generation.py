@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.state.shared import Shared
+from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import Holds, Scheduler, SchedulerContext

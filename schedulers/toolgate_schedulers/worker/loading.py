@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.revision import revision_of
 
-from toolgate_schedulers.author.scheduler import Scheduler, as_scheduler
+from toolgate_schedulers.author.forms import as_scheduler
+from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.rules.config import check, read_mapping
 from toolgate_schedulers.worker.suggestions import suggest_spec
 

@@ -16,7 +16,8 @@ from toolgate_bus.commands.terminal import escape_lines, print_json
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.state.shared import Shared, shared_on
+from toolgate_bus.state.shared import shared_on
+from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 

@@ -25,7 +25,7 @@ from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
 from toolgate_bus.protocol.signing import Keyring, digest
-from toolgate_bus.state.shared import Shared
+from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import DECISION

@@ -26,7 +26,7 @@ from toolgate_bus.budgets.settlement import LedgerKeeper
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.protocol.money import micro
-from toolgate_bus.state.shared import Shared
+from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking

@@ -1,0 +1,29 @@
+"""What the schedulers of a namespace share, wherever it is kept; `shared` makes one."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from toolgate_bus.budgets.ledger import Ledger
+from toolgate_bus.state.call_counts import Tally
+from toolgate_bus.state.counters import Turns
+from toolgate_bus.state.notifications import Notices
+from toolgate_bus.state.token_buckets import Buckets
+from toolgate_bus.transport.ports import Facts, Store
+
+__all__ = ["Shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """State and knowledge beyond one replica."""
+
+    store: Store
+    ledger: Ledger
+    book: str
+    """Name of the ledger's book: shadows have one of their own."""
+    facts: Facts
+    turns: Turns
+    buckets: Buckets
+    tally: Tally
+    notices: Notices
+    aclose: Callable[[], Awaitable[None]]

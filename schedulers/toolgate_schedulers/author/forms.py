@@ -1,0 +1,150 @@
+"""The forms in which a scheduler may be written; all become one `Scheduler`.
+
+A function (async, plain, or an async generator that holds first), a class with state and lifecycle,
+or an Amplifier hook.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar, cast, overload
+
+from toolgate_bus.errors import ConfigError
+
+from toolgate_schedulers.author.scheduler import Decide, Scheduler, check_priority, in_thread
+
+__all__ = ["as_scheduler", "is_hook", "scheduler"]
+
+_HOOK_PARAMETERS = 2
+
+Written = TypeVar("Written")
+
+
+# A class can be called, too: the first overload that fits is meant.
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, written: type[Written]) -> type[Written]: ...  # type: ignore[overload-overlap]  # above
+    @overload
+    def __call__(self, written: Callable[..., Any]) -> Scheduler: ...
+
+
+@overload
+def scheduler(written: type[Written]) -> type[Written]: ...  # type: ignore[overload-overlap]  # see above
+@overload
+def scheduler(written: Callable[..., Any]) -> Scheduler: ...
+@overload
+def scheduler(
+    *, name: str | None = None, priority: int = 0, tools: str | Iterable[str] = ("*",), shadow: bool = False
+) -> _Decorator: ...
+def scheduler(
+    written: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    priority: int = 0,
+    tools: str | Iterable[str] = ("*",),
+    shadow: bool = False,
+) -> Any:
+    """Make a scheduler of a function: `@scheduler(name="router", priority=10, tools=["web_*"])`.
+
+    The function takes the call and gives a verdict; an Amplifier hook `(event, data)` is taken too.
+    A class is given back as it is, with these as its attributes. The name defaults to the function's.
+    """
+
+    def decorate(written: Callable[..., Any]) -> Any:
+        own = name if name is not None else _name_of(written)
+        if not inspect.isclass(written):
+            return _from_function(written, own, priority, tools, shadow)
+        check_priority(own, priority)
+        for field, value in {"name": own, "priority": priority, "tools": tools, "shadow": shadow}.items():
+            setattr(written, field, value)
+        return written
+
+    return decorate if written is None else decorate(written)
+
+
+def as_scheduler(written: Any) -> Scheduler:
+    """The normal form of whatever an author wrote, except a class, which must be made first.
+
+    Raises ConfigError that says what is accepted.
+    """
+    if isinstance(written, Scheduler):
+        return written
+    if inspect.isclass(written):
+        raise ConfigError(f"{written.__name__} is a class: give an instance of it")
+    if callable(getattr(written, "decide", None)):
+        return _from_object(written)
+    if callable(written):
+        return _from_function(written, _name_of(written), 0, ("*",), False)
+    raise ConfigError(
+        f"{written!r} is no scheduler: write a function (call) -> Verdict, a class with "
+        "`async def decide(self, call)`, or an Amplifier hook (event, data) -> HookResult"
+    )
+
+
+def _name_of(written: Any) -> str:
+    return str(getattr(written, "__name__", type(written).__name__))
+
+
+def _from_function(
+    function: Callable[..., Any], name: str, priority: int, tools: str | Iterable[str], shadow: bool
+) -> Scheduler:
+    if is_hook(function):
+        # Late: few images run any.
+        from toolgate_schedulers.author.hook_adapter import from_hook
+
+        return from_hook(function, name=name, priority=priority, tools=tools, shadow=shadow)
+    decide, streams = _decider(function, name)
+    globs = cast("tuple[str, ...]", tools)
+    return Scheduler(name=name, priority=priority, tools=globs, shadow=shadow, decide=decide, streams=streams)
+
+
+def _from_object(written: Any) -> Scheduler:
+    name = getattr(written, "name", None) or type(written).__name__
+    decide, streams = _decider(written.decide, name)
+    lifecycle = {method: found for method in ("start", "stop") if (found := getattr(written, method, None))}
+    for method, found in lifecycle.items():
+        if not inspect.iscoroutinefunction(found):
+            raise ConfigError(f"scheduler {name!r}: {method}: must be an `async def` method")
+    return Scheduler(
+        name=name,
+        priority=getattr(written, "priority", 0),
+        tools=getattr(written, "tools", ("*",)),
+        shadow=getattr(written, "shadow", False),
+        decide=decide,
+        streams=streams,
+        **lifecycle,
+    )
+
+
+def _decider(function: Callable[..., Any], name: str) -> tuple[Decide, bool]:
+    """`decide` and `streams` of a function that takes the call alone."""
+    try:
+        inspect.signature(function).bind(object())
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"scheduler {name!r}: the function must take one parameter, the call (ToolSelecting); "
+            "an Amplifier hook takes two, (event, data)"
+        ) from None
+    if _is(inspect.isasyncgenfunction, function):
+        return cast(Decide, function), True
+    if _is(inspect.iscoroutinefunction, function):
+        return cast(Decide, function), False
+    return in_thread(function), False
+
+
+def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+    """Whether a function, or an object that can be called, is of this kind."""
+    return kind(function) or kind(type(function).__call__)
+
+
+def is_hook(function: Callable[..., Any]) -> bool:
+    """Whether a function has a hook's signature: two positional parameters, event and data."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    return len(required) == _HOOK_PARAMETERS or [p.name for p in positional[:_HOOK_PARAMETERS]] == [
+        "event",
+        "data",
+    ]
