@@ -93,7 +93,7 @@ MUTANTS = (
         f"{BUS}/ruling/merge.py",
         "if other is None or _order(one) < _order(other):",
         "if other is None:",
-        "../bus/test_merge.py",
+        "../bus/ruling/test_merge.py",
     ),
     Mutant(
         4,
@@ -133,7 +133,7 @@ MUTANTS = (
         f"{BUS}/ruling/round.py",
         "if self._closed or (given_up and action not in RESTRICTIVE):",
         "if self._closed:",
-        "../bus/test_round.py",
+        "../bus/ruling/test_round.py",
     ),
     Mutant(
         4,
@@ -274,7 +274,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/connection.py",
         "retry=Retry(NoBackoff(), 0),",
         "retry=Retry(NoBackoff(), 10),",
-        "../bus/test_redis_connections.py::test_a_command_whose_answer_was_lost_is_not_sent_again",
+        "../bus/transport/test_redis_connections.py::test_a_command_whose_answer_was_lost_is_not_sent_again",
     ),
     Mutant(
         9,
@@ -282,7 +282,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/connection.py",
         "return await asyncio.shield(task)",
         "return await task",
-        "../bus/test_redis_connections.py::test_a_cancelled_caller_does_not_cancel_the_command",
+        "../bus/transport/test_redis_connections.py::test_a_cancelled_caller_does_not_cancel_the_command",
     ),
     Mutant(
         9,
@@ -299,7 +299,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/loops/basic.py",
         "side_by_side if self.settings.parallel_tools else in_order",
         "in_order",
-        "../orchestrator/test_seed_loop_basic_tools.py::test_tools_execute_in_parallel",
+        "../orchestrator/loops/test_seed_loop_basic_tools.py::test_tools_execute_in_parallel",
     ),
     Mutant(
         "loops",
@@ -307,7 +307,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/turn/provider_stream.py",
         "        calls = self._streamed.calls\n",
         "        calls = []\n",
-        "../orchestrator/test_published_defects.py",
+        "../orchestrator/loops/test_published_defects.py",
     ),
     Mutant(
         "loops",
@@ -323,7 +323,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/turn/turn.py",
         'await despite_cancellation(results.close("was not completed: the turn ended first"))',
         "pass",
-        "../orchestrator/test_ways_out.py",
+        "../orchestrator/turn/test_ways_out.py",
     ),
     Mutant(
         "loops",
@@ -331,7 +331,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/loops/reactive_engine/tick.py",
         "            if not self._stopped(reader):\n",
         "            if reader.done() and not self._stopped(reader):\n",
-        "../orchestrator/test_reactive_examples.py",
+        "../orchestrator/loops/test_reactive_examples.py",
     ),
     Mutant(
         "loops",
@@ -356,7 +356,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/publisher.py",
         "for frame in self._facts.unconfirmed()[:most]]",
         "for frame in ()]",
-        "../bus/test_redis_faults.py::test_facts_that_were_lost_with_a_connection_are_written_again",
+        "../bus/transport/test_redis_faults.py::test_facts_that_were_lost_with_a_connection_are_written_again",
     ),
     Mutant(
         "bus",
@@ -364,7 +364,7 @@ MUTANTS = (
         f"{BUS}/facts/columnar.py",
         '"seq": seq + number,',
         '"seq": seq,',
-        "../bus/test_agreed_fact.py",
+        "../bus/facts/test_columnar.py",
     ),
     Mutant(
         "bus",
@@ -372,7 +372,7 @@ MUTANTS = (
         f"{BUS}/facts/columnar.py",
         "if len(begin) * count + sum(map(len, rest)) > packing.MAX_FRAME:",
         "if False:",
-        "../bus/test_agreed_fact.py",
+        "../bus/facts/test_columnar.py",
     ),
     Mutant(
         "bus",
@@ -380,7 +380,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/orchestrator.py",
         "with anyio.move_on_after(BEAT_SECONDS):",
         "self._poll.clear()\n            with anyio.move_on_after(BEAT_SECONDS):",
-        "../bus/test_redis_bus.py::test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next",
+        "../bus/transport/test_redis_bus.py::test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next",
     ),
     Mutant(
         "budgets",
@@ -388,7 +388,7 @@ MUTANTS = (
         f"{BUS}/budgets/ledger_script.py",
         "if room == nil or needed <= room then",
         "if true then",
-        "../bus/test_ledger.py",
+        "../bus/budgets/test_ledger.py",
     ),
     Mutant(
         "budgets",
@@ -396,7 +396,7 @@ MUTANTS = (
         f"{BUS}/budgets/ledger_script.py",
         "if room == nil or needed <= room then",
         "if room == nil or want <= room then",
-        "../bus/test_ledger.py",
+        "../bus/budgets/test_ledger.py",
     ),
     Mutant(
         "budgets",
@@ -404,7 +404,7 @@ MUTANTS = (
         f"{BUS}/budgets/ledger_script.py",
         "if r.state == 'settled' then return {'duplicate', '0', '0'} end",
         "",
-        "../bus/test_ledger.py",
+        "../bus/budgets/test_ledger.py",
     ),
     Mutant(
         "budgets",
@@ -412,7 +412,7 @@ MUTANTS = (
         f"{BUS}/budgets/ledger_script.py",
         "if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then",
         "if r.state and phase < number(r.phase) then",
-        "../bus/test_ledger.py",
+        "../bus/budgets/test_ledger.py",
     ),
     Mutant(
         "money",
@@ -506,7 +506,7 @@ MUTANTS = (
         f"{SCHEDULERS}/rules/config.py",
         'may = allowed(model, fault["loc"])',
         'may = ""',
-        "../schedulers/test_wrong_configs.py",
+        "../schedulers/worker/test_wrong_configs.py",
     ),
     Mutant(
         "rules",
@@ -532,7 +532,7 @@ MUTANTS = (
         f"{BUS}/state/token_buckets_script.py",
         "if known then return known end",
         "",
-        "../bus/test_buckets.py",
+        "../bus/state/test_token_buckets.py",
     ),
     Mutant(
         "limits",

@@ -4,12 +4,8 @@ pytest tests/soak_budgets.py -s          TOOLGATE_SOAK_S=300 by default
 """
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "acceptance"))  # importlib mode adds no folder
 from budget_storm import Storm
 
 SECONDS = float(os.environ.get("TOOLGATE_SOAK_S", "300"))

@@ -2,12 +2,8 @@
 
 import os
 import signal
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from agent_trees import World, delegate, says
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]

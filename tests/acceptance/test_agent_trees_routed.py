@@ -1,14 +1,10 @@
 """A scheduler has another agent do the work, and only one that there is: real processes."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from agent_trees import World, says
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

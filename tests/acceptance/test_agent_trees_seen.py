@@ -2,15 +2,11 @@
 
 import asyncio
 import json
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from toolgate_bus.telemetry.definitions import OTHER
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from agent_trees import World, delegate, says, wait_for
+from toolgate_bus.telemetry.definitions import OTHER
 from trace_collector import collector
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]

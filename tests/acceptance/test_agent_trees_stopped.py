@@ -2,15 +2,11 @@
 
 import asyncio
 import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from toolgate_bus.transport.redis.clock import entry_order
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from agent_trees import World, delegate, says, wait_for
+from toolgate_bus.transport.redis.clock import entry_order
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

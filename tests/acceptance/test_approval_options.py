@@ -5,14 +5,10 @@ import json
 import os
 import pty
 import sys
-from pathlib import Path
 
 import pytest
-from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from approval_world import People
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

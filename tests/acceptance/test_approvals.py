@@ -3,18 +3,13 @@
 import asyncio
 import os
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
+from approval_world import People, Tool, agent
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
-from approval_world import People, Tool, agent
 
 pytestmark = pytest.mark.acceptance
 

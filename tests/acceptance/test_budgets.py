@@ -1,11 +1,6 @@
 """Budgets never overspend and never leak, whoever dies: the books agree with what really ran."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from budget_storm import Storm
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]

@@ -4,19 +4,16 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
 import yaml
 from amplifier_core import AmplifierSession
+from budget_storm import NAMESPACE, UNIT, accounts_in, records_in
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-from budget_storm import NAMESPACE, UNIT, accounts_in, records_in
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(90)]
 

@@ -17,13 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hostile_fleet import BAD
 from toolgate_bus.commands import main as cli
 from toolgate_bus.commands import terminal
 from toolgate_bus.telemetry.printable import visible
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
-from hostile_fleet import BAD
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 

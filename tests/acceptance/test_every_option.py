@@ -1,7 +1,6 @@
 """No option of a shipped scheduler is without an acceptance test: found in the models, not by hand."""
 
 import ast
-import sys
 import types
 from collections.abc import Iterator
 from importlib.metadata import entry_points
@@ -9,11 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from options_tested import CONFIGS, options_of, shown_by
+from pydantic import BaseModel
 
 pytestmark = pytest.mark.pure
 

@@ -2,22 +2,17 @@
 
 import asyncio
 import signal
-import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from approval_world import People
+from bad_wire import BadWire
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
 from toolgate_schedulers.worker.holds import not_kept
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-sys.path.insert(0, str(Path(__file__).parents[1] / "bus"))
-
-from approval_world import People
-from bad_wire import BadWire
 
 pytestmark = pytest.mark.acceptance
 

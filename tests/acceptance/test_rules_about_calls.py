@@ -1,17 +1,12 @@
 """Which calls a rule is about: each condition by itself, in each scheduler whose rules have conditions."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rules_about_calls import ROWS
 from toolgate_bus.protocol.events import AskUser
 from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
-from rules_about_calls import ROWS
 
 pytestmark = pytest.mark.acceptance
 

@@ -8,19 +8,16 @@ import json
 import logging
 import re
 import secrets
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from toolgate_bus.server.embedded import ServerProcess
-from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from secrets_planted import REDACT, Planted
 from secrets_world import SCHEDULERS, World
+from toolgate_bus.server.embedded import ServerProcess
+from toolgate_orchestrator.gate.gate import Gate
 from trace_collector import Collected, collector
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(400)]

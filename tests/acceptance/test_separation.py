@@ -5,17 +5,12 @@ The scheduler's has no extras and so no agent kernel; neither has a server, or t
 
 import json
 import socket
-import sys
-from pathlib import Path
 
 import pytest
 import redis
 import yaml
-from toolgate_bus.server.embedded import find_binary
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from own_environments import ROOT, environments, missing, run
+from toolgate_bus.server.embedded import find_binary
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(240)]
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +15,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import format_span_id, format_trace_id
 from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from trace_collector import Collected, Told, collector
 
 pytestmark = pytest.mark.acceptance

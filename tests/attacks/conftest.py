@@ -5,9 +5,7 @@ import sys
 from pathlib import Path
 
 ACCEPTANCE = Path(__file__).parents[1] / "acceptance"
-# importlib mode adds no folder, and a conftest of another folder is none of ours until it is loaded.
-sys.path.insert(0, str(ACCEPTANCE))
-sys.path.insert(0, str(Path(__file__).parent))
+# A conftest of another folder is none of ours until it is loaded.
 _spec = importlib.util.spec_from_file_location("acceptance_fixtures", ACCEPTANCE / "conftest.py")
 assert _spec is not None
 assert _spec.loader is not None

@@ -4,7 +4,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 TESTS = "../attacks/test_no_denied_call_runs.py"
 DISGUISES = f"{TESTS}::test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does"
-REDACT = "../orchestrator/test_redact.py"
+REDACT = "../orchestrator/gate/test_redact.py"
 
 MUTANTS = (
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS = (
         f"{BUS}/ruling/conditions/placeholder_schema.py",
         "if placeholders.hides(instance) and (name in _OF_TYPE or name in _OF_ANY):",
         "if False:",
-        "../schedulers/test_schema_fragments.py::test_what_a_keyword_cannot_see_is_not_known",
+        "../schedulers/rules/test_schema_fragments.py::test_what_a_keyword_cannot_see_is_not_known",
     ),
     Mutant(
         "law 2",
@@ -77,7 +77,7 @@ MUTANTS = (
         f"{BUS}/ruling/conditions/patterns.py",
         'return encoded[:-1] + b"\\n" if self._ends_lines',
         'return encoded[:-1] + b"\\n" if False',
-        "../bus/test_patterns.py::test_ends_of_lines_and_words_are_where_python_sees_them",
+        "../bus/ruling/test_patterns.py::test_ends_of_lines_and_words_are_where_python_sees_them",
     ),
     Mutant(
         "law 2",
@@ -85,6 +85,6 @@ MUTANTS = (
         f"{ORCHESTRATOR}/turn/jsonable.py",
         "whole = isinstance(one, int) or isinstance(other, int)",
         "whole = False",
-        "../orchestrator/test_jsonable.py::test_whole_numbers_are_the_same_if_each_digit_is",
+        "../orchestrator/turn/test_jsonable.py::test_whole_numbers_are_the_same_if_each_digit_is",
     ),
 )

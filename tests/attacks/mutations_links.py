@@ -9,7 +9,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/connection.py",
         "                if tag is READ:\n",
         "                if tag is READ or type(reply) is ServerError:\n",
-        "../bus/test_link.py::test_an_error_reply_to_another_command_does_not_end_the_blocking_read",
+        "../bus/transport/test_link.py::test_an_error_reply_to_another_command_does_not_end_the_blocking_read",
     ),
     Mutant(
         "law 3",
@@ -17,7 +17,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/connection.py",
         "reply.code in _NOT_HERE:\n                    self.refusal",
         "not reply.code:\n                    self.refusal",
-        "../bus/test_link.py::test_a_server_that_is_not_the_one_is_left_before_its_reply_is_believed",
+        "../bus/transport/test_link.py::test_a_server_that_is_not_the_one_is_left_before_its_reply_is_believed",
     ),
     Mutant(
         "law 3",
@@ -49,7 +49,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/connection.py",
         "        if self.size > self._most_bytes:",
         "        if self.size > 2**40:",
-        "../bus/test_link.py::test_a_reply_that_is_too_long_ends_the_connection_before_it_is_there",
+        "../bus/transport/test_link.py::test_a_reply_that_is_too_long_ends_the_connection_before_it_is_there",
     ),
     Mutant(
         "bus",
@@ -57,6 +57,6 @@ MUTANTS = (
         f"{BUS}/transport/redis/publisher.py",
         "        if not isinstance(reply, ServerError):\n            self._facts.confirmed()",
         "        self._facts.confirmed()\n        if not isinstance(reply, ServerError):",
-        "../bus/test_redis_faults.py::test_facts_that_a_full_server_refused_are_written_once_it_is_not",
+        "../bus/transport/test_redis_faults.py::test_facts_that_a_full_server_refused_are_written_once_it_is_not",
     ),
 )

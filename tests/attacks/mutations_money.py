@@ -9,7 +9,7 @@ MUTANTS = (
         f"{BUS}/protocol/money.py",
         "return value if 0 <= value <= MOST_DOLLARS else None",
         "return value",
-        "../bus/test_money.py::test_what_is_no_amount_is_none",
+        "../bus/protocol/test_money.py::test_what_is_no_amount_is_none",
     ),
     Mutant(
         "law 4",
@@ -17,7 +17,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/recorder.py",
         "own = own_fields(data)",
         "own = dict[str, Any]()",
-        "../orchestrator/test_facts_secrets.py::test_what_the_engine_itself_wrote_is_kept_whatever_is_secret",
+        "../orchestrator/gate/test_facts_secrets.py::test_what_the_engine_itself_wrote_is_kept_whatever_is_secret",
     ),
     Mutant(
         "law 4",
@@ -25,7 +25,7 @@ MUTANTS = (
         f"{BUS}/budgets/ledger_script.py",
         '"#!lua flags=allow-oom\\n"',
         '"#!lua\\n"',
-        "../bus/test_ledger.py::test_a_server_without_memory_takes_back_and_settles_and_reserves_nothing",
+        "../bus/budgets/test_ledger.py::test_a_server_without_memory_takes_back_and_settles_and_reserves_nothing",
     ),
     Mutant(
         "law 4",
@@ -33,7 +33,7 @@ MUTANTS = (
         f"{BUS}/budgets/ledger_script.py",
         "return by ~= '' and (r.owner or '') ~= '' and r.owner ~= by end",
         "return false end",
-        "../bus/test_ledger.py::test_only_the_owner_of_a_decision_settles_or_releases_it",
+        "../bus/budgets/test_ledger.py::test_only_the_owner_of_a_decision_settles_or_releases_it",
     ),
     Mutant(
         "law 4",
@@ -41,7 +41,7 @@ MUTANTS = (
         f"{BUS}/budgets/ledger_script.py",
         "math.min(math.max(number(one[name]) + amount, 0), most)",
         "number(one[name]) + amount",
-        "../bus/test_ledger.py::test_an_account_counts_to_its_bound_and_every_settlement_is_whole",
+        "../bus/budgets/test_ledger.py::test_an_account_counts_to_its_bound_and_every_settlement_is_whole",
     ),
     Mutant(
         "law 4",
@@ -57,7 +57,7 @@ MUTANTS = (
         f"{BUS}/facts/sequence.py",
         "if any(first <= number <= last for first, last in ranges):",
         "if any(number <= last for first, last in ranges):",
-        "../bus/test_seen_numbers.py::test_a_forged_number_is_refused_and_hides_nothing",
+        "../bus/facts/test_sequence.py::test_a_forged_number_is_refused_and_hides_nothing",
     ),
     Mutant(
         "law 4",
@@ -81,6 +81,6 @@ MUTANTS = (
         f"{SCHEDULERS}/shipped/cost_aware/messages.py",
         "for tool in (group.tools if group else None) or () if tool",
         "for tool in call.available_tools if tool",
-        "../schedulers/test_cost_aware_parts.py",
+        "../schedulers/shipped/test_cost_aware_parts.py",
     ),
 )

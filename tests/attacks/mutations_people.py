@@ -17,7 +17,7 @@ MUTANTS = (
         f"{BUS}/commands/terminal.py",
         "yield Segment(clean(segment.text), segment.style)",
         "yield segment",
-        "../bus/test_printable.py::test_what_nobody_escaped_is_cleaned_by_the_console",
+        "../bus/telemetry/test_printable.py::test_what_nobody_escaped_is_cleaned_by_the_console",
     ),
     Mutant(
         "law 4",
@@ -57,7 +57,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/redact.py",
         "within = secrets_within(value, self._fields)",
         "within = None",
-        "../orchestrator/test_text_fields.py::test_a_field_inside_a_text_leaves_as_a_placeholder_only",
+        "../orchestrator/gate/test_text_fields.py::test_a_field_inside_a_text_leaves_as_a_placeholder_only",
     ),
     Mutant(
         "law 6",
@@ -65,7 +65,7 @@ MUTANTS = (
         f"{BUS}/server/settings.py",
         "if mode & _OTHERS:",
         "if False:",
-        "../bus/test_settings.py::test_a_file_of_secrets_that_others_can_read_is_refused",
+        "../bus/server/test_settings.py::test_a_file_of_secrets_that_others_can_read_is_refused",
     ),
     Mutant(
         "law 6",

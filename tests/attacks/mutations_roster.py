@@ -18,7 +18,7 @@ MUTANTS = (
         f"{BUS}/transport/attendance.py",
         "return not member.signed or (member.started, member.beat) < (known.started, known.beat)",
         "return False",
-        "../bus/test_attendance.py::test_who_signed_is_believed_only_signed_and_never_an_older_word",
+        "../bus/transport/test_attendance.py::test_who_signed_is_believed_only_signed_and_never_an_older_word",
     ),
     Mutant(
         "law 3",
@@ -26,7 +26,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/scheduler_info.py",
         "[one for one in each if one.signed] or each",
         "each",
-        "../orchestrator/test_audience.py::test_where_some_replicas_are_signed_the_others_are_not_believed",
+        "../orchestrator/gate/test_recipients.py::test_where_some_replicas_are_signed_the_others_are_not_believed",
     ),
     Mutant(
         "law 3",
@@ -34,7 +34,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/recipients.py",
         "if name in self._required and not (self._keyring is not None and one is not None and one.signed):",
         "if name in self._required and one is None:",
-        "../orchestrator/test_audience.py::test_a_required_scheduler_is_asked_whatever_the_roster_says",
+        "../orchestrator/gate/test_recipients.py::test_a_required_scheduler_is_asked_whatever_the_roster_says",
     ),
     Mutant(
         "law 3",
@@ -42,7 +42,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/roster_sets.py",
         "FEW if few else MOST",
         "1_000_000",
-        "../bus/test_roster_sets.py::"
+        "../bus/transport/test_roster_sets.py::"
         "test_beyond_the_bound_strangers_are_counted_and_few_of_them_are_looked_at",
     ),
     Mutant(
@@ -51,7 +51,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/roster.py",
         "self._names.take(look, replies)",
         "self._names.take(self.asks(everything=True), replies)",
-        "../bus/test_roster.py::test_tasks_may_look_side_by_side",
+        "../bus/transport/test_roster.py::test_tasks_may_look_side_by_side",
     ),
     Mutant(
         "law 3",
@@ -59,7 +59,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/roster_sets.py",
         "and (kind == OLD or KINDS[one[0]] == kind)",
         "",
-        "../bus/test_roster_sets.py::test_a_set_holds_the_names_of_its_kind_and_no_others",
+        "../bus/transport/test_roster_sets.py::test_a_set_holds_the_names_of_its_kind_and_no_others",
     ),
     Mutant(
         "law 3",
@@ -67,7 +67,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/dispatch.py",
         "client.absence.give_up(name)",
         "pass",
-        "../orchestrator/test_absence.py::"
+        "../orchestrator/gate/test_absence.py::"
         "test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_heartbeat",
     ),
     Mutant(
@@ -76,7 +76,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/inheritance.py",
         "tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),",
         "tools=own.tools if own.tools is not None else parent.tools,",
-        "../orchestrator/test_tightening.py::"
+        "../orchestrator/gate/test_inheritance.py::"
         "test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is",
     ),
     Mutant(
@@ -85,6 +85,6 @@ MUTANTS = (
         f"{BUS}/transport/redis/heartbeat.py",
         "None if self._left else",
         "None if self._left or time.monotonic() - self._moved > 1 else",
-        "../bus/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",
+        "../bus/transport/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",
     ),
 )

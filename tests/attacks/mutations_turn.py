@@ -15,7 +15,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/orchestrator.py",
         "                        self._left(),\n",
         '                        ("DEL", self._keys.agents(self.orchestrator)),\n',
-        "../bus/test_redis_bus.py"
+        "../bus/transport/test_redis_bus.py"
         "::test_who_gives_the_order_hears_of_a_turn_that_began_and_ended_between_two_heartbeats",
     ),
     Mutant(
@@ -89,7 +89,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/inheritance.py",
         "tuple(dict.fromkeys((*parent.required, *own.required)))",
         "own.required or parent.required",
-        "../orchestrator/test_tightening.py"
+        "../orchestrator/gate/test_inheritance.py"
         "::test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is",
     ),
     Mutant(
@@ -98,7 +98,7 @@ MUTANTS = (
         f"{SCHEDULERS}/worker/worker.py",
         "            elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:\n",
         "            elif False:\n",
-        "../schedulers/test_worker_mishaps.py"
+        "../schedulers/worker/test_worker_mishaps.py"
         "::test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided",
     ),
     Mutant(
@@ -107,7 +107,7 @@ MUTANTS = (
         f"{SCHEDULERS}/worker/worker.py",
         "            if delivery.times > POISON_DELIVERIES:\n",
         "            if False:\n",
-        "../schedulers/test_worker_mishaps.py"
+        "../schedulers/worker/test_worker_mishaps.py"
         "::test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided",
     ),
     Mutant(

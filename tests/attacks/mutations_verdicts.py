@@ -27,7 +27,7 @@ MUTANTS = (
         f"{BUS}/ruling/round.py",
         "(given_up and action not in RESTRICTIVE)",
         "given_up",
-        "../bus/test_round_rules.py",
+        "../bus/ruling/test_round_rules.py",
     ),
     Mutant(
         "law 1",
@@ -51,7 +51,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/gate.py",
         "ruling = GATE_FAILED if local is not None or self.ruled else UNASKED",
         "ruling = UNASKED",
-        "../orchestrator/test_gate_faults.py",
+        "../orchestrator/gate/test_gate_faults.py",
     ),
     Mutant(
         "law 1",
@@ -75,7 +75,7 @@ MUTANTS = (
         f"{BUS}/ruling/breaker.py",
         ".setdefault(patience, _Silences())",
         ".setdefault(0.0, _Silences())",
-        "../bus/test_breaker.py",
+        "../bus/ruling/test_breaker.py",
     ),
     Mutant(
         "law 1",

@@ -35,7 +35,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/spoken.py",
         "common[member.name].intersection_update(member.wire)",
         "common[member.name].update(member.wire)",
-        "../orchestrator/test_spoken.py::test_the_highest_version_that_all_replicas_read_is_spoken",
+        "../orchestrator/gate/test_spoken.py::test_the_highest_version_that_all_replicas_read_is_spoken",
     ),
     Mutant(
         "wire",
@@ -43,7 +43,7 @@ MUTANTS = (
         f"{BUS}/protocol/codec.py",
         "PLAIN_BODIES[body] = revision",
         'PLAIN_BODIES[body] = ""',
-        "../bus/test_wire_two.py::test_one_revision_is_never_taken_for_another",
+        "../bus/protocol/test_wire_two.py::test_one_revision_is_never_taken_for_another",
     ),
     Mutant(
         "law 4",
@@ -59,7 +59,7 @@ MUTANTS = (
         f"{BUS}/protocol/packing.py",
         "if self.left < 0:",
         "if False:",
-        "../bus/test_wire_two.py::test_containers_are_counted_before_there_are_too_many",
+        "../bus/protocol/test_wire_two.py::test_containers_are_counted_before_there_are_too_many",
     ),
     Mutant(
         "law 3",
@@ -67,6 +67,6 @@ MUTANTS = (
         f"{BUS}/transport/heartbeats.py",
         "and keyring.is_heartbeat(name, replica, told, mac)",
         "and True",
-        "../bus/test_wire_two.py::test_only_the_replica_with_the_key_signs_for_itself",
+        "../bus/protocol/test_wire_two.py::test_only_the_replica_with_the_key_signs_for_itself",
     ),
 )

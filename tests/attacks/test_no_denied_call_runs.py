@@ -1,15 +1,9 @@
 """An LLM dresses up the arguments of calls that a policy denies; none runs, whoever must answer."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import yaml
-from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from disguised_calls import besiege
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

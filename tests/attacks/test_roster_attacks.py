@@ -11,19 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
 import yaml
+from guarded_server import guarded
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
-from guarded_server import guarded
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 

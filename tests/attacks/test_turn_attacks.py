@@ -1,12 +1,8 @@
 """Nothing that an LLM or a tool sends ends a turn: each call has one result, and the turn goes on."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from hostile_turns import CALLS, OUTPUTS, sound, turned
 from toolgate_orchestrator.gate.gate import Gate
 

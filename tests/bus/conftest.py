@@ -1,10 +1,8 @@
 """What tests of the bus use: both kinds of bus behind one door, and listeners that keep what they hear."""
 
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +13,6 @@ from toolgate_bus.transport.ports import Delivery, Member, OrchestratorBus, Sche
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `bus_strategies`: importlib mode adds no folder
 
 
 @dataclass

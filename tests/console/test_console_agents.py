@@ -1,14 +1,8 @@
 """The trees of agents on the page: seen as they are, stopped after a question; in a real browser."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-sys.path.insert(0, str(Path(__file__).parents[1] / "acceptance"))
-
 from agent_trees import World, delegate, says, wait_for
 from chromium import PHONE, browser, opened
 

@@ -2,14 +2,9 @@
 
 import asyncio
 import json
-import sys
 import time
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from chromium import PHONE, browser, opened
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]

@@ -13,9 +13,6 @@ from urllib.parse import urljoin
 import pytest
 import redis
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from guarded_server import DEPLOY, GuardedServer, counted, fetched, guarded, make_acl
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]

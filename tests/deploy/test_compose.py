@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from command_lines import environment_of, parsed
 from guarded_server import DEPLOY, make_acl
 

@@ -3,13 +3,9 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from promql_for_tests import DASHBOARDS, DEPLOY, panels
 
 GRAFANA = DEPLOY / "grafana"

@@ -3,17 +3,12 @@
 import json
 import re
 import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 import pytest
-from packaging.specifiers import SpecifierSet
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from dockerfile import built, ignored, read
 from guarded_server import DEPLOY
+from packaging.specifiers import SpecifierSet
 
 ROOT = DEPLOY.parent
 DOCKERFILE = DEPLOY / "Dockerfile"

@@ -8,16 +8,12 @@ import json
 import re
 import shlex
 import shutil
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from guarded_server import DEPLOY, free_port, guarded
 from kustomized import build, containers
 

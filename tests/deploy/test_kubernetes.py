@@ -4,15 +4,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from command_lines import environment_of, parsed
 from guarded_server import DEPLOY, make_acl
 from kustomized import build, containers, pod

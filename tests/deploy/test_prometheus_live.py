@@ -6,18 +6,13 @@ is `in_trouble` (each condition of an alert was caused), and its facts were `los
 
 import re
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from math import isfinite
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from fleet_for_tests import Fleet, running_fleet, until
 from guarded_server import free_port
 from prometheus_for_tests import Prometheus

@@ -2,16 +2,11 @@
 
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
-from toolgate_bus.telemetry import definitions
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
 from promql_for_tests import DEPLOY, RULES, panel_expressions, program, quickened, rule_expressions, rules
+from toolgate_bus.telemetry import definitions
 
 PROMETHEUS = DEPLOY / "prometheus"
 METRICS = {

@@ -6,16 +6,11 @@ was decided stands in the record, what was spent in the books, and what was refu
 
 import json
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-sys.path.insert(0, str(Path(__file__).parents[1] / "acceptance"))
-
 from guarded_server import counted, guarded, make_certificates
 from own_environments import environments, missing, run
 

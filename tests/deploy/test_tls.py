@@ -1,17 +1,12 @@
 """TLS by the recipe in deploy/: certificates, a server that wants one of each client, our own clients."""
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import redis
+from guarded_server import guarded, make_certificates
 from toolgate_bus.errors import TransportError
 from toolgate_bus.transport.redis.connection import RedisCommands, open_link, pack_command
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-
-from guarded_server import guarded, make_certificates
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 

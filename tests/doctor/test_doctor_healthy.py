@@ -1,15 +1,10 @@
 """A fleet as the documents want it has no finding above notice, and looking at it changes nothing."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import redis.asyncio as redis
 import yaml
-from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from doctor_for_tests import diagnosed, plan_of, run_doctor, started
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 

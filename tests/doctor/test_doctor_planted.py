@@ -3,21 +3,16 @@
 import asyncio
 import os
 import signal
-import sys
 import time
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
 import yaml
-from toolgate_bus.protocol.keys import Keys
-from toolgate_orchestrator.gate.gate import Gate
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
 from doctor_for_tests import diagnosed, plan_of, run_doctor, started
 from guarded_server import free_port, guarded, make_certificates
+from toolgate_bus.protocol.keys import Keys
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

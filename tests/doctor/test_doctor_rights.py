@@ -1,17 +1,11 @@
 """What a user may do is told for each role, however it can be tried, and nothing is changed by trying."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import redis.asyncio as redis
-from toolgate_bus.commands.doctor.rights import ROLES, Tried, rights_findings, rights_of
-from toolgate_bus.protocol.keys import Keys
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
-sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
 from doctor_for_tests import diagnosed, started
 from guarded_server import guarded
+from toolgate_bus.commands.doctor.rights import ROLES, Tried, rights_findings, rights_of
+from toolgate_bus.protocol.keys import Keys
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

@@ -5,15 +5,11 @@ loop and checks what must hold at the end.
 """
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_core import HookResult, LLMError
 from toolgate_bus.errors import ConfigError
-
-sys.path.insert(0, str(Path(__file__).parent))  # importlib mode adds no folder
 from turn_world import Held, World
 
 __all__ = ["AT_THE_END", "PROVIDER_ERRORS", "UNTIL_THE_ANSWER", "WAYS", "Way"]

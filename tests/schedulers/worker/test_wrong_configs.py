@@ -1,0 +1,201 @@
+"""Whatever stands wrongly in a shipped scheduler's file is refused by its field, with what is allowed there.
+
+Each option of each scheduler is given wrong values in a file in which all options stand; what the options
+are is found in the models. Loading is what `toolgate scheduler run` does before it joins a bus; the
+command itself is tried on samples, and on a reload (tests/acceptance).
+"""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from options_tested import CONFIGS, options_of
+from toolgate_bus.errors import ConfigError
+from toolgate_schedulers.worker.loading import load
+
+pytestmark = pytest.mark.pure
+
+ABOUT: dict[str, Any] = {
+    "name": "n",
+    "when": {
+        "a": {"equals": 1, "in": [1], "glob": "1", "matches": "1", "gt": 0, "gte": 1, "lt": 2, "lte": 1},
+        "b": {"exists": True},
+    },
+    "schema": {"required": ["a"]},
+    "agents": ["x"],
+    "labels": {"team": "x"},
+    "sessions": ["s"],
+    "agent_targets": ["t"],
+}
+ARGUMENTS: dict[str, Any] = {"q": "$.x", "v": {"value": 1}}
+GROUPS = [
+    {"tools": {"a": {}, "b": {"arguments": {**ARGUMENTS, "l": ["$.x", {"value": 2}]}}}},
+    {"agents": ["senior", "junior"]},
+]
+FALLBACK = {"after": 1, "within_s": 1, "share": 0.5, "for_s": 1, "to": "z", "arguments": ARGUMENTS} | {
+    "agent": "g"
+}
+
+FULL: dict[str, dict[str, Any]] = {
+    "approval": {
+        "rules": [
+            {
+                **ABOUT,
+                "tools": ["x"],
+                "action": "ask",
+                "via": "hold",
+                "prompt": "p",
+                "expires_s": 5,
+                "unknown": "deny",
+            }
+            | {"always": True},
+            {"tools": "y", "via": "ask_user", "options": ["a", "b"]},
+        ]
+    },
+    "cost-aware": {
+        "tools": {"a": {"cost": 1, "latency_s": 1}},
+        "default": {"cost": 1, "latency_s": 1},
+        "agents": {"senior": {"cost": 1, "latency_s": 1}},
+        "alternatives": GROUPS,
+        "budgets": [{"name": "b", "level": "fleet", "limit": 1, "window": "day"}],
+        "cost_weight": 0.5,
+        "latency_weight": 0.5,
+        "learn": True,
+        "charge_llm": True,
+        "currency": "EUR",
+    },
+    "heuristic": {"strategy": "first", "groups": GROUPS, "seed": 1, "override_enabled": True},
+    "loop-guard": {
+        "same_call": {"times": 2, "within": 5},
+        "calls_per_turn": 1,
+        "calls_per_session": 1,
+        "calls_per_tree": 1,
+        "seconds_per_session": 1.5,
+        "max_depth": 2,
+        "max_width": 2,
+        "max_agents": 2,
+        "exempt": ["x"],
+    },
+    "policy": {
+        "rules": [
+            {**ABOUT, "tools": ["x"], "action": "ask", "mode": "enforce", "reason": "r", "prompt": "p"}
+            | {"options": ["a"], "timeout_s": 5, "unknown": "allow"}
+        ],
+        "default": "allow",
+    },
+    "rate-limit": {
+        "limits": [
+            {"name": "n", "tools": ["x"], "agents": ["a"], "labels": {"team": "x"}, "per": "session"}
+            | {"rate": {"calls": 1, "seconds": 1.5}, "burst": 2}
+        ]
+    },
+    "router": {
+        "routes": [
+            {**ABOUT, "from": ["x"], "to": "y", "arguments": ARGUMENTS, "agent": "g", "reason": "r"}
+            | {"fallback": FALLBACK},
+            {
+                "from": "q",
+                "targets": [{"to": "a", "weight": 1, "arguments": {"v": {"value": 1}}, "agent": "g"}],
+                "sticky": "session",
+            },
+        ]
+    },
+}
+"""A right configuration of each, in which every option stands."""
+
+ANYTHING = ("equals", "value")
+"""Options that may be anything at all."""
+WRONG: tuple[Any, ...] = ({"zzz": {"zzz": []}}, [[]], -1, "")
+NAMES_WHAT_IS_ALLOWED = ("; allowed: ", "must be ", "Input should be '", "unknown key")
+OPTIONS = [(scheduler, option) for scheduler in CONFIGS for option in options_of(scheduler)]
+
+
+def places(at: Any, path: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Where an option stands."""
+    head, *rest = path
+    if head == "*":
+        inner = at.items() if isinstance(at, dict) else enumerate(at) if isinstance(at, list) else ()
+    else:
+        inner = [(head, at[head])] if isinstance(at, dict) and head in at else []
+    for step, value in inner:
+        if rest:
+            yield from ((step, *found) for found in places(value, rest))
+        else:
+            yield (step,)
+
+
+def changed(config: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """The configuration with another value at a place."""
+    whole = copy.deepcopy(config)
+    at = whole
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = value
+    return whole
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Any:
+    """`refused(scheduler, config)`: the complaints, a line each, without the file's name; empty if taken."""
+    file = tmp_path / "config.yaml"
+
+    def tried(scheduler: str, config: Any) -> list[str]:
+        file.write_text(yaml.safe_dump(config, sort_keys=False))
+        try:
+            load(scheduler, config=file)
+        except ConfigError as error:
+            return [line.removeprefix(f"{file}: ") for line in str(error).splitlines()]
+        return []
+
+    return tried
+
+
+@pytest.mark.parametrize("scheduler", sorted(CONFIGS))
+def test_the_full_configuration_is_right(refused: Any, scheduler: str) -> None:
+    assert refused(scheduler, FULL[scheduler]) == []
+    assert all(list(places(FULL[scheduler], option.split("."))) for option in options_of(scheduler))
+
+
+@pytest.mark.parametrize(("scheduler", "option"), OPTIONS)
+def test_a_wrong_value_is_refused_by_its_field_with_what_is_allowed(
+    refused: Any, scheduler: str, option: str
+) -> None:
+    place, *_ = places(FULL[scheduler], option.split("."))
+    field = ".".join(map(str, place))
+    told = [refused(scheduler, changed(FULL[scheduler], place, wrong)) for wrong in WRONG]
+    if option.endswith(ANYTHING):
+        assert told == [[]] * len(WRONG)
+        return
+    assert sum(map(bool, told)) > 1, "what is not wrong enough shows nothing"
+    for lines in told:
+        for line in lines:
+            assert line.startswith((field, field.rpartition(".")[0])), line
+            assert "zzz: [" not in line, "the value itself is never told"
+        # A field that is missing within what was given is named as well.
+        assert not lines or any(words in line for line in lines for words in NAMES_WHAT_IS_ALLOWED), lines
+
+
+@pytest.mark.parametrize(("scheduler", "option"), OPTIONS)
+def test_a_misspelt_option_is_refused_and_the_right_one_named(
+    refused: Any, scheduler: str, option: str
+) -> None:
+    place, *_ = places(FULL[scheduler], option.split("."))
+    if place[-1] == "value":  # {valuee: 1} is no literal: what a source may be is told instead
+        assert "{value: …} for a literal" in refused(scheduler, misspelt(FULL[scheduler], place))[0]
+        return
+    lines = refused(scheduler, misspelt(FULL[scheduler], place))
+    (line,) = [line for line in lines if f"{place[-1]}x: unknown key; allowed: " in line]
+    assert str(place[-1]) in line.partition("allowed: ")[2].partition(";")[0].split(", ")
+
+
+def misspelt(config: Any, place: tuple[Any, ...]) -> Any:
+    """The configuration with an `x` behind an option's name."""
+    whole = copy.deepcopy(config)
+    at = whole
+    for step in place[:-1]:
+        at = at[step]
+    at[f"{place[-1]}x"] = at.pop(place[-1])
+    return whole
