@@ -503,8 +503,8 @@ MUTANTS = (
     Mutant(
         "authors",
         "what is allowed is kept to ourselves",
-        f"{SCHEDULERS}/rules/config.py",
-        'may = allowed(model, fault["loc"])',
+        f"{BUS}/config/check.py",
+        'may = _allowed(schema, loc) if not known else ""',
         'may = ""',
         "../schedulers/worker/test_wrong_configs.py",
     ),
@@ -608,8 +608,8 @@ WITHOUT = """
             }
 
         if model.__name__ == "CONFIG":
-            mapping = without(mapping, "OPTION".split("."))
-        return model.model_validate(mapping)
+            value = without(value, "OPTION".split("."))
+        return model.model_validate(value)
 """
 """Reads a configuration as if one option were not in it."""
 
@@ -617,8 +617,8 @@ IGNORED = tuple(
     Mutant(
         "options",
         f"{scheduler}: {option} is ignored",
-        f"{SCHEDULERS}/rules/config.py",
-        "        return model.model_validate(mapping)\n",
+        f"{BUS}/config/check.py",
+        "        return model.model_validate(value)\n",
         WITHOUT.replace("CONFIG", CONFIGS[scheduler]).replace("OPTION", option),
         test,
     )

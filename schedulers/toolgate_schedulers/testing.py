@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.agents import LiveAgent, Stop
@@ -29,7 +30,6 @@ from toolgate_bus.transport.ports import Member
 
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.rules.config import read_mapping
 from toolgate_schedulers.worker.loading import make
 from toolgate_schedulers.worker.worker import Worker
 
@@ -197,7 +197,7 @@ class Trial:
 
     def _made(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)
-        read = read_mapping(config) if isinstance(config, Path) else config
+        read = read_document(config) if isinstance(config, Path) else config
         return as_scheduler(make(self._written, name, read, "config"))
 
     async def _start(self) -> None:

@@ -22,6 +22,7 @@ from toolgate_bus.commands.decisions.listing import Listing
 from toolgate_bus.commands.decisions.view import print_decision, print_disagreements, print_totals
 from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.commands.terminal import Terminal
+from toolgate_bus.config.check import check
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.join import gathered
@@ -32,7 +33,6 @@ from toolgate_bus.telemetry.fact_metrics import counted
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
 from toolgate_schedulers.commands.console.rates import Rates
 from toolgate_schedulers.commands.console.ring import Ring
-from toolgate_schedulers.rules.config import check
 from toolgate_schedulers.shipped.cost_aware.accounts import payer_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.delegations import Delegations

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from pydantic import BaseModel
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.ruling.conditions.conditions import Condition
 from toolgate_bus.ruling.conditions.matching import About
 from toolgate_bus.state.shared import shared_in_memory
@@ -13,7 +15,6 @@ from toolgate_bus.transport.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.commands.scheduler_new import contents, names_of
-from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig
@@ -45,7 +46,7 @@ def call(tool, available=(), **arguments):
 def shown(model, command):
     """The configuration that is shown for a shipped scheduler."""
     (text,) = (block for block in blocks("yaml") if f"# toolgate scheduler run {command} " in block)
-    return check(model, parse_mapping(text.encode(), "README"), "README")
+    return check(model, parse_document(text.encode(), "README").value, "README")
 
 
 def ran(code):
@@ -225,7 +226,7 @@ async def test_the_heuristic_is_read_and_takes_turns():
 
 async def test_the_approvals_are_read_and_ask():
     (text,) = (block for block in blocks("yaml") if "# toolgate scheduler run approval " in block)
-    config = check(ApprovalConfig, parse_mapping(text.encode(), "README"), "README")
+    config = check(ApprovalConfig, parse_document(text.encode(), "README").value, "README")
     approval = ApprovalScheduler(config)
     approval.use(SimpleNamespace(shared=shared_in_memory(), name="approval", shadow=False))
     assert await approval.decide(call("transfer", amount=9)) == Continue()

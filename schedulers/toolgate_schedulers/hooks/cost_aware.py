@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
+from toolgate_bus.config.check import check
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import NAME_PATTERN, Deny, Verdict
 from toolgate_bus.protocol.money import micro
@@ -28,7 +29,6 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_schedulers.author.scheduler import asking
 from toolgate_schedulers.hooks.ledger import HookLedger
 from toolgate_schedulers.hooks.module import SELECTING, Cleanup, answer_of, question_in, register
-from toolgate_schedulers.rules.config import check
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware

@@ -7,8 +7,9 @@ within the session.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolgate_bus.config.check import check
+
 from toolgate_schedulers.hooks.module import SELECTING, Cleanup, answer_of, question_in, register
-from toolgate_schedulers.rules.config import check
 from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig
 
 __all__ = ["NAME", "mount"]

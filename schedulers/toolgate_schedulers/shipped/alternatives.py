@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 
 from toolgate_schedulers.shipped.router.router import Literally, mapped
 

@@ -14,8 +14,8 @@ import hashlib
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 from toolgate_bus.state.counters import MemoryTurns, Turns
 
 from toolgate_schedulers.author.scheduler import SchedulerContext

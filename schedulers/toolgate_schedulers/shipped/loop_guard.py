@@ -16,10 +16,10 @@ import math
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, field_validator, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 from toolgate_bus.state.call_counts import MAX_WINDOW, Counts, Delegated, Made, Tally
 
 from toolgate_schedulers.author.scheduler import SchedulerContext

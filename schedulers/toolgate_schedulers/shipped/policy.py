@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once, unseen
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 from toolgate_bus.ruling.conditions.truth import Truth
 
 __all__ = ["Policy", "PolicyConfig", "Rule", "rule_on"]

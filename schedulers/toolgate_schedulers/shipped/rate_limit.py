@@ -15,10 +15,10 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, Field, field_validator, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob, Globs, any_glob
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 from toolgate_bus.state.token_buckets import Bucket, Buckets, Taken
 
 from toolgate_schedulers.author.scheduler import SchedulerContext

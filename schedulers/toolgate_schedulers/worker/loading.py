@@ -16,12 +16,13 @@ from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.revision import revision_of
 
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.rules.config import check, read_mapping
 from toolgate_schedulers.worker.suggestions import suggest_spec
 
 __all__ = ["GROUP", "authors_words", "load", "make"]
@@ -45,8 +46,8 @@ def load(
     looked for, and what there is instead.
     """
     written = _attribute(spec) if ":" in spec else _entry(spec)
-    mapping = None if config is None else read_mapping(config)
-    made = as_scheduler(make(written, spec, mapping, f"--config {config}"))
+    document = None if config is None else read_document(config)
+    made = as_scheduler(make(written, spec, document, f"--config {config}"))
     options: dict[str, Any] = {
         "name": name,
         "priority": priority,
@@ -55,15 +56,15 @@ def load(
     }
     made = replace(made, **{field: value for field, value in options.items() if value is not None})
     told = {"priority": made.priority, "tools": made.tools, "shadow": made.shadow}
-    effective = {"scheduler": spec, "config": mapping or {}, **told}
+    effective = {"scheduler": spec, "config": document.mapping() if document else {}, **told}
     return replace(made, revision=revision_of(effective, revision))
 
 
-def make(written: Any, spec: str, config: Mapping[str, Any] | BaseModel | None, where: str) -> Any:
+def make(written: Any, spec: str, config: Document | Mapping[str, Any] | BaseModel | None, where: str) -> Any:
     """A class is made into an instance, with its config if it takes one; anything else stays as it is.
 
-    `config` is a mapping to be checked, an instance of the class's own model, or None; `where` is
-    what it came from. Raises ConfigError.
+    `config` is a document or a mapping to be checked, an instance of the class's own model, or None;
+    `where` is what it came from. Raises ConfigError.
     """
     model = getattr(written, "config_model", None) if inspect.isclass(written) else None
     if model is None:
@@ -74,8 +75,10 @@ def make(written: Any, spec: str, config: Mapping[str, Any] | BaseModel | None, 
         raise ConfigError(f"{spec}: config_model: must be a pydantic model")
     if isinstance(config, model):
         return _call(written, spec, config)
+    if isinstance(config, Document):
+        return _call(written, spec, check(model, config.mapping(), config))
     if config is not None:
-        return _call(written, spec, check(model, config, where.removeprefix("--config ")))
+        return _call(written, spec, check(model, config, where))
     try:
         settings = check(model, {}, spec)
     except ConfigError as error:

@@ -5,13 +5,14 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import BusDown, ConfigError
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, needed, tools_of
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY, verdict_of
 from toolgate_schedulers.shipped.approval.queue import TOPIC, Desk
@@ -40,7 +41,7 @@ ID = "0" * 31 + "1"
 
 
 def config(text=RULES):
-    return check(ApprovalConfig, parse_mapping(text.encode(), "approval.yaml"), "approval.yaml")
+    return check(ApprovalConfig, parse_document(text.encode(), "approval.yaml").value, "approval.yaml")
 
 
 def call(tool="transfer", phase="select", id_=ID, **arguments):

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Account
 from toolgate_bus.budgets.limits import Limits, described
 from toolgate_bus.budgets.settlement import step_of
+from toolgate_bus.config.check import check
 from toolgate_bus.errors import BusDown
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import asking
-from toolgate_schedulers.rules.config import check
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 

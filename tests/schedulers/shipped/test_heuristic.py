@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
-from toolgate_schedulers.rules.config import check
 from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig, choose, drawn
 
 pytestmark = pytest.mark.pure

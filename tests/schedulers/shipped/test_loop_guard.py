@@ -3,12 +3,13 @@
 import secrets
 
 import pytest
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.call_counts import Counts
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import Continue, ToolSelecting
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig, made, rule_on
 from toolgate_schedulers.worker.holds import StoredHolds
 
@@ -18,7 +19,7 @@ FEW = Counts(session=1, tree=1, turn=1, row=1, recent=1, seconds=0.0)
 
 
 def config(text):
-    return check(LoopGuardConfig, parse_mapping(text.encode(), "guard.yaml"), "guard.yaml")
+    return check(LoopGuardConfig, parse_document(text.encode(), "guard.yaml").value, "guard.yaml")
 
 
 async def guard(text, name="loop-guard", shared=None):

@@ -1,9 +1,10 @@
 """The shipped policy: the first rule that fits counts, and says who it was."""
 
 import pytest
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_schedulers import AskUser, Continue, Deny, ToolSelecting
-from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
 from toolgate_schedulers.worker.verdict_writer import MAX_REASON
 
@@ -31,7 +32,7 @@ default: allow
 
 
 def config(text):
-    return check(PolicyConfig, parse_mapping(text.encode(), "policy.yaml"), "policy.yaml")
+    return check(PolicyConfig, parse_document(text.encode(), "policy.yaml").value, "policy.yaml")
 
 
 def rule(text, tool, **arguments):

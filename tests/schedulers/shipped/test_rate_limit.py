@@ -3,12 +3,13 @@
 import secrets
 
 import pytest
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_bus.state.token_buckets_redis import MemoryBuckets
 from toolgate_schedulers import Continue, ToolSelecting
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig, limited
 from toolgate_schedulers.worker.holds import StoredHolds
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.pure
 
 
 def config(text):
-    return check(RateLimitConfig, parse_mapping(text.encode(), "limits.yaml"), "limits.yaml")
+    return check(RateLimitConfig, parse_document(text.encode(), "limits.yaml").value, "limits.yaml")
 
 
 async def limiter(text, name="rate-limit", shared=None):

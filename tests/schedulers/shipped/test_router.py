@@ -4,10 +4,11 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers import Continue, Modify, ToolSelecting
-from toolgate_schedulers.rules.config import check, parse_mapping
 from toolgate_schedulers.shipped.router.health import TargetHealth
 from toolgate_schedulers.shipped.router.router import Router, RouterConfig, route
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.pure
 
 
 def config(text):
-    return check(RouterConfig, parse_mapping(text.encode(), "router.yaml"), "router.yaml")
+    return check(RouterConfig, parse_document(text.encode(), "router.yaml").value, "router.yaml")
 
 
 def routed(

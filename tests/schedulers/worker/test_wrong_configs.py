@@ -139,15 +139,25 @@ def changed(config: Any, place: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Any:
-    """`refused(scheduler, config)`: the complaints, a line each, without the file's name; empty if taken."""
+    """`refused(scheduler, config)`: the complaints, a line each, without file and line; empty if taken.
+
+    The line that a complaint names is that of the field, or of what it should stand in.
+    """
     file = tmp_path / "config.yaml"
+
+    def told(complaint: str) -> str:
+        line, _, words = complaint.removeprefix(f"{file}:").partition(": ")
+        here = file.read_text().splitlines()[int(line) - 1] if line.isdigit() else ""
+        field = words.partition(":")[0].split(".")
+        assert any(step in here or (step.isdigit() and "- " in here) for step in field) or not here, complaint
+        return words if line.isdigit() else complaint.removeprefix(f"{file}: ")
 
     def tried(scheduler: str, config: Any) -> list[str]:
         file.write_text(yaml.safe_dump(config, sort_keys=False))
         try:
             load(scheduler, config=file)
         except ConfigError as error:
-            return [line.removeprefix(f"{file}: ") for line in str(error).splitlines()]
+            return [told(line) for line in str(error).splitlines()]
         return []
 
     return tried

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.readings import MISSING, find
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 
 __all__ = ["Arguments", "Literally", "Name", "mapped"]
 

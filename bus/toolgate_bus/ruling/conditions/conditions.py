@@ -20,10 +20,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WrapValidator, field_validator, model_validator
 
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol import placeholders
 from toolgate_bus.ruling.conditions import patterns
 from toolgate_bus.ruling.conditions.readings import MISSING, UNSEEN, readings
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 from toolgate_bus.ruling.conditions.truth import Truth, agreed, any_of, every
 
 __all__ = ["Condition", "Globs", "When", "any_glob", "condition_holds", "holds", "same", "unknown_in"]

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Globs, When, any_glob, holds, unknown_in
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 from toolgate_bus.ruling.conditions.truth import Truth, every
 
 __all__ = ["About", "Unknown", "named_once", "unseen"]

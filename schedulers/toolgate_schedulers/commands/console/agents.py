@@ -3,9 +3,9 @@
 from typing import Annotated, Any, Final
 
 from pydantic import Field
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.agents import LiveAgent, forest, meant, stop_of
 from toolgate_bus.protocol.money import shown
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 from toolgate_bus.transport.redis.agents import Fleet
 
 __all__ = ["MOST", "StopAsked", "listed", "stop"]

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 
 __all__ = ["ApprovalConfig", "Needed", "Rule", "needed", "tools_of"]
 

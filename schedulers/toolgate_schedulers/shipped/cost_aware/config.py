@@ -7,9 +7,9 @@ import re
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import NAME_PATTERN
 from toolgate_bus.protocol.money import MAX_AMOUNT, micro, shown
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 
 from toolgate_schedulers.shipped.alternatives import Groups, Name, named_once
 

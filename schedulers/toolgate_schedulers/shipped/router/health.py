@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 
 __all__ = ["UNDONE", "Fallback", "TargetHealth", "agent_key", "told_of"]
 

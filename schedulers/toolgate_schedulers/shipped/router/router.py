@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, mapped
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, named_once
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth, told_of

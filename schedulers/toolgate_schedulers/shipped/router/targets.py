@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name, mapped
 from toolgate_bus.ruling.conditions.conditions import same
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
 
 from toolgate_schedulers.shipped.router.health import agent_key
 

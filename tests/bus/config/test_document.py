@@ -1,12 +1,15 @@
 """A configuration file is read safely, within bounds, and its faults are named."""
 
-from typing import Annotated
+import json
+import re
+import threading
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from toolgate_bus.config.check import StrictModel, check
+from toolgate_bus.config.document import parse_document, read_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.ruling.conditions.strict_model import StrictModel
-from toolgate_schedulers.rules.config import check, parse_mapping, read_mapping
 
 pytestmark = pytest.mark.pure
 
@@ -26,39 +29,51 @@ class Loose(BaseModel):
     limit: int = 1
 
 
+class Node(StrictModel):
+    nodes: dict[str, "Node"] = Field(default_factory=dict)
+    size: Annotated[int, Field(ge=1, le=9)] | Literal["any"] = 1
+
+
+class Opaque(BaseModel):
+    model_config = {"arbitrary_types_allowed": True}
+    kind: Literal["a", "b"] = "a"
+    anything: object = Ellipsis
+    pattern: re.Pattern[str] | threading.Thread | None = None
+
+
 def test_a_mapping_is_read(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("a: 1\nb: [x, {c: null}]\n")
-    assert read_mapping(file) == {"a": 1, "b": ["x", {"c": None}]}
+    assert read_document(file).mapping() == {"a": 1, "b": ["x", {"c": None}]}
 
 
 @pytest.mark.parametrize("raw", [b"", b"# only a comment\n"])
 def test_an_empty_file_is_an_empty_mapping(raw):
-    assert parse_mapping(raw, "f") == {}
+    assert parse_document(raw, "f").mapping() == {}
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"gone\.yaml: cannot be read: No such file"):
-        read_mapping(tmp_path / "gone.yaml")
+        read_document(tmp_path / "gone.yaml")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        read_mapping(tmp_path)
+        read_document(tmp_path)
 
 
 def test_a_file_too_long_is_refused(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_bytes(b"# " + b"x" * 300_000)
-    with pytest.raises(ConfigError, match="longer than 256 KiB"):
-        read_mapping(file)
+    file.write_bytes(b"# " + b"x" * (1 << 20))
+    with pytest.raises(ConfigError, match="longer than 1024 KiB"):
+        read_document(file).mapping()
 
 
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"a: 1\nb: 2\na: 3\n", r"f: the key 'a' is given twice \(line 3\)"),
+        (b"a: 1\nb: 2\na: 3\n", "f:3: the key 'a' is given twice"),
         (b"x: {a: {b: 1, b: 2}}", "the key 'b' is given twice"),
         (b"- a\n- b\n", "must be a mapping"),
         (b"just text", "must be a mapping"),
-        (b"a: [1\nb: 2", r"is not YAML: .*\(line 2"),
+        (b"a: [1\nb: 2", r"f:2: is not YAML: .* \(column 2\)"),
         (b"a: !!python/object/apply:os.system [ls]", "is not YAML: could not determine a constructor"),
         (b"\xff\xfe\xff", "is not YAML"),
         (b"a: 1\n---\nb: 2\n", "is not YAML"),
@@ -71,23 +86,56 @@ def test_a_file_too_long_is_refused(tmp_path):
 )
 def test_what_is_wrong_with_the_text_is_said(raw, said):
     with pytest.raises(ConfigError, match=said):
-        parse_mapping(raw, "f")
+        parse_document(raw, "f").mapping()
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        (("a",), 1),
+        (("rules",), 2),
+        (("rules", 0, "tools"), 4),
+        (("rules", 1), 5),
+        (("rules", 1, "to"), 6),
+        (("rules", 1, "Route", "to"), 6),  # which of several forms was tried is no step of the file
+        (("rules", 1, "missing"), 5),
+        (("rules", 9), 2),
+        (("7", "x"), 7),
+        (("nowhere",), None),
+        ((), None),
+    ],
+)
+def test_a_place_has_a_line(place, line):
+    text = "a: 1\nrules:\n  - name: x\n    tools: y\n  - name: z\n    to: q\n7: {x: 1}\n"
+    assert parse_document(text.encode(), "f").where(place) == (f"f:{line}" if line else "f")
+
+
+def test_of_several_places_the_one_that_is_there_has_the_line():
+    document = parse_document(b"near: {a: 1}\nfar:\n  b: 2\n", "f")
+    assert document.where(("near", "b"), [("far", "b")]) == "f:3"
+    assert document.where(("near", "a"), [("far", "a")]) == "f:1"
+    assert document.where(("near", "c"), [("far", "c")]) == "f:1"
+
+
+def test_json_is_read_with_tabs():
+    text = b'{\n\t"a": "x\\ty",\n\t"a2": [1, null, true]\n}'
+    assert parse_document(text, "f.json").value == json.loads(text)
 
 
 def test_aliases_that_grow_without_bound_are_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     with pytest.raises(ConfigError, match="aliases counted in full"):
-        parse_mapping("\n".join(lines).encode(), "f")
+        parse_document("\n".join(lines).encode(), "f")
 
 
 def test_a_mapping_mixed_in_may_be_overridden():
     raw = b"base: &b {a: 1, c: 2}\nx: &x {<<: *b, a: 3}\ny: {<<: *x, c: 4}\n"
-    assert parse_mapping(raw, "f")["y"] == {"a": 3, "c": 4}
+    assert parse_document(raw, "f").value["y"] == {"a": 3, "c": 4}
 
 
 def test_a_date_stays_text_as_in_json():
-    assert parse_mapping(b"day: 2024-05-01", "f") == {"day": "2024-05-01"}
+    assert parse_document(b"day: 2024-05-01", "f").value == {"day": "2024-05-01"}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +187,34 @@ def test_a_list_with_a_faulty_item_is_not_called_too_short_besides(mapping, line
         check(Needy, mapping, "f")
     said = str(error.value).splitlines()
     assert [line.startswith(told) for line, told in zip(said, lines, strict=True)] == [True] * len(lines)
+
+
+@pytest.mark.parametrize(
+    ("model", "mapping", "said"),
+    [
+        (
+            Node,
+            {"nodes": {"a": {"nodes": {"b": {"siz": 1}}}}},
+            "nodes.a.nodes.b.siz: unknown key; allowed: nodes, size",
+        ),
+        (
+            Node,
+            {"nodes": {"a": {"size": 10}}},
+            "nodes.a.size.constrained-int: Input should be less than or equal to 9; allowed: a whole number",
+        ),
+        (
+            Node,
+            {"nodes": {"a": []}},
+            "nodes.a: Input should be a valid dictionary or instance of Node; allowed: a mapping of",
+        ),
+        (Opaque, {"kin": 1}, "kin: unknown key; allowed: anything, kind, pattern; did you mean kind?"),
+        (Opaque, {"pattern": 3}, "pattern.is-instance[Thread]: Input should be an instance of Thread"),
+    ],
+)
+def test_models_of_any_shape_are_explained(model: Any, mapping: Any, said: str):
+    with pytest.raises(ConfigError) as error:
+        check(model, mapping, "f")
+    assert f"f: {said}" in str(error.value)
 
 
 def test_unknown_keys_are_refused_even_where_the_model_forgot_to():

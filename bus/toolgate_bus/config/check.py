@@ -1,0 +1,181 @@
+"""A configuration, checked by its pydantic model: each wrong field is said by file, line and path. Pure.
+
+What may stand at a place is read from the model's JSON schema: types, bounds, choices, keys. A `description`
+of a field is taken as it is. No line shows a value, but for what a validator itself says: it may be a secret.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["Places", "StrictModel", "check", "explain", "unknown_key"]
+
+SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error")
+"""Kinds of errors whose own words name it: validators of ours, and choices."""
+RANGE: Final = {
+    "minimum": "from",
+    "exclusiveMinimum": "above",
+    "maximum": "to",
+    "exclusiveMaximum": "below",
+}
+
+Model = TypeVar("Model", bound=BaseModel)
+Schema = Mapping[str, Any]
+Loc = tuple[Any, ...]
+
+
+class StrictModel(BaseModel):
+    """A part of a configuration: frozen, unknown keys refused, values never echoed in errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, hide_input_in_errors=True)
+
+
+class Places(Protocol):
+    """Knows where a place of a file is (`document.Document`)."""
+
+    def where(self, place: Sequence[Any], others: Sequence[Sequence[Any]] = ()) -> str:
+        """File and line."""
+
+
+def check(model: type[Model], value: Any, where: str | Places, *at: Loc) -> Model:
+    """The value as the model reads it; raises ConfigError with a line for each wrong field.
+
+    `where` begins each line: a name, or the document that the value is from, at the places `at` (it may be
+    put together from several; the first counts for what is in none). Unknown keys at the top are refused
+    even where the model forgot to forbid them.
+    """
+    if faults := _forgotten(model, value):
+        raise _error(faults, where, at)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _error(explain(error, model), where, at) from None
+
+
+def _forgotten(model: type[BaseModel], value: Any) -> list[tuple[Loc, str]]:
+    if model.model_config.get("extra") is not None or not isinstance(value, dict):
+        return []
+    keys = list(_schema(model).get("properties", ()))
+    return [((key,), unknown_key(key, keys)) for key in value if key not in keys]
+
+
+def _error(faults: Iterable[tuple[Loc, str]], where: str | Places, at: Sequence[Loc]) -> ConfigError:
+    lines: dict[str, None] = {}
+    for loc, words in faults:
+        first, *others = [(*place, *loc) for place in at or ((),)]
+        begin = where if isinstance(where, str) else where.where(first, others)
+        lines[f"{begin}: {'.'.join(map(str, first)) or 'the whole'}: {words}"] = None
+    return ConfigError("\n".join(lines))
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Loc, str]]:
+    """The place of each wrong field, and what is wrong there, with what is allowed."""
+    schema = _schema(model)
+    faults = error.errors(include_url=False, include_input=False)
+    for fault in faults:
+        loc = fault["loc"]
+        if fault["type"] == "too_short" and any(_is_inside(loc, other["loc"]) for other in faults):
+            continue  # pydantic leaves faulty items out, and then counts: the list itself is long enough
+        if fault["type"] == "extra_forbidden":
+            nodes = _nodes_at(schema, schema, loc[:-1])
+            yield loc, unknown_key(loc[-1], {key for node in nodes for key in node.get("properties", ())})
+        else:
+            said = fault["msg"].removeprefix("Value error, ")
+            known = fault["type"] in SAY_WHAT_IS_ALLOWED
+            may = _allowed(schema, loc) if not known else ""
+            yield loc, said + (f"; allowed: {may}" if may else "")
+
+
+def unknown_key(key: Any, allowed: Sequence[str] | set[str]) -> str:
+    """What is said of a key that nobody knows."""
+    close = difflib.get_close_matches(str(key), allowed, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"unknown key; allowed: {', '.join(sorted(allowed)) or 'none'}{hint}"
+
+
+def _is_inside(outer: Loc, loc: Loc) -> bool:
+    return len(loc) > len(outer) and loc[: len(outer)] == outer
+
+
+# ---------------------------------------------------------------- what a schema allows
+
+
+class _Lenient(GenerateJsonSchema):
+    """A schema in which types that JSON has no word for allow anything."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - the base's own way
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+        return {}
+
+
+def _schema(model: type[BaseModel]) -> Schema:
+    return model.model_json_schema(schema_generator=_Lenient)
+
+
+def _allowed(schema: Schema, loc: Loc) -> str:
+    words = (_words(node) for node in _nodes_at(schema, schema, loc))
+    return " or ".join(dict.fromkeys(word for word in words if word))
+
+
+def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
+    """The parts of a schema that may stand at the end of a path."""
+    node = _resolved(schema, at)
+    choices = node.get("anyOf") or node.get("oneOf")
+    if choices and "description" not in node:
+        for one in choices:
+            yield from _nodes_at(schema, one, loc)
+    elif not loc or "description" in node:
+        yield node
+    else:
+        step, *rest = loc
+        inner = node.get("properties", {}).get(step)
+        if inner is None and isinstance(step, int):
+            inner = node.get("items")
+        if inner is None and node.get("type") == "object" and "properties" not in node:
+            of = next(iter(node.get("patternProperties", {}).values()), node.get("additionalProperties"))
+            inner = node.get("propertyNames", {}) if rest == ["[key]"] else of
+        # Any other step says which one of several was tried: it is none of the file's.
+        yield from _nodes_at(schema, inner if isinstance(inner, Mapping) else at, tuple(rest))
+
+
+def _resolved(schema: Schema, node: Schema) -> Schema:
+    """The node with what it refers to; the description of a class is not one of the field's."""
+    found = dict(node)
+    while "$ref" in found:
+        target = schema.get("$defs", {}).get(found.pop("$ref").rpartition("/")[2], {})
+        found = {key: value for key, value in target.items() if key != "description"} | found
+    if "properties" in found and node is schema:
+        found.pop("description", None)
+    return found
+
+
+def _words(node: Schema) -> str:
+    if "description" in node:
+        return str(node["description"])
+    if "enum" in node or "const" in node:
+        return ", ".join(map(repr, node.get("enum", [node.get("const")])))
+    if "properties" in node:
+        return f"a mapping of {', '.join(node['properties'])}"
+    kind = node.get("type")
+    plain = {"boolean": "true or false", "object": "a mapping"}
+    plain |= {"string": f"a text{_count(node, 'Length', 'characters')}"}
+    plain |= {"array": f"a list{_count(node, 'Items', 'items')}"}
+    plain |= {"integer": f"a whole number{_range(node)}", "number": f"a number{_range(node)}"}
+    return plain.get(kind, "") if isinstance(kind, str) else ""
+
+
+def _count(node: Schema, what: str, of: str) -> str:
+    least, most = node.get(f"min{what}"), node.get(f"max{what}")
+    if most is not None:
+        return f" of {least or 0} to {most} {of}"
+    return "" if not least else f" of at least {least} {of}"
+
+
+def _range(node: Schema) -> str:
+    return "".join(f" {word} {node[name]:g}" for name, word in RANGE.items() if name in node)

@@ -1,0 +1,144 @@
+"""A file that a person writes, in YAML or JSON: what it says, and on which line each value stands.
+
+Reading is bounded (bytes, depth, values with aliases counted in full) and safe (no tags that make objects).
+Keys given twice are refused, since YAML would drop the first without a word, and dates stay text, as in
+the JSON that they are compared with. Whether a file says the right things is `check`'s affair.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["MAX_BYTES", "Document", "parse_document", "read_document"]
+
+MAX_BYTES: Final = 1 << 20
+MAX_VALUES: Final = 50_000
+MAX_DEPTH: Final = 64
+
+Place = tuple[Any, ...]
+"""Keys and list indices, from the whole down."""
+
+
+class Document:
+    """What a text says, and where; an empty one is an empty mapping."""
+
+    def __init__(self, name: str, root: yaml.Node | None, value: Any) -> None:
+        self.name = name
+        """The file, as it begins every complaint."""
+        self.root = root
+        self.value = value
+
+    def mapping(self) -> dict[str, Any]:
+        """The value where it is a mapping; raises ConfigError where it is not."""
+        if not isinstance(self.value, dict):
+            raise ConfigError(f"{self.name}: must be a mapping (key: value), not {type(self.value).__name__}")
+        return self.value
+
+    def where(self, place: Sequence[Any], others: Iterable[Sequence[Any]] = ()) -> str:
+        """File and line of a place, or of what is nearest to it; of several places the one that is there."""
+        _, line = max((self._walk(one) for one in (place, *others)), key=lambda walked: walked[0])
+        return f"{self.name}:{line}" if line else self.name
+
+    def _walk(self, place: Sequence[Any]) -> tuple[int, int]:
+        """How many steps of a place are there, and the line to which they lead."""
+        node, line, steps = self.root, 0, 0
+        for step in place:
+            found = next((pair for pair in _pairs(node) if pair[0] == str(step)), None)
+            if found is not None:
+                _, line, node = found
+                steps += 1
+        return steps, line
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def read_document(path: Path) -> Document:
+    """The document in a file; raises ConfigError naming the file."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return parse_document(raw, str(path))
+
+
+def parse_document(raw: bytes, name: str) -> Document:
+    """The document in a text; `name` begins every complaint. Raises ConfigError."""
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{name}: longer than {MAX_BYTES // 1024} KiB: nobody wrote that by hand")
+    # Tabs indent in JSON alone, and stand in none of its strings.
+    loader = None
+    try:
+        loader = _Loader(raw.replace(b"\t", b" ") if name.endswith(".json") else raw)
+        root = loader.get_single_node()
+        if root is None:
+            return Document(name, None, {})
+        _examine(root, name)
+        return Document(name, root, loader.construct_document(root))
+    except RecursionError:
+        raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep") from None
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f"{name}:{mark.line + 1}" if mark else name
+        said = getattr(error, "problem", None) or str(error).splitlines()[0]
+        column = f" (column {mark.column + 1})" if mark else ""
+        raise ConfigError(f"{at}: is not YAML: {said}{column}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that leaves dates as text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class's own way of saying it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _examine(root: yaml.Node, name: str) -> None:
+    """Refuse keys given twice, and what is small to write but large to read.
+
+    An alias counts as all that it stands for. Done before `<<` mixes other mappings in.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node, depth: int) -> int:
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep, or an alias that holds itself")
+        if id(node) not in sizes:
+            children = list(_children(node, name))
+            sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in children)
+        return sizes[id(node)]
+
+    if size(root, 0) > MAX_VALUES:
+        raise ConfigError(f"{name}: more than {MAX_VALUES} values, aliases counted in full")
+
+
+def _children(node: yaml.Node, name: str) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[tuple[str, str]] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    line = key.start_mark.line + 1
+                    raise ConfigError(f"{name}:{line}: the key {key.value!r} is given twice")
+                seen.add((key.tag, key.value))
+            yield key
+            yield value
+
+
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, int, yaml.Node]]:
+    """Step, line and value of what a node holds."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield str(index), item.start_mark.line + 1, item
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield key.value, key.start_mark.line + 1, value

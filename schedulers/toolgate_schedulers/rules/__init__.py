@@ -1,1 +1,0 @@
-"""The files that configure schedulers: read, checked, explained."""
