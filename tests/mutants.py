@@ -385,7 +385,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "whoever asks gets",
-        f"{BUS}/budgets/ledger_script.py",
+        f"{BUS}/budgets/lua/ledger_taking.lua",
         "if room == nil or needed <= room then",
         "if true then",
         "../bus/budgets/test_ledger.py",
@@ -393,7 +393,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "what others will spend need not be there",
-        f"{BUS}/budgets/ledger_script.py",
+        f"{BUS}/budgets/lua/ledger_taking.lua",
         "if room == nil or needed <= room then",
         "if room == nil or want <= room then",
         "../bus/budgets/test_ledger.py",
@@ -401,7 +401,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "settling twice spends twice",
-        f"{BUS}/budgets/ledger_script.py",
+        f"{BUS}/budgets/lua/ledger_giving.lua",
         "if r.state == 'settled' then return {'duplicate', '0', '0'} end",
         "",
         "../bus/budgets/test_ledger.py",
@@ -409,7 +409,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "a reserve that comes late holds money for ever",
-        f"{BUS}/budgets/ledger_script.py",
+        f"{BUS}/budgets/lua/ledger_taking.lua",
         "if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then",
         "if r.state and phase < number(r.phase) then",
         "../bus/budgets/test_ledger.py",
@@ -521,7 +521,7 @@ MUTANTS = (
         "rate-limit counts in each replica",
         f"{SCHEDULERS}/shipped/rate_limit.py",
         "self._buckets, self._runs_as = context.shared.buckets, context.name",
-        "made = __import__('toolgate_bus.state.token_buckets_redis', fromlist=['x'])\n"
+        "made = __import__('toolgate_bus.state.token_buckets', fromlist=['x'])\n"
         "        self._buckets = made.MemoryBuckets()\n"
         "        self._runs_as = context.name",
         "test_limits.py::test_three_replicas_let_exactly_as_many_pass_as_the_limit_says",
@@ -529,7 +529,7 @@ MUTANTS = (
     Mutant(
         "limits",
         "a question delivered twice takes twice",
-        f"{BUS}/state/token_buckets_script.py",
+        f"{BUS}/state/lua/take_tokens.lua",
         "if known then return known end",
         "",
         "../bus/state/test_token_buckets.py",

@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a server that is full keeps what was to be given back",
-        f"{BUS}/budgets/ledger_script.py",
+        f"{BUS}/budgets/ledger_redis.py",
         '"#!lua flags=allow-oom\\n"',
         '"#!lua\\n"',
         "../bus/budgets/test_ledger.py::test_a_server_without_memory_takes_back_and_settles_and_reserves_nothing",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "whoever tells a fact settles any decision",
-        f"{BUS}/budgets/ledger_script.py",
+        f"{BUS}/budgets/lua/ledger.lua",
         "return by ~= '' and (r.owner or '') ~= '' and r.owner ~= by end",
         "return false end",
         "../bus/budgets/test_ledger.py::test_only_the_owner_of_a_decision_settles_or_releases_it",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "an account overflows half way through a settlement",
-        f"{BUS}/budgets/ledger_script.py",
+        f"{BUS}/budgets/lua/ledger.lua",
         "math.min(math.max(number(one[name]) + amount, 0), most)",
         "number(one[name]) + amount",
         "../bus/budgets/test_ledger.py::test_an_account_counts_to_its_bound_and_every_settlement_is_whole",

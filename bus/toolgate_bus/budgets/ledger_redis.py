@@ -1,10 +1,8 @@
 """The ledger on a Redis or Valkey server, and its twin in memory.
 
-Every step is one script run by the server (`ledger_script`), and may be repeated: a command whose
-outcome is unknown is simply sent again.
+Every step is one script run by the server (`lua/`), and may be repeated.
 """
 
-import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -23,11 +21,11 @@ from toolgate_bus.budgets.ledger import (
     checked_amount,
 )
 from toolgate_bus.budgets.ledger_rules import Book
-from toolgate_bus.budgets.ledger_script import GIVING, TAKING
-from toolgate_bus.errors import ConfigError, OutcomeUnknown, TransportError
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = ["MemoryLedger", "RedisLedger"]
 
@@ -37,8 +35,8 @@ TOMBSTONE_MS: Final = 600_000
 """The same for a decision that was over before it held money."""
 KEPT_MS: Final = 2 * 3_600_000
 """How long what was settled is remembered: twice as long as facts are kept, which may come again."""
-ATTEMPTS: Final = 3
-PAGE: Final = 500
+TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
+GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
 _log = get_logger("toolgate.ledger")
 
 
@@ -84,8 +82,7 @@ class RedisLedger:
         """Several steps at once, each atomic by itself; what came of those that settled or could not."""
         if not steps:
             return []
-        sha = _sha(GIVING)
-        asked = [("EVALSHA", sha, 1, self._prefix, *_step_words(step)) for step in steps]
+        asked = [GIVING.command(self._prefix, words=tuple(_step_words(step))) for step in steps]
         replies = await self._commands.pipeline(asked)
         settled = [
             await self._again(step) if isinstance(reply, Exception) else _settled(reply)
@@ -164,20 +161,8 @@ class RedisLedger:
     def _account(self, place: bytes) -> bytes:
         return f"{self._prefix}:a:".encode() + place
 
-    async def _run(self, script: str, *words: str | int) -> Any:
-        sha = _sha(script)
-        tail = (1, self._prefix, *words)
-        for attempt in range(ATTEMPTS):
-            try:
-                return await self._commands.execute("EVALSHA", sha, *tail)
-            except OutcomeUnknown:
-                if attempt == ATTEMPTS - 1:
-                    raise
-            except TransportError as error:
-                if "NOSCRIPT" not in str(error) and "No matching script" not in str(error):
-                    raise
-                await self._commands.execute("SCRIPT", "LOAD", script)
-        raise TransportError("the ledger's script does not stay loaded")
+    async def _run(self, script: Script, *words: str | int) -> Any:
+        return await script.run(self._commands, self._prefix, words=words)
 
 
 class MemoryLedger:
@@ -236,10 +221,6 @@ class MemoryLedger:
     async def forget(self, key: str) -> int:
         """Set what was spent from the accounts of this key to zero; how many there were."""
         return self.book.forget(key)
-
-
-def _sha(script: str) -> str:
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def _step_words(step: Step) -> list[str | int]:

@@ -1,4 +1,4 @@
-"""The ledger's rules as a pure book: what `ledger_script` does on a server, in memory."""
+"""The ledger's rules as a pure book: what `lua/ledger*.lua` do on a server, in memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

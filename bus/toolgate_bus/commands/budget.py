@@ -282,7 +282,7 @@ async def _opened(settings: BusSettings, name: str, work: Callable[[_Book], Awai
 
 
 async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
-    """The decisions that hold money in these accounts (`ledger_script` says what a record has)."""
+    """The decisions that hold money in these accounts (`budgets/lua/ledger.lua` says what a record has)."""
     prefix = Keys(book.namespace).stored(book.name)
     held = await book.ledger.open()
     asks = [("HGETALL", f"{prefix}:r:{one.decision}") for one in held]

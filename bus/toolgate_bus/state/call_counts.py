@@ -1,4 +1,4 @@
-"""How much an agent has called: the values, the port, and the rules as pure counts.
+"""How much an agent has called: the values, the port, the rules as pure counts, and the same on a server.
 
 Each call is counted once, by its decision, whatever becomes of it: in its session, in its tree of
 sessions, and in its turn. A question that is delivered twice is answered as the first time, and so
@@ -11,15 +11,20 @@ begins a new turn. Where an orchestrator tells neither, a session is one turn.
 Delegations are counted apart, in the session that delegates and in its tree, and only where both still
 have room: one that is refused makes no agent.
 
-`Counting` is all of that without a server; `call_counts_redis` runs the same as scripts.
+`Counting` is all of that without a server; `lua/count_*.lua` are the same as scripts, which may be repeated.
 """
 
+import time
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = [
+    "COUNT",
     "KEPT_MS",
     "MAX_WINDOW",
     "MEMO_MS",
@@ -27,6 +32,8 @@ __all__ = [
     "Counts",
     "Delegated",
     "Made",
+    "MemoryTally",
+    "RedisTally",
     "Tally",
     "checked_window",
 ]
@@ -36,6 +43,8 @@ MEMO_MS: Final = 600_000
 KEPT_MS: Final = 2 * 86_400_000
 """How long a session or tree is remembered after its last call."""
 MAX_WINDOW: Final = 1000
+COUNT: Final = Script(__package__, "count_call.lua")
+DELEGATE: Final = Script(__package__, "count_delegation.lua")
 
 
 class Made(NamedTuple):
@@ -156,3 +165,46 @@ class Counting:
             self.delegations |= {by: width + 1, of: agents + 1}
         answer = self.delegated[scope, decision] = Delegated(room, width, agents)
         return answer
+
+
+class RedisTally:
+    """`Tally` on a server; `name` keeps several apart, such as those of shadows."""
+
+    def __init__(self, commands: Commands, namespace: str, name: str = "tally") -> None:
+        self._commands = commands
+        self._prefix = Keys(namespace).stored(name)
+
+    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+        """Count a call, once for each decision; `scope` keeps those apart who count different calls."""
+        words = (decision, made.session, made.tree, made.call, made.iteration, made.group)
+        limits = (checked_window(window), MEMO_MS, KEPT_MS)
+        said = await COUNT.run(self._commands, f"{self._prefix}:{scope}", words=(*words, *limits))
+        session, tree, turn, row, recent, ms = map(int, said.split())
+        return Counts(session, tree, turn, row, recent, ms / 1000)
+
+    async def delegate(
+        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
+    ) -> Delegated:
+        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
+        of_session, of_tree = (-1 if limit is None else limit for limit in (session, tree))
+        words = (decision, made.session, made.tree, of_session, of_tree, MEMO_MS, KEPT_MS)
+        said = await DELEGATE.run(self._commands, f"{self._prefix}:{scope}", words=words)
+        counted, width, agents = map(int, said.split())
+        return Delegated(bool(counted), width, agents)
+
+
+class MemoryTally:
+    """`Tally` in this process; for tests of schedulers."""
+
+    def __init__(self) -> None:
+        self.counting = Counting()
+
+    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+        """Count a call, once for each decision; `scope` keeps those apart who count different calls."""
+        return self.counting.count(scope, decision, made, window, time.time_ns() // 1_000_000)
+
+    async def delegate(
+        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
+    ) -> Delegated:
+        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
+        return self.counting.delegate(scope, decision, made, session, tree)

@@ -2,23 +2,15 @@
 
 from typing import Final, Protocol
 
-from toolgate_bus.errors import OutcomeUnknown, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = ["MemoryTurns", "RedisTurns", "Turns"]
 
 KEPT_MS: Final = 600_000
 """How long a turn is remembered: longer than a question may wait anywhere."""
-ATTEMPTS: Final = 3
-
-_SCRIPT: Final = """
-local had = redis.call('GET', KEYS[2])
-if had then return tonumber(had) end
-local turn = redis.call('INCR', KEYS[1]) - 1
-redis.call('SET', KEYS[2], turn, 'PX', ARGV[1])
-return turn
-"""
+_NEXT: Final = Script(__package__, "next_number.lua", by_text=True)
 
 
 class Turns(Protocol):
@@ -37,14 +29,7 @@ class RedisTurns:
     async def turn(self, key: str, who: str) -> int:
         """The number of this one under `key`, from 0 without gaps; who asks again gets the same."""
         counter = self._keys.stored(f"turns:{key}")
-        words = ("EVAL", _SCRIPT, 2, counter, f"{counter}:{who}", KEPT_MS)
-        for attempt in range(ATTEMPTS):
-            try:
-                return int(await self._commands.execute(*words))
-            except OutcomeUnknown:  # asking again is one
-                if attempt == ATTEMPTS - 1:
-                    raise
-        raise TransportError("the counter did not answer")
+        return int(await _NEXT.run(self._commands, counter, f"{counter}:{who}", words=(KEPT_MS,)))
 
 
 class MemoryTurns:

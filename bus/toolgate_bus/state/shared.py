@@ -6,11 +6,11 @@ from typing import Any
 
 from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.state.call_counts_redis import MemoryTally, RedisTally
+from toolgate_bus.state.call_counts import MemoryTally, RedisTally
 from toolgate_bus.state.counters import MemoryTurns, RedisTurns
 from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
 from toolgate_bus.state.shared_state import Shared
-from toolgate_bus.state.token_buckets_redis import MemoryBuckets, RedisBuckets
+from toolgate_bus.state.token_buckets import MemoryBuckets, RedisBuckets
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.store import MemoryStore, RedisStore

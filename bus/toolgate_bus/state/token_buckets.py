@@ -1,4 +1,4 @@
-"""Token buckets: the values, the port, and the rules as a pure pool.
+"""Token buckets: the values, the port, the rules as a pure pool, and the same on a server.
 
 A bucket holds at most `burst` tokens and gets `calls` of them back in each `period_ms`, evenly. A
 decision takes from all the buckets it names, or from none:
@@ -11,17 +11,35 @@ answered as the first time; and the same decision with other buckets (the call t
 place) takes only from those that have not given to it yet. Nothing is ever given back.
 
 All numbers are whole: a level counts parts of which `period_ms` make a token, so that `calls` parts
-come back each millisecond. `Pool` is all of that without a server; `token_buckets_redis` runs the same as
-one script.
+come back each millisecond. `Pool` is all of that without a server; `lua/take_tokens.lua` is the same as
+one script, which may be repeated.
 """
 
+import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.scripts import Script
 
-__all__ = ["MAX_PARTS", "MEMO_MS", "Bucket", "Buckets", "Pool", "Taken", "checked_buckets"]
+__all__ = [
+    "MAX_PARTS",
+    "MEMO_MS",
+    "TAKE",
+    "Bucket",
+    "Buckets",
+    "MemoryBuckets",
+    "Pool",
+    "RedisBuckets",
+    "Taken",
+    "checked_buckets",
+]
+
+TAKE: Final = Script(__package__, "take_tokens.lua")
 
 MAX_PARTS: Final = 2**52
 """Parts in a full bucket, and calls in a period: the server computes in doubles."""
@@ -144,3 +162,37 @@ def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> Taken:
         return Taken(True)
     wait_ms, short = max(waits, key=lambda each: each[0])
     return Taken(False, short, wait_ms / 1000)
+
+
+class RedisBuckets:
+    """`Buckets` on a server; `name` keeps several apart, such as those of shadows."""
+
+    def __init__(self, commands: Commands, namespace: str, name: str = "buckets") -> None:
+        self._commands = commands
+        self._prefix = Keys(namespace).stored(name)
+
+    async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
+        """Take from each of these buckets that has not given to this decision yet, or from none."""
+        each = [word for one in checked_buckets(buckets) for word in one]
+        words = (decision, _digest(buckets), MEMO_MS, *each)
+        said = await TAKE.run(self._commands, self._prefix, words=words)
+        wait_ms, _, short = said.decode("utf-8", "replace").partition(":")
+        return Taken(wait_ms == "0", short, int(wait_ms) / 1000)
+
+
+class MemoryBuckets:
+    """`Buckets` in this process; for tests of schedulers."""
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+
+    async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
+        """Take from each of these buckets that has not given to this decision yet, or from none."""
+        return self.pool.take(decision, buckets, time.time_ns() // 1_000_000)
+
+
+def _digest(buckets: Sequence[Bucket]) -> str:
+    """Which buckets were asked, in whatever order."""
+    keys = sorted(one.key for one in buckets)
+    each = b"".join(hashlib.sha256(key.encode("utf-8", "replace")).digest() for key in keys)
+    return hashlib.sha256(each).hexdigest()[:32]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from toolgate_bus.protocol.agents import LiveAgent, Stop
 
 __all__ = [
+    "Arg",
     "Commands",
     "Delivery",
     "Facts",
@@ -27,6 +28,10 @@ __all__ = [
     "SchedulerListener",
     "Store",
 ]
+
+
+Arg = str | bytes | int | float
+"""One word of a command."""
 
 
 class Packed(NamedTuple):
@@ -270,8 +275,8 @@ class Facts(Protocol):
 class Commands(Protocol):
     """Ordinary server commands, one at a time; what roster and store are written with."""
 
-    async def execute(self, *command: str | bytes | int | float) -> Any:
+    async def execute(self, *command: Arg) -> Any:
         """Run one command; raises TransportError, OutcomeUnknown or BusDown."""
 
-    async def pipeline(self, commands: Sequence[Sequence[str | bytes | int | float]]) -> list[Any]:
+    async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Run several in one round trip, not atomically; a reply may be an exception."""

@@ -9,9 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.state.call_counts import KEPT_MS, MAX_WINDOW, Counting, Counts, Delegated, Made
-from toolgate_bus.state.call_counts_redis import MemoryTally, RedisTally
-from toolgate_bus.state.call_counts_script import COUNT
+from toolgate_bus.state.call_counts import (
+    COUNT,
+    KEPT_MS,
+    MAX_WINDOW,
+    Counting,
+    Counts,
+    Delegated,
+    Made,
+    MemoryTally,
+    RedisTally,
+)
 from toolgate_bus.transport.redis.connection import RedisCommands
 
 CALL = Made("s", "t", "c", 1, "g1")
@@ -184,8 +192,8 @@ class Watched:
     async def execute(self, name: str, *words: Any) -> Any:
         assert name == "EVALSHA"
         seconds, ms = divmod(self.now_ms, 1000)
-        script = COUNT.replace("redis.call('TIME')", f"{{{seconds}, {ms * 1000 + 7}}}")
-        assert script != COUNT
+        script = COUNT.text.replace("redis.call('TIME')", f"{{{seconds}, {ms * 1000 + 7}}}")
+        assert script != COUNT.text
         return await self.commands.execute("EVAL", script, *words[1:])
 
 

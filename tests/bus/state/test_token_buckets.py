@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError, OutcomeUnknown
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.state.token_buckets import MAX_PARTS, MEMO_MS, Bucket, Pool, Taken
-from toolgate_bus.state.token_buckets_redis import MemoryBuckets, RedisBuckets
-from toolgate_bus.state.token_buckets_script import TAKE
+from toolgate_bus.state.token_buckets import (
+    MAX_PARTS,
+    MEMO_MS,
+    TAKE,
+    Bucket,
+    MemoryBuckets,
+    Pool,
+    RedisBuckets,
+    Taken,
+)
 from toolgate_bus.transport.redis.connection import RedisCommands
 
 DAY = 86_400_000
@@ -218,8 +225,8 @@ class Clocked:
     async def execute(self, name: str, *words: Any) -> Any:
         assert name == "EVALSHA"
         seconds, ms = divmod(self.now_ms, 1000)
-        script = TAKE.replace("redis.call('TIME')", f"{{{seconds}, {ms * 1000 + 7}}}")
-        assert script != TAKE
+        script = TAKE.text.replace("redis.call('TIME')", f"{{{seconds}, {ms * 1000 + 7}}}")
+        assert script != TAKE.text
         return await self.commands.execute("EVAL", script, *words[1:])
 
 

@@ -7,7 +7,7 @@ from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.shared import shared_in_memory
-from toolgate_bus.state.token_buckets_redis import MemoryBuckets
+from toolgate_bus.state.token_buckets import MemoryBuckets
 from toolgate_schedulers import Continue, ToolSelecting
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig, limited

@@ -14,7 +14,7 @@ from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.scripts import run_script
+from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = ["Kept", "RedisShelf"]
 
@@ -22,23 +22,9 @@ LEASE_MS: Final = 3000
 MOST_BYTES: Final = 64 * 1024 * 1024
 _log = get_logger("toolgate.exporter")
 
-LEAD: Final = """
-local leader = redis.call('GET', KEYS[1] .. ':leader')
-if leader and leader ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1] .. ':leader', ARGV[1], 'PX', ARGV[2])
-redis.call('SET', KEYS[1] .. ':led', ARGV[1])
-return 1
-"""
-KEEP: Final = """
-if redis.call('GET', KEYS[1] .. ':led') ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1] .. ':leader', ARGV[1], 'PX', ARGV[2])
-if ARGV[3] then redis.call('SET', KEYS[1] .. ':state', ARGV[3]) end
-return 1
-"""
-LEAVE: Final = """
-if redis.call('GET', KEYS[1] .. ':leader') == ARGV[1] then redis.call('DEL', KEYS[1] .. ':leader') end
-return 1
-"""
+LEAD: Final = Script(__package__, "take_lease.lua")
+KEEP: Final = Script(__package__, "keep_counts.lua")
+LEAVE: Final = Script(__package__, "leave_lease.lua")
 
 
 class Kept(NamedTuple):
@@ -74,7 +60,7 @@ class RedisShelf:
 
     async def lead(self) -> bool:
         """Take the lease; False while another holds it."""
-        return bool(await run_script(self._commands, LEAD, self._prefix, self._me, LEASE_MS))
+        return bool(await LEAD.run(self._commands, self._prefix, words=(self._me, LEASE_MS)))
 
     async def read(self) -> Kept | None:
         """What was kept last; None if nothing was, or nothing that can be read."""
@@ -88,8 +74,8 @@ class RedisShelf:
     async def keep(self, kept: Kept | None = None) -> bool:
         """Renew the lease and write this down, if given, in one step; False where another has led since."""
         words = () if kept is None else (kept.packed(),)
-        return bool(await run_script(self._commands, KEEP, self._prefix, self._me, LEASE_MS, *words))
+        return bool(await KEEP.run(self._commands, self._prefix, words=(self._me, LEASE_MS, *words)))
 
     async def leave(self) -> None:
         """Let another lead at once."""
-        await run_script(self._commands, LEAVE, self._prefix, self._me)
+        await LEAVE.run(self._commands, self._prefix, words=(self._me,))

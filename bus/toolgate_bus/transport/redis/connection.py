@@ -18,6 +18,7 @@ import anyio
 import hiredis
 
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, TransportError
+from toolgate_bus.transport.ports import Arg
 
 
 @contextlib.contextmanager
@@ -57,7 +58,6 @@ with _left_out("opentelemetry.sdk.metrics"):
 __all__ = [
     "BLOCK_MS",
     "READ",
-    "Arg",
     "Link",
     "RedisCommands",
     "ServerError",
@@ -66,8 +66,6 @@ __all__ = [
     "refusal",
     "watch_links",
 ]
-
-Arg = str | bytes | int | float
 
 CONNECT_SECONDS: Final = 2.0
 COMMAND_SECONDS: Final = 5.0

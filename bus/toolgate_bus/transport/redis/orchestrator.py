@@ -23,8 +23,8 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import is_signed
-from toolgate_bus.transport.ports import Made, Member, OrchestratorListener
-from toolgate_bus.transport.redis.connection import Arg, RedisCommands, refusal, watch_links
+from toolgate_bus.transport.ports import Arg, Made, Member, OrchestratorListener
+from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.retry import Backoff
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading

@@ -23,13 +23,12 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Delivery, Member, SchedulerListener
+from toolgate_bus.transport.ports import Arg, Delivery, Member, SchedulerListener
 from toolgate_bus.transport.redis.answer_buffer import AnswersOut
 from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.connection import (
     BLOCK_MS,
     READ,
-    Arg,
     Link,
     RedisCommands,
     ServerError,

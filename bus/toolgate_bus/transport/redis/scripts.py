@@ -1,36 +1,54 @@
-"""Runs a Lua script on the server by its digest, and loads it where it is not there yet.
+"""Lua scripts that the packages bring as files, and how the server runs them.
 
-For scripts that may be repeated: one whose outcome is unknown is simply sent again.
+All of them may be repeated: one whose outcome is unknown is simply sent again.
 """
 
 import hashlib
-from functools import cache
+import pkgutil
+from functools import cached_property
 from typing import Any, Final
 
 from toolgate_bus.errors import OutcomeUnknown, TransportError
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Arg, Commands
 
-__all__ = ["run_script"]
+__all__ = ["Script"]
 
 ATTEMPTS: Final = 3
 
 
-@cache
-def _digest(script: str) -> str:
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+class Script:
+    """A script of one package's folder `lua`: its files in a row, read when it is first run."""
 
+    def __init__(self, package: str, *files: str, header: str = "", by_text: bool = False) -> None:
+        """`header` is the first line of a script that needs one; `by_text` is for users who may load none."""
+        self._package, self._files, self._header, self._by_text = package, files, header, by_text
 
-async def run_script(commands: Commands, script: str, prefix: str, *words: str | int | bytes) -> Any:
-    """What the script replies, with `prefix` as its key; raises TransportError where it does not run."""
-    tail = (1, prefix, *words)
-    for attempt in range(ATTEMPTS):
-        try:
-            return await commands.execute("EVALSHA", _digest(script), *tail)
-        except OutcomeUnknown:
-            if attempt == ATTEMPTS - 1:
-                raise
-        except TransportError as error:
-            if "NOSCRIPT" not in str(error) and "No matching script" not in str(error):
-                raise
-            await commands.execute("SCRIPT", "LOAD", script)
-    raise TransportError("the script does not stay loaded")
+    @cached_property
+    def text(self) -> str:
+        """What the server is given."""
+        parts = [pkgutil.get_data(self._package, f"lua/{file}") or b"" for file in self._files]
+        return self._header + b"".join(parts).decode()
+
+    @cached_property
+    def sha(self) -> str:
+        """What the server calls it."""
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, *keys: str, words: tuple[Arg, ...] = ()) -> tuple[Arg, ...]:
+        """What runs it, for a pipeline; where the server has it not, the reply is an error."""
+        how = ("EVAL", self.text) if self._by_text else ("EVALSHA", self.sha)
+        return (*how, len(keys), *keys, *words)
+
+    async def run(self, commands: Commands, *keys: str, words: tuple[Arg, ...] = ()) -> Any:
+        """What it replies; raises TransportError where it does not run."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return await commands.execute(*self.command(*keys, words=words))
+            except OutcomeUnknown:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            except TransportError as error:
+                if "NOSCRIPT" not in str(error) and "No matching script" not in str(error):
+                    raise
+                await commands.execute("SCRIPT", "LOAD", self.text)
+        raise TransportError("the script does not stay loaded")

@@ -1,18 +1,11 @@
-"""The rules of the token buckets as one Lua script, which the server runs atomically (see `token_buckets`).
-
-Lua has no way back after its first write, so everything is read before anything is written. All
-numbers are whole and below 2^53, where Lua's doubles are exact.
-
-Keys, all in one slot (`p` is their prefix):
-    p:b:<period>:<key>   hash: parts, since (ms); gone once the bucket has long been full again
-    p:d:<decision>       hash: `b:<key>` for each bucket that gave, `a:<buckets>` for each answer
-"""
-
-from typing import Final
-
-__all__ = ["TAKE"]
-
-TAKE: Final = """
+-- The rules of the token buckets (see `token_buckets.py`).
+--
+-- Lua has no way back after its first write, so everything is read before anything is written. All
+-- numbers are whole and below 2^53, where Lua's doubles are exact.
+--
+-- Keys, all in one slot (`p` is their prefix):
+--     p:b:<period>:<key>   hash: parts, since (ms); gone once the bucket has long been full again
+--     p:d:<decision>       hash: `b:<key>` for each bucket that gave, `a:<buckets>` for each answer
 -- decision, digest of all keys, memo_ms, then for each bucket: key, calls, period_ms, burst, take
 local p, memo, answer = KEYS[1], KEYS[1] .. ':d:' .. ARGV[1], 'a:' .. ARGV[2]
 local t = redis.call('TIME')
@@ -61,4 +54,3 @@ end
 redis.call('HSET', memo, answer, said)
 redis.call('PEXPIRE', memo, ARGV[3])
 return said
-"""

@@ -1,18 +1,8 @@
-"""The rules of counting calls as Lua scripts, which the server runs atomically (see `call_counts`).
-
-Keys, all in one slot (`p` is their prefix, with the scope in it):
-    p:s:<session>    hash: first (ms), calls, turn, iteration, group, call, row
-    p:r:<session>    list: the last calls of the turn; where there is a window
-    p:t:<tree>       how many calls
-    p:d:<decision>   the answer
-    p:ds:<session>, p:dt:<tree>, p:dd:<decision>    the same for delegations
-"""
-
-from typing import Final
-
-__all__ = ["COUNT", "DELEGATE"]
-
-COUNT: Final = """
+-- The rules of counting calls (see `call_counts.py`). Keys, all in one slot (`p` is their prefix, with the scope in it):
+--     p:s:<session>    hash: first (ms), calls, turn, iteration, group, call, row
+--     p:r:<session>    list: the last calls of the turn; where there is a window
+--     p:t:<tree>       how many calls
+--     p:d:<decision>   the answer
 -- decision, session, tree, call, iteration, group, window, memo_ms, kept_ms
 local p = KEYS[1]
 local memo, skey, rkey = p .. ':d:' .. ARGV[1], p .. ':s:' .. ARGV[2], p .. ':r:' .. ARGV[2]
@@ -65,23 +55,3 @@ local said = table.concat({whole(calls), whole(tree), whole(turn), whole(row), w
   whole(math.max(0, now - first))}, ' ')
 redis.call('SET', memo, said, 'PX', ARGV[8])
 return said
-"""
-
-DELEGATE: Final = """
--- decision, session, tree, most of the session, most of the tree (-1: no limit), memo_ms, kept_ms
-local p = KEYS[1]
-local memo, skey, tkey = p .. ':dd:' .. ARGV[1], p .. ':ds:' .. ARGV[2], p .. ':dt:' .. ARGV[3]
-local known = redis.call('GET', memo)
-if known then return known end
-
-local session, tree = tonumber(redis.call('GET', skey) or '0'), tonumber(redis.call('GET', tkey) or '0')
-local most_session, most_tree = tonumber(ARGV[4]), tonumber(ARGV[5])
-local room = (most_session < 0 or session < most_session) and (most_tree < 0 or tree < most_tree)
-if room then
-  redis.call('SET', skey, string.format('%.0f', session + 1), 'PX', ARGV[7])
-  redis.call('SET', tkey, string.format('%.0f', tree + 1), 'PX', ARGV[7])
-end
-local said = string.format('%d %.0f %.0f', room and 1 or 0, session, tree)
-redis.call('SET', memo, said, 'PX', ARGV[6])
-return said
-"""

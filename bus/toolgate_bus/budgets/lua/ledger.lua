@@ -1,0 +1,94 @@
+-- The ledger's rules, which the server runs atomically (see `ledger.py` for the rules themselves).
+--
+-- Lua has no way back after its first write, so everything is read, and thereby checked for its type, and
+-- every sum is computed within its bounds, before anything is written; the two lists, which are not read,
+-- are written first. `reserve` and `charge` are refused by a server that is out of memory; what gives money
+-- back or settles is not.
+--
+-- Keys of one namespace, all in one slot (`p` is their prefix):
+--     p:r:<decision>         hash: state, phase, status, name, amount, short, left, owner, since, exec,
+--                            n, k1…kn (account keys); a tombstone has no phase
+--     p:u:<event>            what was charged
+--     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans
+--     p:open                 sorted set of decisions that hold money, by server time (ms)
+--     p:accounts             set of account keys with their windows
+--     p:astray               hash: how often money was told of that was not reserved, by outcome
+local p, op, id = KEYS[1], ARGV[1], ARGV[2]
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local rkey, open = p .. ':r:' .. id, p .. ':open'
+local most = 9007199254740991
+
+local function fields(key)
+  local flat, map = redis.call('HGETALL', key), {}
+  for i = 1, #flat, 2 do map[flat[i]] = flat[i + 1] end
+  return map
+end
+local function number(value)
+  local found = tonumber(value or '0')
+  return found == found and found or 0
+end
+local function whole(value) return string.format('%.0f', value) end
+local function places(r)
+  local found = {}
+  for i = 1, number(r.n) do found[i] = r['k' .. i] end
+  return found
+end
+
+-- What is to be written to accounts: `add` reads and computes, `commit` writes.
+local have, changes = {}, {}
+local function account(key)
+  if have[key] == nil then have[key] = fields(p .. ':a:' .. key) end
+  return have[key]
+end
+local function add(where, name, amount)
+  for _, key in ipairs(where) do
+    local one = account(key)
+    if amount ~= 0 then
+      one[name] = math.min(math.max(number(one[name]) + amount, 0), most)
+      changes[#changes + 1] = {p .. ':a:' .. key, name, one}
+    end
+  end
+end
+local function commit()
+  for _, one in ipairs(changes) do redis.call('HSET', one[1], one[2], whole(one[3][one[2]])) end
+end
+
+-- [n, then for each account: key, limit (-1: none), window_s, keep_ms], from ARGV[at] on
+local function accounts(at)
+  local found, n = {}, number(ARGV[at])
+  for i = 0, n - 1 do
+    local j = at + 1 + i * 4
+    local window = number(ARGV[j + 2])
+    local index = 0
+    if window > 0 then index = math.floor(now / 1000 / window) end
+    found[i + 1] = {
+      key = ARGV[j] .. ':' .. whole(index), limit = ARGV[j + 1], keep = number(ARGV[j + 3]),
+    }
+  end
+  return found
+end
+local function list_them(list)
+  for _, one in ipairs(list) do redis.call('SADD', p .. ':accounts', one.key) end
+end
+local function touch(list)
+  for _, one in ipairs(list) do
+    local key = p .. ':a:' .. one.key
+    redis.call('HSET', key, 'limit', one.limit)
+    if one.keep > 0 then redis.call('PEXPIRE', key, one.keep) else redis.call('PERSIST', key) end
+  end
+end
+local function keys_of(list)
+  local found = {}
+  for i, one in ipairs(list) do found[i] = one.key end
+  return found
+end
+
+-- A decision belongs to who asked about it; what has no owner, and who has no name, are older.
+local function is_foreign(r, by) return by ~= '' and (r.owner or '') ~= '' and r.owner ~= by end
+-- Somebody else's tombstone binds nobody.
+local function known(by)
+  local r = fields(rkey)
+  if r.phase == nil and is_foreign(r, by) then return {} end
+  return r
+end

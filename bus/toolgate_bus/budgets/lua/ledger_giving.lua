@@ -1,0 +1,95 @@
+
+-- `executing`, `release`, `orphan`, `settle` and `claim`
+-- decision, tombstone_ms, keep_ms, who tells it (or nobody), then the operation's own
+local by = ARGV[5]
+local r = known(by)
+local where = places(r)
+local amount = number(r.amount)
+
+local function close(state, keep)
+  redis.call('ZREM', open, id)
+  redis.call('HSET', rkey, 'state', state)
+  if r.state == nil then redis.call('HSET', rkey, 'owner', by) end
+  redis.call('PEXPIRE', rkey, keep)
+end
+local function stray(outcome)
+  redis.call('HINCRBY', p .. ':astray', outcome, 1)
+  return {outcome, '0', '0'}
+end
+
+if op == 'claim' then
+  -- from its owner, to ARGV[6]
+  if r.state == nil or ((r.owner or '') ~= by and r.owner ~= ARGV[6]) then return 0 end
+  redis.call('HSET', rkey, 'owner', ARGV[6])
+  return 1
+end
+if is_foreign(r, by) then return stray('foreign') end
+
+if op == 'executing' then
+  if r.state == 'reserved' then redis.call('HSET', rkey, 'exec', '1') end
+  return {'done', '0', '0'}
+end
+
+if op == 'release' then
+  if r.state == nil or r.state == 'denied' then
+    close('released', ARGV[3])
+  elseif r.state == 'reserved' then
+    add(where, 'reserved', -amount)
+    close('released', ARGV[4])
+  elseif r.state == 'orphaned' then
+    add(where, 'spent', -amount)
+    add(where, 'orphans', -1)
+    close('released', ARGV[4])
+  end
+  commit()
+  return {'done', '0', '0'}
+end
+
+if op == 'orphan' then
+  if r.state ~= 'reserved' then return 0 end
+  add(where, 'reserved', -amount)
+  add(where, 'spent', amount)
+  add(where, 'orphans', 1)
+  close('orphaned', ARGV[4])
+  commit()
+  return 1
+end
+
+-- settle: actual (-1: as reserved), and where nothing is: amount (-1: is not counted), accounts that pay
+if r.state == 'settled' then return {'duplicate', '0', '0'} end
+local cost = number(ARGV[6])
+if r.state == nil or #where == 0 then
+  local keep = r.state == nil and ARGV[3] or ARGV[4]
+  local otherwise = number(ARGV[7])
+  if cost < 0 then cost = otherwise end
+  if otherwise < 0 or cost == 0 then
+    close('settled', keep)
+    return {'unreserved', '0', '0'}
+  end
+  local list = accounts(8)
+  add(keys_of(list), 'spent', cost)
+  list_them(list)
+  close('settled', keep)
+  touch(list)
+  commit()
+  return stray(#list > 0 and 'charged' or 'unplaced')
+end
+if cost < 0 then cost = amount end
+local over, outcome = 0, 'late'
+if r.state == 'reserved' or r.state == 'orphaned' then over = math.max(0, cost - amount) end
+if r.state == 'reserved' then
+  add(where, 'reserved', -amount)
+  add(where, 'spent', cost)
+  outcome = 'settled'
+elseif r.state == 'orphaned' then
+  add(where, 'spent', cost - amount)
+  add(where, 'orphans', -1)
+  outcome = 'corrected'
+else
+  add(where, 'spent', cost)
+  amount = 0
+end
+if over > 0 then add(where, 'overruns', 1) end
+close('settled', ARGV[4])
+commit()
+return {outcome, whole(amount), whole(over)}

@@ -1,0 +1,76 @@
+
+-- `reserve` and `charge`
+if op == 'charge' then
+  rkey = p .. ':u:' .. id
+  local amount, list = number(ARGV[3]), accounts(5)
+  if redis.call('EXISTS', rkey) == 1 then return 0 end
+  add(keys_of(list), 'spent', amount)
+  list_them(list)
+  touch(list)
+  commit()
+  redis.call('HSET', rkey, 'state', 'settled')
+  redis.call('PEXPIRE', rkey, ARGV[4])
+  return 1
+end
+
+-- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …
+local r, phase = known(ARGV[4]), number(ARGV[3])
+local over = r.state and r.state ~= 'reserved' and r.state ~= 'denied'
+if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
+  return {'closed', '', '0', '', '0'}
+end
+if r.state and phase == number(r.phase) then
+  return {r.status, r.name, r.answered, r.short, r.left}
+end
+local list = accounts(6)
+local offers = 6 + 1 + 4 * #list
+local held, before = {}, number(r.amount)
+local before_at = {}
+if r.state == 'reserved' then
+  held = places(r)
+  for _, key in ipairs(held) do before_at[key] = before end
+end
+local where = keys_of(list)
+add(held, 'reserved', 0)
+add(where, 'reserved', 0)
+local status, name, amount, short, left = 'denied', '', 0, '', 0
+for i = offers, #ARGV, 3 do
+  local want, needed, room, tight = number(ARGV[i + 1]), number(ARGV[i + 2]), nil, ''
+  for _, one in ipairs(list) do
+    local limit, has = number(one.limit), account(one.key)
+    if limit >= 0 then
+      local free = limit - number(has.spent) - number(has.reserved) + (before_at[one.key] or 0)
+      if room == nil or free < room then room, tight = free, one.key end
+    end
+  end
+  if room == nil or needed <= room then
+    status, name, amount = 'reserved', ARGV[i], want
+    break
+  end
+  short, left = tight, math.max(0, room)
+end
+if status == 'reserved' then
+  short, left = '', 0
+  add(held, 'reserved', -before)
+  add(where, 'reserved', amount)
+  redis.call('ZADD', open, 'NX', r.since or whole(now), id)
+end
+list_them(list)
+touch(list)
+commit()
+redis.call('HSET', rkey, 'phase', phase, 'status', status, 'name', name, 'answered', whole(amount),
+  'short', short, 'left', whole(left))
+if r.state == nil then
+  redis.call('HSET', rkey, 'state', 'denied', 'owner', ARGV[4], 'since', whole(now))
+end
+if status == 'reserved' or #held == 0 then
+  redis.call('HSET', rkey, 'n', #where)
+  for j, key in ipairs(where) do redis.call('HSET', rkey, 'k' .. j, key) end
+end
+if status == 'reserved' then
+  redis.call('HSET', rkey, 'state', 'reserved', 'amount', whole(amount))
+  redis.call('PERSIST', rkey)
+elseif r.state ~= 'reserved' then
+  redis.call('PEXPIRE', rkey, ARGV[5])
+end
+return {status, name, whole(amount), short, whole(left)}
