@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "wire",
         "the newest of any replica is spoken",
-        f"{ORCHESTRATOR}/gate/spoken.py",
+        f"{ORCHESTRATOR}/gate/scheduler_info.py",
         "common[member.name].intersection_update(member.wire)",
         "common[member.name].update(member.wire)",
         "../orchestrator/gate/test_spoken.py::test_the_highest_version_that_all_replicas_read_is_spoken",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from other_version import command_of, path_of
-from toolgate_orchestrator.gate import spoken
+from toolgate_orchestrator.gate import scheduler_info
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -84,7 +84,8 @@ async def test_replacing_agents_and_schedulers_one_by_one_denies_and_allows_noth
     process, wait_until, server_url, namespace, tmp_path, monkeypatch
 ):
     if not REAL:
-        monkeypatch.setattr(spoken, "LEAVING_S", 1.5)  # those of version 1 are gone after a third of a second
+        # those of version 1 are gone after a third of a second
+        monkeypatch.setattr(scheduler_info, "LEAVING_S", 1.5)
     keys = tmp_path / "keys.yaml"
     keys.write_text(f"rules: {KEY}\n")
     keys.chmod(0o600)

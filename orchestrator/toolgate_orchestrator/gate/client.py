@@ -24,9 +24,8 @@ from toolgate_orchestrator.gate.absence import Absence, Failures
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.pending import Question
 from toolgate_orchestrator.gate.pending_decisions import Table
-from toolgate_orchestrator.gate.scheduler_info import Announced, believed, newest
+from toolgate_orchestrator.gate.scheduler_info import Announced, Spoken, believed, newest, readers, versions
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.gate.spoken import Spoken, readers, versions
 
 __all__ = ["Client", "acquire", "release"]
 

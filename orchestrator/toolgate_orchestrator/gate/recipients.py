@@ -16,8 +16,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.scheduler_info import Announced
-from toolgate_orchestrator.gate.spoken import versions
+from toolgate_orchestrator.gate.scheduler_info import Announced, versions
 
 __all__ = ["Audience", "Audiences", "Unasked"]
 

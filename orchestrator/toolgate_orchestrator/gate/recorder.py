@@ -1,15 +1,19 @@
 """After a decision: count it, keep it for audit, tell who wants to know.
 
 Facts are made off the decision's path (the bus calls back for their bytes) and hold arguments as
-they left the process: redacted.
+they left the process: redacted. What the engine itself wrote (OWN) is not: a pattern that happens to fit
+a decision's id, or a field called `cost`, would leave its money reserved. Only values of the plain types
+count as the engine's; anything else under such a name came from somebody else.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final
 
+from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MOST_QUESTION, agreed_facts
 from toolgate_bus.protocol import codec
@@ -22,7 +26,6 @@ from toolgate_bus.transport.ports import Packed
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
-from toolgate_orchestrator.gate.own_fields import foreign_fields, own_fields
 from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fields
@@ -31,6 +34,18 @@ __all__ = ["Conclusion"]
 
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
 """Fields of a verdict that may repeat what is secret."""
+
+OWN: Final = frozenset(
+    {
+        *("decision_id", "session", "root_session", "parent", "lineage", "agent", "labels", "sub_session_id"),
+        *("tool", "tool_call_id", "parallel_group_id", "iteration", "source", "success", "seconds", "cost"),
+        *("provider", "model", "cost_usd", "total_tokens", "input_tokens", "output_tokens"),
+        *("cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+        *("loop", "status", "iterations", "trace", "now"),
+    }
+)
+_NUMBERS: Final = frozenset((int, float, bool, type(None)))
+_LONGEST: Final = 4096
 
 
 class Conclusion:
@@ -222,3 +237,32 @@ def _facts(client: Client, batch: Batch) -> list[Packed]:
         client.batch = None
     metrics.agreed_close(batch)
     return list(agreed_facts(batch, time.time() - time.monotonic()))
+
+
+def own_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a fact that are kept as they are."""
+    return {name: value for name, value in fact.items() if name in OWN and _is_plain(value)}
+
+
+def foreign_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """The others, redacted by now: under a name of the engine they are words, whatever they were.
+
+    Readers refuse a fact in which such a name has another type, and its money with it.
+    """
+    return {name: _as_text(value) if name in OWN else value for name, value in fact.items()}
+
+
+def _as_text(value: Any) -> str:
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_LONGEST]
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is str and len(value) <= _LONGEST and value.isascii():
+        return True
+    if kind in _NUMBERS:
+        return kind is not int or -(2**63) <= value < 2**63
+    try:  # labels, lineage, and names that are not plain English
+        return kind in (str, dict, list) and codec.within_bounds(value) and codec.size(value) <= 2 * _LONGEST
+    except CodecError:
+        return False

@@ -16,8 +16,8 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.delegation import TWO_AGENTS
 
 from toolgate_orchestrator.modules.tool_base import Refusal, text_argument
-from toolgate_orchestrator.turn.current_call import current_call
-from toolgate_orchestrator.turn.delegation import agents_of
+from toolgate_orchestrator.turn.session_tree import agents_of
+from toolgate_orchestrator.turn.tool_call import current_call
 
 __all__ = ["Delegate", "mount"]
 

@@ -15,17 +15,19 @@ from typing import Any
 from amplifier_core import ToolSpec
 from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RESPONSE
 from pydantic import BaseModel
+from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.turn.cancellation import being_cancelled
 from toolgate_orchestrator.turn.content_blocks import ContentBlocks, OnText
 from toolgate_orchestrator.turn.facts import USAGE, Note, took
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.messages import chat_request, text_of
-from toolgate_orchestrator.turn.provider_choice import model_of
 from toolgate_orchestrator.turn.provider_stream import OnCall, Reading, Reply, usage_of
 from toolgate_orchestrator.turn.spans import span_of_request, tell_usage
 
-__all__ = ["Llm", "LlmFailed", "Reply", "RequestDenied"]
+__all__ = ["Llm", "LlmFailed", "Reply", "RequestDenied", "choose_provider", "model_of"]
+
+_UNRANKED = float("inf")
 
 
 class LlmFailed(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
@@ -189,3 +191,47 @@ class Llm:
 def _count(usage: dict[str, Any] | None, field: str) -> int:
     value = (usage or {}).get(field)
     return value if isinstance(value, int) else 0
+
+
+def choose_provider(
+    providers: Mapping[str, Any], default: str | None = None, wanted: str | None = None
+) -> tuple[str, Any]:
+    """Mount name and provider: as named, else the default, else the lowest priority number, else the first.
+
+    Raises ConfigError that lists the mounted ones.
+    """
+    if not providers:
+        raise ConfigError("no provider is mounted: add one under `providers:` in the mount plan")
+    named = wanted or default
+    if named:
+        return _by_name(providers, named, "the request" if wanted else "default_provider")
+    name = min(providers, key=lambda each: _priority(providers[each]))
+    return name, providers[name]
+
+
+def model_of(provider: Any) -> str | None:
+    """The model a provider would use, where it says so."""
+    for attribute in ("model", "default_model"):
+        model = getattr(provider, attribute, None)
+        if isinstance(model, str) and model:
+            return model
+    return None
+
+
+def _by_name(providers: Mapping[str, Any], named: str, who: str) -> tuple[str, Any]:
+    for name in (named, named.removeprefix("provider-")):
+        if name in providers:
+            return name, providers[name]
+    raise ConfigError(
+        f"{who} names provider {named!r}, which is not mounted; mounted: {', '.join(providers)}"
+    )
+
+
+def _priority(provider: Any) -> float:
+    """The attribute counts before the config; anything that is no number counts as none."""
+    config = getattr(provider, "config", None)
+    configured = config.get("priority") if isinstance(config, Mapping) else None
+    for value in (getattr(provider, "priority", None), configured):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    return _UNRANKED

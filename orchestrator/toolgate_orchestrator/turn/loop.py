@@ -9,18 +9,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapp
 from contextlib import aclosing
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import anyio
 from amplifier_core import HookResult
 from toolgate_bus.protocol.agents import LiveAgent
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.turn.delegation import agents_of
+from toolgate_orchestrator.turn.content_blocks import OnText
 from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
-from toolgate_orchestrator.turn.session_tree import Standing, enter_lineage
-from toolgate_orchestrator.turn.text_stream import pieces_of
+from toolgate_orchestrator.turn.session_tree import Standing, agents_of, enter_lineage
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["LoopBase", "mount_of"]
@@ -38,6 +38,9 @@ DELEGATE_EVENTS: Final = (
 _TOLD: Final = ("sub_session_id", "tool_call_id", "decision_id", "status")
 """Not the words of an error: they may repeat what the agent was told to do."""
 _ENDING_S = 5.0
+
+_AHEAD = 64
+"""Pieces that may wait for a slow reader; then the turn waits with it."""
 
 
 class LoopBase(Generic[Config]):
@@ -228,3 +231,35 @@ def _own_events(loop: LoopBase[Any]) -> tuple[str, ...]:
     """The events that the kernel does not know; a loop that asks about calls emits those of the asking."""
     asking = (TOOL_SELECTING, TOOL_SELECTED) if loop.settings.toolgate is not None else ()
     return loop.own_events or asking
+
+
+async def pieces_of(run: Callable[[OnText], Awaitable[str]]) -> AsyncGenerator[str, None]:
+    """Each piece of text as it is produced, then the answer if it was not said piece by piece.
+
+    `run` runs the turn and gives its answer. It is cancelled if the generator is closed.
+    """
+    tell, told = anyio.create_memory_object_stream[str](_AHEAD)
+
+    async def turn() -> str:
+        async with tell:
+            return await run(tell.send)
+
+    task = asyncio.ensure_future(turn())
+    said = ""
+    try:
+        async with told:
+            async for piece in told:
+                said += piece
+                yield piece
+        answer = await task
+        if not _plain(said).endswith(_plain(answer)):
+            yield answer
+    finally:
+        if not task.done():
+            task.cancel("nobody reads the answer any more")
+            await asyncio.wait({task})
+
+
+def _plain(text: str) -> str:
+    """Without line breaks: an answer joins its text blocks by them."""
+    return text.replace("\n", "")

@@ -22,12 +22,11 @@ from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.held_calls import HeldCall, OnHold
 from toolgate_orchestrator.turn.approvals import Approvals
-from toolgate_orchestrator.turn.delegation import agents_of
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
 from toolgate_orchestrator.turn.messages import Call, schema_of
-from toolgate_orchestrator.turn.session_tree import Place, place_of
+from toolgate_orchestrator.turn.session_tree import Place, agents_of, place_of
 from toolgate_orchestrator.turn.tool_call import Refusal
 
 __all__ = ["TOOL_HELD", "TOOL_SELECTED", "TOOL_SELECTING", "Selection"]

@@ -6,7 +6,7 @@ plan, whoever made it. One whose parent runs in another process is told by its p
 `parent_session`, `lineage`); where it is not, its parent counts as the root.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.inheritance import tightened
 
-__all__ = ["Place", "Standing", "enter_lineage", "place_of"]
+__all__ = ["Place", "Standing", "agents_of", "enter_lineage", "place_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +95,11 @@ def _standing(
 def _ids(coordinator: Any) -> tuple[str, str | None]:
     parent = getattr(coordinator, "parent_id", None)
     return str(getattr(coordinator, "session_id", "") or ""), str(parent) if parent else None
+
+
+def agents_of(config: Any) -> tuple[str, ...] | None:
+    """Names of the agents in a session's config; None where it has none."""
+    agents = config.get("agents") if isinstance(config, Mapping) else None
+    if isinstance(agents, Mapping) and agents:
+        return tuple(str(name) for name in agents)
+    return None

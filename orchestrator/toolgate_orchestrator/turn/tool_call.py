@@ -11,7 +11,9 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +22,6 @@ from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_
 from toolgate_bus.protocol.events import Decision
 
 from toolgate_orchestrator.turn.cancellation import being_cancelled
-from toolgate_orchestrator.turn.current_call import running
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, took
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
@@ -34,9 +35,11 @@ from toolgate_orchestrator.turn.tool_output import (
     told_by,
 )
 
-__all__ = ["Outcome", "Refusal", "ToolCalls"]
+__all__ = ["Outcome", "Refusal", "ToolCalls", "current_call"]
 
 logger = logging.getLogger(__name__)
+
+_CURRENT: ContextVar[Call | None] = ContextVar("toolgate_current_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +214,21 @@ def _ended(error: BaseException) -> str:
 
 async def _awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
+
+
+def current_call() -> Call | None:
+    """The call that this tool is executed for: the kernel tells it its arguments only.
+
+    None outside of one of our loops. Each call runs in a context of its own, also side by side.
+    """
+    return _CURRENT.get()
+
+
+@contextmanager
+def running(call: Call) -> Iterator[None]:
+    """Inside, `current_call` gives this call."""
+    token = _CURRENT.set(call)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from toolgate_bus.transport.ports import Member
-from toolgate_orchestrator.gate.spoken import LEAVING_S, Spoken, versions
+from toolgate_orchestrator.gate.scheduler_info import LEAVING_S, Spoken, versions
 
 pytestmark = pytest.mark.pure
 

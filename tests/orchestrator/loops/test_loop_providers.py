@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
-from toolgate_orchestrator.turn.provider_choice import choose_provider, model_of
+from toolgate_orchestrator.turn.llm_request import choose_provider, model_of
 
 pytestmark = pytest.mark.pure
 

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from amplifier_core import AmplifierSession, HookResult, ToolResult
 from toolgate_bus.protocol.events import Decision, Heard
@@ -13,7 +14,6 @@ from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.demo.job import Layout
 from toolgate_orchestrator.commands.demo.session import HEAR_OUT_S, DemoCall, initialize, plan
-from toolgate_orchestrator.commands.demo.stopping import Stopped, stop_through_the_bus
 from toolgate_orchestrator.commands.demo.team import (
     FIRST_CALLS,
     LEAD,
@@ -25,11 +25,45 @@ from toolgate_orchestrator.commands.demo.team import (
 )
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
-from toolgate_orchestrator.commands.host.toolgate_command import Command
+from toolgate_orchestrator.commands.host.toolgate_command import Command, run_toolgate
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 from toolgate_orchestrator.turn.session_tree import place_of
 
 __all__ = ["Story", "TeamWatcher", "run_team"]
+
+
+LOOKS: Final = 5
+"""Who is alive is told at the heartbeat: so often it is looked for."""
+SHOWN: Final = 8
+"""So many letters of a session's id name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Who was seen, and how the order went."""
+
+    looked: Command
+    ordered: Command
+    seconds: float
+    """From the order to its end, the start of the command included."""
+
+
+async def stop_through_the_bus(
+    bus: BusSettings, session: str, looked_on: Callable[[Command], None]
+) -> Stopped:
+    """Look who is alive, until this session is among them, and stop it; raises TimeoutError.
+
+    `looked_on` is told who was there before the order is given.
+    """
+    id_ = session[:SHOWN]
+    for _ in range(LOOKS):
+        looked = await run_toolgate(bus, "agents")
+        if id_ in looked.output:
+            break
+    looked_on(looked)
+    began = time.monotonic()
+    ordered = await run_toolgate(bus, "agents", "stop", id_)
+    return Stopped(looked, ordered, time.monotonic() - began)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,54 @@ settled.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from toolgate_bus.facts.shadow_report import comparable
+from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import Decision, Heard, ToolSelecting
+from toolgate_bus.protocol.placeholders import MARK
 from toolgate_bus.ruling.counterfactual import Effect, Proposed, actual, proposed, reruled
 from toolgate_bus.ruling.merge import merge
 
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Prices
 from toolgate_orchestrator.commands.replay.recorded_decisions import RecordedDecision
-from toolgate_orchestrator.commands.replay.travelled import Travelled
+from toolgate_orchestrator.gate.config import RedactConfig
 from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.gate.redact import Outgoing, Redactor
 
-__all__ = ["AskingAgain"]
+__all__ = ["AskingAgain", "Travelled"]
+
+
+class Travelled(Redactor):
+    """Hides nothing that was not hidden before: what was secret or too long is not in the record.
+
+    A modify may keep a placeholder by the same rules as ever: it stands for itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(RedactConfig())
+        self.truncated = False
+        """Whether the question being asked was marked so."""
+
+    def question(
+        self, fields: dict[str, Any], tool_input: dict[str, Any], before: Outgoing | None = None
+    ) -> tuple[bytes, Outgoing]:
+        """The body of a question about these arguments as they stand."""
+        fields |= {"tool_input": tool_input, "truncated": self.truncated or fields["truncated"]}
+        return codec.pack(fields), Outgoing(tool_input, {text: text for text in _placeholders(tool_input)})
+
+
+def _placeholders(root: Any) -> set[str]:
+    found, waiting = set[str](), [root]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and MARK in value:
+            found.add(value)
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return found
 
 
 @dataclass(slots=True)

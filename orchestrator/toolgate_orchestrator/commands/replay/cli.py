@@ -5,9 +5,10 @@ agents really made, and whether each call gets exactly one tool result, in order
 two sets on the same calls, of a file or of the record.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -22,13 +23,14 @@ from toolgate_bus.commands.options import (
     started_bus,
 )
 from toolgate_bus.commands.terminal import print_json
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry import tracing
 
-from toolgate_orchestrator.commands.replay.options import check_together, fail_on, seconds_of
 from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of
 
-__all__ = ["replay"]
+__all__ = ["fail_on", "replay", "seconds_of"]
 
 SERVICE = "toolgate-replay"
 """What its traces are told under."""
@@ -36,6 +38,9 @@ PATIENCE_MS = 2000
 """Longer than an agent's 500: a rehearsal should not take a busy machine for a silent scheduler."""
 
 _AGAINST = "Compare with --against"
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_S: Final = 366 * 86_400
 
 
 def replay(
@@ -221,3 +226,50 @@ def _view(report: Any) -> RenderableType:
     from toolgate_orchestrator.commands.replay.view import view
 
     return comparison_view(report) if isinstance(report, Comparison) else view(report)
+
+
+def seconds_of(written: str) -> int:
+    """A length of time such as `30m`, `24h` or `2d` in seconds; raises ConfigError."""
+    found = re.fullmatch(r"(\d{1,9})([smhd])", written.strip())
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise ConfigError(f"--since {written}: must be a length of time such as 90s, 30m, 24h or 7d")
+    return seconds
+
+
+def fail_on(written: Sequence[str]) -> frozenset[str]:
+    """The changes that end the command with 1; raises ConfigError for a word that is none."""
+    kinds = {word.strip() for one in written for word in one.split(",") if word.strip()}
+    for kind in sorted(kinds - {*CHANGES, "any"}):
+        raise ConfigError(f"--fail-on {kind}: must be {', '.join(CHANGES)} or any")
+    return frozenset(kinds)
+
+
+def check_together(
+    *,
+    file: bool,
+    since: bool,
+    with_: bool,
+    against: bool,
+    only_against: Sequence[str],
+    only_since: Sequence[str],
+    only_file: Sequence[str],
+) -> None:
+    """Raise ConfigError, with what to do, for options that do not go together.
+
+    The last three are the options given that need --against, --since, or a file.
+    """
+    if only_against and not against:
+        raise ConfigError(f"{only_against[0]} compares: say what with, --against NAME=config.yaml")
+    if not file and not since:
+        raise ConfigError("name a FILE.jsonl of recorded runs; or with --against say --since 1h: the record")
+    if file and since:
+        raise ConfigError("--since takes the record instead of a file: leave it out, or FILE.jsonl")
+    if since and with_:
+        raise ConfigError(
+            "--with needs a FILE.jsonl: with --since one side is what was decided, the other --against"
+        )
+    if since and only_file:
+        raise ConfigError(f"{only_file[0]} needs a FILE.jsonl of recorded runs; the record knows its own")
+    if only_since and not since:
+        raise ConfigError(f"{only_since[0]} needs --since: in a FILE.jsonl each set rules alone")

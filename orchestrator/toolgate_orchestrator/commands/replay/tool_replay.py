@@ -13,7 +13,7 @@ from amplifier_core import HookResult, ToolResult
 
 from toolgate_orchestrator.commands.replay.playback import Playback
 from toolgate_orchestrator.commands.replay.playback_mount import parse_config, playback_of
-from toolgate_orchestrator.turn.current_call import current_call
+from toolgate_orchestrator.turn.tool_call import current_call
 
 __all__ = ["PricedResult", "ReplayTool", "mount"]
 
