@@ -17,7 +17,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system test-fast lint check soak soak-attacks mutants cost up down clean
+.PHONY: help demo test test-system test-fast lint docs check soak soak-attacks mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -48,7 +48,10 @@ lint: $(DEV) ## check format, style, types and import directions
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: lint test test-system ## lint, then all tests: what CI runs
+docs: $(DEV) ## build the documents as a site, in build/site; broken links are errors
+	@$(BIN)/python docs/build.py
+
+check: lint docs test test-system ## lint, the documents, all tests: what CI runs
 
 mutants: $(DEV) ## break the code on purpose and see the tests go red
 	@$(BIN)/python tests/mutants.py
@@ -68,7 +71,7 @@ down: ## end that fleet; its data stay (docker volume ls)
 	@docker compose --project-name toolgate down --remove-orphans
 
 clean: ## remove the virtual environment and all caches
-	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) dist build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find bus orchestrator schedulers tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:

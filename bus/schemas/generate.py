@@ -3,7 +3,7 @@
     python bus/schemas/generate.py
 
 A test compares them with what stands there. They say what JSON Schema can say: sizes in bytes, depth
-and the number of nodes are in `bus/README.md` (Limits), and a reader must check those as well.
+and the number of nodes are in `docs/reference/wire.md` (Limits), and a reader must check those as well.
 """
 
 import json

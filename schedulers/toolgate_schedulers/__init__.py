@@ -1,6 +1,6 @@
 """Write a scheduler: a function from a tool call to a verdict, run by `toolgate scheduler run`.
 
-`schedulers/README.md` leads through it; `author/forms` says which forms there are.
+`docs/write-a-scheduler.md` leads through it; `author/forms` says which forms there are.
 """
 
 from importlib import import_module

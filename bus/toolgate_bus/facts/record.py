@@ -2,7 +2,7 @@
 
 A fact is a msgpack map with `event`, `seq` (per orchestrator, without gaps) and `at` (seconds
 since the epoch by the orchestrator's clock, for display only). Arguments stand in it as they left
-the process: redacted. `bus/README.md` lists the facts.
+the process: redacted. `docs/reference/wire.md` lists the facts.
 """
 
 from collections.abc import Mapping, Sequence

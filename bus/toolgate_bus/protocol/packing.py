@@ -2,7 +2,7 @@
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
 An item is `[version, decision id (16 bytes), phase (0 select, 1 verify), body, signature or nil]`,
-its body a msgpack map. `bus/README.md` documents every field, with golden vectors. What a body says
+its body a msgpack map. `docs/reference/wire.md` documents every field, with golden vectors. What a body says
 is `codec`'s affair: no event is known here.
 
 Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here

@@ -1,4 +1,4 @@
-"""The texts that stand for values which did not travel (bus/README.md). Pure.
+"""The texts that stand for values which did not travel (docs/reference/wire.md). Pure.
 
     ⟦toolgate:KIND:TOKEN⟧      KIND: redacted or truncated; TOKEN: 1 hex digit of type, 31 of a keyed digest
 

@@ -355,7 +355,7 @@ def value(name: str, **labels: str) -> float:
 
 
 def table() -> str:
-    """All metrics as a table in Markdown, for `deploy/README.md`."""
+    """All metrics as a table in Markdown, for `docs/reference/metrics.md`."""
     lines = ["| metric | labels | |", "|---|---|---|"]
     for where, group in _WHERE.items():
         lines.append(f"| **{where}** | | |")

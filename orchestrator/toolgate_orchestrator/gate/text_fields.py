@@ -1,7 +1,7 @@
 """Secret fields inside a text that is JSON: a tool may take its whole input as one text. Pure.
 
 A text counts as JSON if all of it is one object, one list, or one string that holds such a text again.
-Other notations are not read (orchestrator/README.md, "Secrets and logs", lists them).
+Other notations are not read (docs/secure.md, "Redaction", lists them).
 """
 
 import json

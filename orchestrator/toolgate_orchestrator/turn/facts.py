@@ -1,6 +1,6 @@
 """The facts of one turn: each says whose it is, and goes to the gate for whoever reads the record.
 
-Which facts there are, and what stands in them, is told in `bus/README.md`. Where there is no gate,
+Which facts there are, and what stands in them, is told in `docs/reference/wire.md`. Where there is no gate,
 they are counted and not kept.
 """
 

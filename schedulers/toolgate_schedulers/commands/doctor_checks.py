@@ -35,7 +35,7 @@ def _config(name: str, file: Path) -> list[Finding]:
         made = load(name, config=file)
     except ConfigError as wrong:
         change = (
-            f"correct {file} (schedulers/README.md has every setting), then reload: kill -HUP its process"
+            f"correct {file} (docs/schedulers has every setting), then reload: kill -HUP its process"
         )
         return [error("config", "config-wrong", str(wrong), change)]
     told = f"{file}: {made.name} can be made of it (priority {made.priority}, tools {' '.join(made.tools)})"

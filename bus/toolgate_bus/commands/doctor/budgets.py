@@ -172,7 +172,7 @@ def _astray(book: BookState) -> list[Finding]:
     if foreign := book.astray.get("foreign", 0):
         many = how_many(foreign, "fact")
         what = f"{many} told of another orchestrator's decisions{_of(book)}, and were refused"
-        change = "give every agent a user that may write its own facts alone: deploy/README.md"
+        change = "give every agent a user that may write its own facts alone: docs/secure.md"
         found.append(warning(SUBJECT, "budget-foreign", what, change))
     return found
 

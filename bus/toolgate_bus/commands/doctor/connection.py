@@ -68,7 +68,7 @@ def _tls(where: str, words: str, said: str) -> Finding:
     if "verify failed" in words or "self-signed" in words or "self signed" in words:
         change = "name the authority that signed it: rediss://…?ssl_ca_certs=/path/ca.crt"
         return _finding("tls-authority", f"{where}: its certificate is signed by nobody known here", change)
-    change = "it may want a certificate of yours: rediss://…?ssl_certfile=…&ssl_keyfile=… (deploy/README.md)"
+    change = "it may want a certificate of yours: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
     return _finding("tls", f"{where}: TLS failed: {said}", change)
 
 

@@ -64,7 +64,7 @@ def exporter(
     are read, else 503 (stands by, or the server is away); /livez always 200.
 
     Labels are bounded: beyond 1000 series of a metric they become `other`.
-    What is served: deploy/README.md. Ctrl-C and SIGTERM keep the count.
+    What is served: docs/reference/metrics.md. Ctrl-C and SIGTERM keep the count.
 
     Exit codes: 0 ended in good order, 2 an option is wrong or the port is taken.
     """

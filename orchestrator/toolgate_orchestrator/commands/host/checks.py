@@ -24,7 +24,7 @@ __all__ = ["CHECKS"]
 
 SUBJECT: Final = "plan"
 SCHEDULERS: Final = "toolgate.schedulers"
-FIX_PLAN: Final = "correct that line of the plan; orchestrator/README.md tells every setting"
+FIX_PLAN: Final = "correct that line of the plan; docs/reference/plan.md tells every setting"
 
 
 # ---------------------------------------------------------------- reading

@@ -17,7 +17,7 @@ from toolgate_schedulers.shipped.approval.records import Approval
 __all__ = ["Problem", "as_text", "check", "from_text", "mapping", "problem", "read"]
 
 MARK: Final = "⟦toolgate:"
-"""How placeholders begin (bus/README.md)."""
+"""How placeholders begin (docs/reference/wire.md)."""
 LARGEST: Final = codec.MAX_VERDICT - 4096
 
 

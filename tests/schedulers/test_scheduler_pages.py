@@ -1,10 +1,10 @@
-"""What `schedulers/README.md` shows is true: its code runs, its configurations are read."""
+"""What the pages about schedulers show is true: their code runs, their configurations are read."""
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from documents import page, text_of
 from pydantic import BaseModel
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
@@ -30,13 +30,12 @@ from toolgate_schedulers.testing import Trial
 
 pytestmark = pytest.mark.pure
 
-README = Path(__file__).parents[2] / "schedulers" / "README.md"
+SHIPPED = sorted(page("schedulers/index").parent.glob("*.md"))
+TEXT = "\n".join(text_of(one) for one in (page("write-a-scheduler"), *SHIPPED))
 
 
 def blocks(language):
-    return re.findall(
-        rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def call(tool, available=(), **arguments):
@@ -46,12 +45,12 @@ def call(tool, available=(), **arguments):
 def shown(model, command):
     """The configuration that is shown for a shipped scheduler."""
     (text,) = (block for block in blocks("yaml") if f"# toolgate scheduler run {command} " in block)
-    return check(model, parse_document(text.encode(), "README").value, "README")
+    return check(model, parse_document(text.encode(), "a page").value, "a page")
 
 
 def ran(code):
     names = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(code, "a page", "exec"), names)
     return names
 
 
@@ -77,7 +76,7 @@ async def test_the_class_limits_a_session_over_all_replicas():
 async def test_the_class_is_tested_as_it_says():
     names = ran(blocks("python")[1] + blocks("python")[2])
     await names["test_the_second_search_of_a_session_is_denied"]()
-    told = re.findall(r"^\| `(?:await )?(\w+)\(", README.read_text(encoding="utf-8"), re.MULTILINE)
+    told = re.findall(r"^\| `(?:await )?(\w+)\(", TEXT, re.MULTILINE)
     asked = {name for name in told if hasattr(Trial, name)}
     assert asked == {"ask", "pose", "withdraw", "restart", "reload"}
 
@@ -181,7 +180,7 @@ def test_the_table_of_options_has_every_field_with_its_default(head):
     model, base = TABLES[head]
     (table,) = re.findall(
         rf"^\| {re.escape(head)} \| default \| \|\n\|---\|---\|---\|\n((?:\|.*\n)+)",
-        README.read_text(encoding="utf-8"),
+        TEXT,
         re.MULTILINE,
     )
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
@@ -195,9 +194,7 @@ def test_the_table_of_options_has_every_field_with_its_default(head):
 
 
 def test_the_table_of_conditions_has_every_one():
-    table = (
-        README.read_text(encoding="utf-8").split("| condition | holds if the argument |")[1].split("\n\n")[0]
-    )
+    table = TEXT.split("| condition | holds if the argument |")[1].split("\n\n")[0]
     told = set(re.findall(r"`(\w+)[`:]", table)) - {"v"}
     assert told == {field.alias or name for name, field in Condition.model_fields.items()}
 
@@ -226,7 +223,7 @@ async def test_the_heuristic_is_read_and_takes_turns():
 
 async def test_the_approvals_are_read_and_ask():
     (text,) = (block for block in blocks("yaml") if "# toolgate scheduler run approval " in block)
-    config = check(ApprovalConfig, parse_document(text.encode(), "README").value, "README")
+    config = check(ApprovalConfig, parse_document(text.encode(), "a page").value, "a page")
     approval = ApprovalScheduler(config)
     approval.use(SimpleNamespace(shared=shared_in_memory(), name="approval", shadow=False))
     assert await approval.decide(call("transfer", amount=9)) == Continue()

@@ -1,0 +1,119 @@
+"""The samples of the documents run as they are printed: somebody follows them in an empty folder."""
+
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import ROOT, commands_in, output_in, page, sample
+
+pytestmark = pytest.mark.acceptance
+READY = ("rules on", "watches (shadow)")
+FIRST_SCHEDULER = "Your own scheduler, in a dozen lines"
+START, REHEARSE = page("start"), page("rehearse")
+
+
+class Reader:
+    """Somebody who follows a document in an empty folder, on the embedded server of this user."""
+
+    def __init__(
+        self, folder: Path, process: Callable[..., Any], wait: Callable[..., Awaitable[Any]]
+    ) -> None:
+        self.folder, self._process, self._wait = folder, process, wait
+
+    def writes(self, *files: str) -> None:
+        for file in files:
+            (self.folder / file).write_text(sample(file).text, encoding="utf-8")
+
+    async def starts(self, words: list[str]) -> Any:
+        """A scheduler, in a terminal of its own, until it says that it rules."""
+        running = self._process(*words, cwd=self.folder)
+        await self._wait(lambda: any(one in running.stderr for one in READY) or not running.alive, timeout=30)
+        assert running.alive, running.stderr
+        return running
+
+    def runs(self, *words: str, ends_with: int = 0) -> Any:
+        """A command to its end."""
+        running = self._process(*words, cwd=self.folder)
+        assert running.wait(60) == ends_with, running.stderr
+        return running
+
+
+@pytest.fixture(name="reader")
+def _reader(
+    tmp_path: Path, process: Callable[..., Any], wait_until: Callable[..., Awaitable[Any]]
+) -> Iterator[Reader]:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    yield Reader(folder, process, wait_until)
+    shutil.rmtree(folder)
+
+
+async def test_the_first_scheduler_of_the_readme_rules_on_a_real_agent(reader: Reader) -> None:
+    start, call = commands_in(FIRST_SCHEDULER)
+    reader.writes("my_scheduler.py", "agent.yaml")
+    scheduler = await reader.starts(start)
+    assert f"pid {scheduler.pid}" in scheduler.stderr
+    assert reader.runs(*call).stdout == output_in(FIRST_SCHEDULER)
+    assert not (reader.folder / ".env").exists()
+    assert "my-scheduler" in reader.runs("toolgate", "scheduler", "list").stdout
+    assert "secrets stay here" in reader.runs("toolgate", "decisions").stdout
+
+
+async def test_without_the_scheduler_the_same_agent_writes_the_file(reader: Reader) -> None:
+    _, call = commands_in(FIRST_SCHEDULER)
+    reader.writes("agent.yaml")
+    reader.runs(*call)
+    assert (reader.folder / ".env").read_text() == "KEY=1"
+
+
+async def test_the_gate_example_is_ruled_on_by_that_scheduler(reader: Reader) -> None:
+    reader.writes("my_scheduler.py", "ask.py")
+    await reader.starts(commands_in(FIRST_SCHEDULER)[0])
+    assert reader.runs("python", "ask.py").stdout == output_in("Ask from any asyncio program")
+
+
+async def test_the_first_plan_is_ruled_on_by_its_rules_and_denied_without_them(reader: Reader) -> None:
+    reader.writes("plan.yaml", "rules.yaml")
+    start, call = commands_in("The first plan", START)
+    assert "policy is not alive on" in reader.runs(*call).stdout
+    assert not (reader.folder / "todo.txt").exists()
+    await reader.starts(start)
+    assert reader.runs(*call).stdout == output_in("The first plan", START)
+    assert (reader.folder / "todo.txt").read_text() == "buy tea"
+
+
+def test_the_team_writes_what_its_lead_is_asked_for(reader: Reader) -> None:
+    reader.writes("team.yaml")
+    reader.runs("toolgate", "run", "Write it", "--plan", "team.yaml")
+    assert (reader.folder / "note.txt").read_text() == "hello"
+
+
+def test_recorded_runs_are_replayed_as_the_page_shows(reader: Reader) -> None:
+    reader.writes("rules.yaml", "new.yaml")
+    shutil.copy(ROOT / "tests" / "data" / "runs.jsonl", reader.folder / "runs.jsonl")
+    (replay,) = commands_in("Replay recorded runs", REHEARSE)
+    assert "Every recorded call got exactly one tool result, in order." in reader.runs(*replay).stdout
+
+
+async def test_a_change_is_rehearsed_as_a_shadow_on_the_record_and_on_a_file(reader: Reader) -> None:
+    reader.writes("plan.yaml", "rules.yaml", "new.yaml")
+    shutil.copy(ROOT / "tests" / "data" / "runs.jsonl", reader.folder / "runs.jsonl")
+    shadow, shown, record, recorded = commands_in("Compare two sets of rules", REHEARSE)
+    start, call = commands_in("The first plan", START)
+    await reader.starts(start)
+    await reader.starts(shadow)
+    reader.runs(*call)
+    assert (reader.folder / "todo.txt").read_text() == "buy tea"
+    for command in (shown, record):
+        assert "write_file" in reader.runs(*command).stdout
+    reader.runs(*recorded)
+
+
+async def test_whoever_has_the_keys_of_the_page_is_believed(reader: Reader) -> None:
+    reader.writes("keys.yaml", "my_scheduler.py", "agent.yaml")
+    (reader.folder / "keys.yaml").chmod(0o600)
+    start, call = commands_in(FIRST_SCHEDULER)
+    await reader.starts([*start, "--keys", "keys.yaml"])
+    assert reader.runs(*call, "--keys", "keys.yaml").stdout == output_in(FIRST_SCHEDULER)
