@@ -11,8 +11,9 @@ A generated part stands in a document between two comments, the first of which n
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -32,7 +33,9 @@ _BUS: Final = ("--redis", "--namespace", "--keys")
 
 def commands_part() -> str:
     """Every command with its help, arguments, options and exit codes."""
-    found = {point.name: point.load() for point in entry_points(group="toolgate.commands")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    offered = project["entry-points"]["toolgate.commands"]
+    found = {name: EntryPoint(name, where, "").load() for name, where in offered.items()}
     texts = [_frame()]
     for name in [*SUMMARIES, *sorted(found.keys() - SUMMARIES.keys())]:
         if name in found:
@@ -135,6 +138,11 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "commands": commands_part,
     "metrics": lambda: metrics.table().rstrip(),
 }
+
+
+def hand_written(text: str) -> str:
+    """A document without its generated parts."""
+    return _PART.sub("", text)
 
 
 def rewritten(text: str) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -11,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 
 
+@cache
 def script(name: str) -> ModuleType:
     """A script of `docs/` as a module."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")

@@ -1,7 +1,8 @@
 """The fact of decisions to which everyone said continue, nearly all there are.
 
 One fact holds many that follow each other: their numbers as columns, and what their questions begin with
-only once. Readers see each as a decision of its own (`record.read_facts`). `docs/reference/wire.md` has the fields.
+only once. Readers see each as a decision of its own (`record.read_facts`).
+`docs/reference/wire.md` has the fields.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

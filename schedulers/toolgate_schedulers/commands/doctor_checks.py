@@ -34,9 +34,7 @@ def _config(name: str, file: Path) -> list[Finding]:
     try:
         made = load(name, config=file)
     except ConfigError as wrong:
-        change = (
-            f"correct {file} (docs/schedulers has every setting), then reload: kill -HUP its process"
-        )
+        change = f"correct {file} (docs/schedulers has every setting), then reload: kill -HUP its process"
         return [error("config", "config-wrong", str(wrong), change)]
     told = f"{file}: {made.name} can be made of it (priority {made.priority}, tools {' '.join(made.tools)})"
     return [fine("config", "config-read", told)]
