@@ -6,10 +6,10 @@ import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_schedulers.commands.console.filters import Filter, filter_from
 from toolgate_schedulers.commands.console.hub import MOST_ROWS, Client, Hub
+from toolgate_schedulers.commands.console.inbox import unlike
 from toolgate_schedulers.commands.console.rates import HOUR_S, Rates
 from toolgate_schedulers.commands.console.ring import Ring
 from toolgate_schedulers.commands.console.rows import row_of
-from toolgate_schedulers.commands.console.shape import unlike
 
 pytestmark = pytest.mark.pure
 NOW = 1_000_000.0

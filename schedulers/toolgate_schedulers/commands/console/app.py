@@ -10,20 +10,25 @@ from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 
 from toolgate_schedulers.commands.approvals.answer import Person
 from toolgate_schedulers.commands.console.access import Access, Session, is_loopback
 from toolgate_schedulers.commands.console.agents import StopAsked
-from toolgate_schedulers.commands.console.doorway import Doorway, body_of, cookies, session_of
-from toolgate_schedulers.commands.console.events import EventStream
+from toolgate_schedulers.commands.console.doorway import (
+    Doorway,
+    body_of,
+    cookies,
+    session_of,
+    sign_in_page,
+)
 from toolgate_schedulers.commands.console.filters import filter_from
 from toolgate_schedulers.commands.console.inbox import Asked, NotSent
 from toolgate_schedulers.commands.console.knowledge import Knowledge
-from toolgate_schedulers.commands.console.pages import assets, sign_in_page
 
 __all__ = ["make_app"]
 
@@ -39,7 +44,7 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/healthz", lambda _: PlainTextResponse("ok\n")),
         Route("/", console.page),
         Route("/sign-in", console.sign_in, methods=["POST"]),
-        Route("/static/{name}", console.static),
+        Mount("/static", console.static),
         Route("/api/me", console.me),
         Route("/api/me", console.rename, methods=["POST"]),
         Route("/api/sign-out", console.sign_out, methods=["POST"]),
@@ -53,7 +58,7 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/api/approvals", console.approvals),
         Route("/api/approvals/{id}/answer", console.answer, methods=["POST"]),
     ]
-    door = Middleware(Doorway, access=access, sign_in=console.assets["sign-in.html"])
+    door = Middleware(Doorway, access=access)
     return Starlette(routes=routes, middleware=[door], exception_handlers={ToolgateError: _failed})
 
 
@@ -62,7 +67,7 @@ class _Console:
 
     def __init__(self, access: Access, known: Knowledge, host: str, tls: bool) -> None:
         self._access, self._known, self._host, self._tls = access, known, host, tls
-        self.assets = assets()
+        self.static = StaticFiles(packages=[(__package__, "static")])
 
     # ------------------------------------------------------------------ signing in
 
@@ -70,7 +75,7 @@ class _Console:
         """The page; with `?token=`, signs in first."""
         if "token" in request.query_params:
             return self._signed_in(self._access.sign_in(request.query_params["token"]))
-        return self._asset(request, "index.html")
+        return await self.static.get_response("index.html", request.scope)
 
     async def sign_in(self, request: Request) -> Response:
         """The sign-in form, sent."""
@@ -79,19 +84,16 @@ class _Console:
         try:
             return self._signed_in(self._access.sign_in(token, user))
         except ConfigError as error:
-            return self._sign_in_page(str(error), 400)
+            return sign_in_page(400, str(error))
 
     def _signed_in(self, session: Session | None) -> Response:
         if session is None:
-            return self._sign_in_page(WRONG, 401)
+            return sign_in_page(401, WRONG)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
             self._access.cookie, session.key, httponly=True, samesite="strict", secure=self._tls, path="/"
         )
         return answer
-
-    def _sign_in_page(self, problem: str, status: int) -> Response:
-        return HTMLResponse(sign_in_page(self.assets["sign-in.html"], "", problem), status)
 
     async def sign_out(self, request: Request) -> Response:
         """End the session, and its streams."""
@@ -110,30 +112,17 @@ class _Console:
             raise ConfigError("user: must be a text")
         return JSONResponse({"user": self._access.rename(session_of(request), name).user})
 
-    async def static(self, request: Request) -> Response:
-        """A file of the page."""
-        name = request.path_params["name"]
-        return self._asset(request, name) if name in self.assets else _error("there is no such file", 404)
-
-    def _asset(self, request: Request, name: str) -> Response:
-        asset = self.assets[name]
-        headers = {"etag": asset.tag, "cache-control": "no-cache"}
-        if request.headers.get("if-none-match") == asset.tag:
-            return Response(status_code=304, headers=headers)
-        return Response(asset.body, media_type=asset.type, headers=headers)
-
     # ------------------------------------------------------------------ what is known
 
-    async def live(self, request: Request) -> EventStream | Response:
+    async def live(self, request: Request) -> Response:
         """Decisions as they come, and notes when there is something new elsewhere."""
         wanted = filter_from(request.query_params)
         if self._known.hub.full:
             return _error("too many pages are open", 503)
         signed_in = cookies(request.headers.get("cookie", ""))
         last = request.headers.get("last-event-id")
-        return EventStream(
-            self._known.stream(wanted, last, lambda: self._access.session(signed_in) is not None)
-        )
+        events = self._known.stream(wanted, last, lambda: self._access.session(signed_in) is not None)
+        return StreamingResponse(events, headers={"x-accel-buffering": "no"}, media_type="text/event-stream")
 
     async def decision(self, request: Request) -> Response:
         """One decision in full."""
@@ -169,8 +158,7 @@ class _Console:
         try:
             asked = StopAsked.model_validate(await _json_of(request))
         except ValidationError as error:
-            faults = {str(fault["loc"][0]): fault["msg"] for fault in error.errors()}
-            return JSONResponse({"error": "this is no order to stop", "fields": faults}, 422)
+            return _misfit("this is no order to stop", error)
         return _json(await self._known.stop(asked, session_of(request).user))
 
     # ------------------------------------------------------------------ approvals
@@ -184,8 +172,7 @@ class _Console:
         try:
             asked = Asked.model_validate(await _json_of(request))
         except ValidationError as error:
-            faults = {str(fault["loc"][0]): fault["msg"] for fault in error.errors()}
-            return JSONResponse({"error": "this is no answer", "fields": faults}, 422)
+            return _misfit("this is no answer", error)
         who = Person(session_of(request).user, self._from(request))
         try:
             return _json(await self._known.inbox.answer(request.path_params["id"], asked, who))
@@ -225,3 +212,8 @@ def _json(value: Any) -> Response:
 
 def _error(words: str, status: int) -> Response:
     return JSONResponse({"error": words}, status)
+
+
+def _misfit(words: str, error: ValidationError) -> Response:
+    faults = {str(fault["loc"][0]): fault["msg"] for fault in error.errors()}
+    return JSONResponse({"error": words, "fields": faults}, 422)

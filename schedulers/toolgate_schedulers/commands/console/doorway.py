@@ -1,10 +1,13 @@
-"""What every request passes before anything answers it: Host, origin, size, session.
+"""What every request passes before anything answers it: Host, origin, size, session; else a sign-in page.
 
 It also gives every answer the headers that keep other pages out.
 """
 
 from collections.abc import Mapping
+from functools import cache
+from html import escape
 from http.cookies import CookieError, SimpleCookie
+from importlib.resources import files
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,9 +16,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_schedulers.commands.console.access import HEADER, Access, Session
-from toolgate_schedulers.commands.console.pages import OPEN, Asset, sign_in_page
 
-__all__ = ["MOST_BODY", "Doorway", "TooLarge", "body_of", "cookies", "session_of"]
+__all__ = ["MOST_BODY", "Doorway", "TooLarge", "body_of", "cookies", "session_of", "sign_in_page"]
 
 MOST_BODY: Final = 256 * 1024
 """Bytes of a request: a correction has at most 64 KiB, and JSON may spell each as six."""
@@ -32,6 +34,20 @@ HEADERS: Final = {
 }
 _READS: Final = ("GET", "HEAD")
 
+OPEN: Final = frozenset(("style.css", "icon.svg", "theme.js"))
+"""What the sign-in page needs."""
+
+
+@cache
+def _page() -> str:
+    return (files(__package__) / "static" / "sign-in.html").read_text("utf-8")
+
+
+def sign_in_page(status: int, problem: str = "") -> HTMLResponse:
+    """The page for who has not signed in, with what was wrong."""
+    told = f'<p class="problem" role="alert">{escape(problem)}</p>' if problem else ""
+    return HTMLResponse(_page().replace("<!-- problem -->", told), status)
+
 
 class TooLarge(Exception):  # noqa: N818 - as the status is called
     """The body of a request is longer than any that the page sends."""
@@ -40,8 +56,8 @@ class TooLarge(Exception):  # noqa: N818 - as the status is called
 class Doorway:
     """Lets through what may see the page; others get the sign-in page, or 401."""
 
-    def __init__(self, app: ASGIApp, access: Access, sign_in: Asset) -> None:
-        self._app, self._access, self._sign_in = app, access, sign_in
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -54,8 +70,7 @@ class Doorway:
                 told = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     told[name] = value
-                if "cache-control" not in told:
-                    told["cache-control"] = "no-store"
+                told.setdefault("cache-control", "no-cache" if "etag" in told else "no-store")
             await send(message)
 
         refused = self._refused(scope, headers, path)
@@ -87,13 +102,8 @@ class Doorway:
         session = self._access.session(cookies(headers.get("cookie", "")))
         scope.setdefault("state", {})["session"] = session
         if session is None and not _is_open(scope, path):
-            return self._unknown(path)
+            return _said(401, "sign in first") if path.startswith("/api/") else sign_in_page(401)
         return None
-
-    def _unknown(self, path: str) -> Response:
-        if path.startswith("/api/"):
-            return _said(401, "sign in first")
-        return HTMLResponse(sign_in_page(self._sign_in, ""), 401)
 
 
 def _is_open(scope: Scope, path: str) -> bool:

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,11 +29,10 @@ from toolgate_schedulers.commands.approvals.answer import (
 )
 from toolgate_schedulers.commands.approvals.outcome import failed, told
 from toolgate_schedulers.commands.approvals.view import as_fields, one_line, short
-from toolgate_schedulers.commands.console.shape import unlike
 from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
 from toolgate_schedulers.shipped.approval.records import Approval
 
-__all__ = ["Asked", "Inbox", "NotSent", "as_page"]
+__all__ = ["Asked", "Inbox", "NotSent", "as_page", "unlike"]
 
 LOOK_S: Final = 2.0
 """So often it looks without being told while calls wait, or came just now: what expires says nothing."""
@@ -49,6 +48,10 @@ REMEMBERED: Final = 20
 
 Known = Callable[[str], Mapping[str, Any] | None]
 """The arguments of the newest call that ran a tool, if one is known."""
+
+MOST: Final = 20
+DEEPEST: Final = 8
+_NAMES: Final = {str: "a text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 
 
 class Asked(BaseModel):
@@ -185,3 +188,42 @@ def as_page(approval: Approval, left: float) -> dict[str, Any]:
         "tools": list(approval.question.available_tools),
         "until": time.time() + left,
     }
+
+
+def unlike(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
+    """Path of a field to what is unlike the known call there (another type, gone, new), at most twenty.
+
+    A tool's schema stays with its agent, whose gate checks a correction when it comes. So that a slip is
+    seen while the call still waits, it is compared with that call, or the newest that ran.
+    """
+    found: dict[str, str] = {}
+    for path, words in _differences(known, given, "", 0):
+        if len(found) == MOST:
+            break
+        found[path] = words
+    return found
+
+
+def _differences(known: Any, given: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if _kind(known) != _kind(given):
+        if known is not None:
+            yield path, f"is {_kind(given)}; it was {_kind(known)}"
+    elif isinstance(known, Mapping) and depth < DEEPEST:
+        for name in known:
+            where = f"{path}.{name}" if path else str(name)
+            if name not in given:
+                yield where, "is gone"
+            else:
+                yield from _differences(known[name], given[name], where, depth + 1)
+        for name in given:
+            if name not in known:
+                yield f"{path}.{name}" if path else str(name), "is new"
+    elif isinstance(known, list) and known and depth < DEEPEST:
+        for number, item in enumerate(given):
+            yield from _differences(known[0], item, f"{path}.{number}", depth + 1)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number"
+    return _NAMES.get(type(value), "something else")

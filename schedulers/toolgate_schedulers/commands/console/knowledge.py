@@ -3,17 +3,19 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
 
 from toolgate_bus.commands.decisions.explained import explained
+from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import shared_on
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.commands.approvals.answer import Fact
@@ -23,9 +25,8 @@ from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.hub import Hub
 from toolgate_schedulers.commands.console.inbox import Inbox
 from toolgate_schedulers.commands.console.rates import Rates
-from toolgate_schedulers.commands.console.ring import Ring
+from toolgate_schedulers.commands.console.ring import Entry, Ring
 from toolgate_schedulers.commands.console.rows import asked_of
-from toolgate_schedulers.commands.console.watcher import Watcher
 from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
 from toolgate_schedulers.shipped.approval.queue import Desk
 
@@ -34,6 +35,15 @@ __all__ = ["Knowledge", "opened"]
 FRESH_S: Final = 1.0
 """So long an answer about roster and budgets serves every page."""
 AGENTS_FRESH_S: Final = 0.4
+
+Read = TypeVar("Read")
+
+FEW: Final = 100
+"""Fewer facts in one reading: what was kept has been read."""
+AT_ONCE: Final = 250
+"""Facts that are taken before others on the event loop have their turn."""
+AWAY_S: Final = 0.5
+_log = get_logger("toolgate.console")
 
 
 class Knowledge:
@@ -69,20 +79,15 @@ class Knowledge:
 
     async def budgets(self) -> list[dict[str, Any]]:
         """What is spent and held; raises TransportError."""
-        found: list[dict[str, Any]] = await self._fresh(
-            "budgets", lambda: budgets(self._commands, self.namespace)
-        )
-        return found
+        return await self._fresh("budgets", lambda: budgets(self._commands, self.namespace))
 
     async def roster(self) -> dict[str, Any]:
         """Who is alive; raises TransportError."""
-        found: dict[str, Any] = await self._fresh("roster", self._read_roster)
-        return found
+        return await self._fresh("roster", self._read_roster)
 
     async def agents(self) -> dict[str, Any]:
         """The trees of agents that are alive; raises TransportError."""
-        found: dict[str, Any] = await self._fresh("agents", lambda: listed(self._fleet), AGENTS_FRESH_S)
-        return found
+        return await self._fresh("agents", lambda: listed(self._fleet), AGENTS_FRESH_S)
 
     async def stop(self, asked: StopAsked, by: str) -> dict[str, Any]:
         """Have agents stopped; raises ConfigError for one that is gone, TransportError."""
@@ -100,14 +105,13 @@ class Knowledge:
             "readers": view.readers_by_role(),
         }
 
-    async def _fresh(self, name: str, read: Callable[[], Any], fresh_s: float = FRESH_S) -> Any:
+    async def _fresh(self, name: str, read: Callable[[], Awaitable[Read]], fresh_s: float = FRESH_S) -> Read:
         """What was read within the last second, read once for all pages."""
         async with self._locks.setdefault(name, asyncio.Lock()):
-            at, value = self._kept.get(name, (float("-inf"), None))
-            if time.monotonic() - at >= fresh_s:
-                value = await read()
-                self._kept[name] = (time.monotonic(), value)
-            return value
+            if name not in self._kept or time.monotonic() - self._kept[name][0] >= fresh_s:
+                self._kept[name] = (time.monotonic(), await read())
+            found: Read = self._kept[name][1]
+            return found
 
     def _counts(self) -> dict[str, Any]:
         return {"total": self.rates.total, "per_second": self.rates.per_second(time.time())}
@@ -126,13 +130,9 @@ class Knowledge:
         return None
 
 
-def opened(settings: BusSettings) -> AbstractAsyncContextManager[Knowledge]:
-    """Follow the bus as long as the context is open."""
-    return _opened(settings)
-
-
 @asynccontextmanager
-async def _opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
+async def opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
+    """Follow the bus as long as the context is open."""
     url, namespace = str(settings.redis), settings.namespace
     commands, following = RedisCommands(url, "toolgate-console"), RedisCommands(url, "toolgate-console")
     shared = shared_on(url, commands, namespace)
@@ -154,3 +154,61 @@ async def _opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
         await shared.aclose()
         for each in (following, commands):
             await each.aclose()
+
+
+class Watcher:
+    """Reads facts; stands on the roster as a console meanwhile."""
+
+    def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub) -> None:
+        self._reader, self._ring, self._rates, self._hub = reader, ring, rates, hub
+        self._current = False
+        """Whether the kept facts have been read: pages are not sent those one by one."""
+
+    async def run(self) -> None:
+        """Follow, until cancelled."""
+        self._hub.tell("bus", {"up": True, "reading": True})
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._beat())
+            tasks.create_task(self._follow())
+
+    async def leave(self) -> None:
+        """Leave the roster."""
+        await self._reader.leave()
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._reader.join()
+            except TransportError as error:
+                _log.info("the console is not on the roster", error=str(error))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                facts = await self._reader.next()
+            except TransportError as error:
+                self._hub.tell("bus", {"up": False, "why": str(error)})
+                await asyncio.sleep(AWAY_S)
+                continue
+            for start in range(0, len(facts), AT_ONCE):
+                self._take(facts[start : start + AT_ONCE])
+                await asyncio.sleep(0)
+            if len(facts) < FEW and not self._current:
+                self._current = True
+                self._hub.again()
+            self._hub.tell("bus", {"up": True, "reading": not self._current})
+
+    def _take(self, facts: list[dict[str, object]]) -> None:
+        now, changed = time.time(), list[Entry]()
+        for fact in facts:
+            try:
+                self._rates.add(fact, now)
+                entry = self._ring.take(fact)
+            except Exception:  # noqa: BLE001 - whatever one fact holds, people see the others
+                _log.exception("a fact could not be taken in")
+                continue
+            if entry is not None:
+                changed.append(entry)
+        if self._current:
+            self._hub.publish(changed)
