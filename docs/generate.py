@@ -1,4 +1,4 @@
-"""Write the parts of the documents that are the code's: commands, metrics.
+"""Write the parts of the documents that are the code's: commands, metrics, keys of configurations.
 
     python docs/generate.py      rewrites them in place; a test says where one is out of date
 
@@ -9,21 +9,44 @@ A generated part stands in a document between two comments, the first of which n
     <!-- end of generated -->
 """
 
+import ast
+import inspect
 import re
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import EntryPoint
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from rich.text import Text
 from toolgate_bus.commands.main import SUMMARIES, app
+from toolgate_bus.ruling.conditions.matching import About
 from toolgate_bus.telemetry import metrics
+from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.loops.reactive import ReactiveConfig
+from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
+from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
+from toolgate_orchestrator.turn.loop_config import ParallelConfig
+from toolgate_schedulers.shipped import policy
+from toolgate_schedulers.shipped.approval import config as approval
+from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig, Price
+from toolgate_schedulers.shipped.heuristic import HeuristicConfig
+from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
+from toolgate_schedulers.shipped.policy import PolicyConfig
+from toolgate_schedulers.shipped.rate_limit import Limit
+from toolgate_schedulers.shipped.router.health import Fallback
+from toolgate_schedulers.shipped.router.router import Route, RouterConfig
+from toolgate_schedulers.shipped.router.targets import Target
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-_PART: Final = re.compile(r"(<!-- generated: ([\w -]+) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+_PART: Final = re.compile(r"(<!-- generated: ([\w. -]+) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
 _OWN_PARAMS: Final = ("help", "install_completion", "show_completion")
 _BUS: Final = ("--redis", "--namespace", "--keys")
 
@@ -132,11 +155,84 @@ def _words(param: Any) -> str:
     return words.replace("|", "\\|").strip()
 
 
+# ---------------------------------------------------------------- keys
+
+_KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
+    "a loop": (ParallelConfig, None),
+    "loop-reactive": (ReactiveConfig, ParallelConfig),
+    "toolgate": (ToolgateConfig, None),
+    "schedulers.NAME": (SchedulerLimits, None),
+    "redact": (RedactConfig, None),
+    "provider-openai-compatible": (OpenAIConfig, None),
+    "hooks-logging": (LoggingConfig, None),
+    "a policy": (PolicyConfig, None),
+    "a rule": (policy.Rule, About),
+    "a rule or route": (About, None),
+    "a router": (RouterConfig, None),
+    "a route": (Route, About),
+    "a target": (Target, None),
+    "fallback": (Fallback, None),
+    "a cost-aware": (CostAwareConfig, None),
+    "a price": (Price, None),
+    "a budget": (Budget, None),
+    "a heuristic": (HeuristicConfig, None),
+    "a limit": (Limit, None),
+    "a loop-guard": (LoopGuardConfig, None),
+    "an approval rule": (approval.Rule, About),
+}
+"""By what tables call them: the model whose keys are listed, and the one whose keys are listed elsewhere."""
+
+
+def keys_part(where: str) -> str:
+    """The keys of a configuration, with defaults and meaning; raises ValueError for one that says nothing."""
+    model, listed = _KEYS[where]
+    said = {name: words for one in reversed(model.__mro__) for name, words in _docstrings(one).items()}
+    rows = [f"| in {where if ' ' in where else f'`{where}`'} | default | |", "|---|---|---|"]
+    for name, field in model.model_fields.items():
+        if listed is None or name not in listed.model_fields:
+            if name not in said:
+                raise ValueError(f"{model.__name__}.{name} has no docstring")
+            rows.append(f"| `{field.alias or name}` | {_default_of(field)} | {_as_cell(said[name])} |")
+    return "\n".join(rows)
+
+
+def _docstrings(model: type) -> dict[str, str]:
+    """What stands below each field of a model's source."""
+    if model in (object, BaseModel):
+        return {}
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    found = {}
+    for field, below in pairwise(getattr(node, "body", ())):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = " ".join(words.split())
+    return found
+
+
+def _default_of(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    match field.get_default(call_default_factory=True):
+        case bool() as value:
+            return str(value).lower()
+        case int() | float() as value:
+            return f"{value:,}".replace(",", " ") if value != int(value) else str(int(value))
+        case str() as value if value:
+            return f"`{value}`"
+    return "none"
+
+
+def _as_cell(words: str) -> str:
+    begun = words if words[:2].isupper() or words[1:2].isupper() else words[:1].lower() + words[1:]
+    return begun.rstrip(".").replace("|", "\\|")
+
+
 # ---------------------------------------------------------------- all of them
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "commands": commands_part,
     "metrics": lambda: metrics.table().rstrip(),
+    **{f"keys of {where}": partial(keys_part, where) for where in _KEYS},
 }
 
 

@@ -72,15 +72,6 @@ def spans(text: str) -> list[str]:
     return [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", prose(text))]
 
 
-def rows(text: str) -> list[list[str]]:
-    """Cells of the tables' rows whose first cell is one name in backquotes."""
-    return [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in text.splitlines()
-        if re.match(r"\| `[\w.]+` \|", line)
-    ]
-
-
 def sample(file: str) -> Block:
     """The block that is this file; no two documents have one of the same name."""
     (block,) = (block for document in DOCUMENTS for block in blocks(text_of(document)) if block.file == file)

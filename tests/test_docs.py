@@ -20,7 +20,6 @@ from documents import (
     commands_in,
     page,
     prose,
-    rows,
     sample,
     script,
     section,
@@ -31,12 +30,12 @@ from pydantic import ValidationError
 from toolgate_bus.protocol.events import Heard, Hold, ToolSelecting
 from toolgate_bus.ruling.round import Round
 from toolgate_bus.telemetry import definitions, metrics
-from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.ruling import Call as Ruled
 from toolgate_orchestrator.gate.ruling import Ruling, denial
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.turn.hook_scheduler import selecting_payload
-from toolgate_orchestrator.turn.loop_config import LoopConfig, ParallelConfig
+from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.tool_call import Refusal
 
@@ -217,30 +216,6 @@ def test_the_changelog_names_every_command_module_and_scheduler() -> None:
 
 
 # ---------------------------------------------------------------- tables
-
-
-PLAN = page("reference/plan")
-
-
-def test_the_reference_has_every_key_of_the_toolgate_config_and_its_default() -> None:
-    told = {cells[0].strip("`"): cells for cells in rows(section("The section `toolgate:`", PLAN))}
-    assert list(told) == list(ToolgateConfig.model_fields)
-    for name, default in ToolgateConfig().model_dump().items():
-        shown = told[name][1].strip("`")
-        if isinstance(default, bool):
-            assert shown == str(default).lower()
-        elif isinstance(default, int | float):
-            assert float(shown) == default
-        elif isinstance(default, str) and default:
-            assert shown == default
-    assert all(f"`{name}`" in told["schedulers"][2] for name in SchedulerLimits.model_fields)
-    assert all(f"`{name}`" in told["redact"][2] for name in RedactConfig.model_fields)
-    assert str(RedactConfig().max_chars) in told["redact"][1]
-
-
-def test_the_reference_names_every_key_of_the_loops() -> None:
-    told = {cells[0].strip("`") for cells in rows(section("The loops", PLAN))}
-    assert {*LoopConfig.model_fields, *ParallelConfig.model_fields} <= told
 
 
 def test_every_metric_of_the_reference_is_served() -> None:

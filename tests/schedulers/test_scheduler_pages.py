@@ -5,11 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 from documents import page, text_of
-from pydantic import BaseModel
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.ruling.conditions.conditions import Condition
-from toolgate_bus.ruling.conditions.matching import About
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_bus.transport.store import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
@@ -17,15 +15,13 @@ from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.commands.scheduler_new import contents, names_of
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
-from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig
-from toolgate_schedulers.shipped.policy import PolicyConfig, Rule, rule_on
+from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
-from toolgate_schedulers.shipped.router.health import Fallback
-from toolgate_schedulers.shipped.router.router import Route, RouterConfig, route
-from toolgate_schedulers.shipped.router.targets import Target
+from toolgate_schedulers.shipped.router.router import RouterConfig, route
 from toolgate_schedulers.testing import Trial
 
 pytestmark = pytest.mark.pure
@@ -144,53 +140,6 @@ async def test_the_guard_is_read_and_holds():
     verdicts = [await guard.decide(one) for one in asked]
     assert [verdict.action for verdict in verdicts[:4]] == ["continue"] * 3 + ["deny"]
     assert "tool call 41 of this turn; 40 are allowed" in verdicts[40].reason
-
-
-# What the first cell of a table's head says: the model whose fields it lists.
-TABLES = {
-    "in a policy": (PolicyConfig, None),
-    "in a rule": (Rule, About),
-    "in a rule or route": (About, None),
-    "in a router": (RouterConfig, None),
-    "in a route": (Route, About),
-    "in a target": (Target, None),
-    "in `fallback`": (Fallback, None),
-    "in a cost-aware": (CostAwareConfig, None),
-    "in a budget": (Budget, None),
-    "in a heuristic": (HeuristicConfig, None),
-}
-
-
-def default_of(field):
-    """As the tables write it."""
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f"`{value}`"
-    if isinstance(value, BaseModel):
-        return "none"
-    return f"{value:g}" if isinstance(value, int | float) else str(value or "none").lower()
-
-
-@pytest.mark.parametrize("head", TABLES)
-def test_the_table_of_options_has_every_field_with_its_default(head):
-    model, base = TABLES[head]
-    (table,) = re.findall(
-        rf"^\| {re.escape(head)} \| default \| \|\n\|---\|---\|---\|\n((?:\|.*\n)+)",
-        TEXT,
-        re.MULTILINE,
-    )
-    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
-    told = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
-    inherited = set(base.model_fields) if base else set()
-    assert told == {
-        field.alias or name: default_of(field)
-        for name, field in model.model_fields.items()
-        if name not in inherited
-    }
 
 
 def test_the_table_of_conditions_has_every_one():

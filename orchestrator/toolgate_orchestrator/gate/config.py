@@ -30,10 +30,10 @@ class SchedulerLimits(_Config):
     max_priority: int | None = None
     """Verdicts above this priority are lowered to it, and counted."""
     can_modify: tuple[str, ...] | None = None
-    """Tools that its modifies may name; None allows any available tool."""
+    """Tools that its modifies may name; without it, any tool that is available."""
     tools: tuple[str, ...] | None = None
-    """Globs of the tools that it is asked about; None leaves that to it. Whatever the roster says, a required
-    one is asked about every tool that these, and what it signed, do not leave out."""
+    """Globs of the tools that it is asked about; without it, those that it asks for. A required scheduler is
+    asked about every tool that these, and what it signed, do not leave out."""
     may_restore: bool = True
     """Whether redacted values go along to the tools of `can_modify`."""
 
@@ -42,12 +42,12 @@ class RedactConfig(_Config):
     """What must not leave this process: values travel as placeholders instead."""
 
     fields: tuple[str, ...] = ()
-    """Argument names, at any depth, compared without regard to case."""
+    """Names of arguments, at any depth, without regard to case."""
     patterns: tuple[str, ...] = ()
-    """Regular expressions; a string value in which one is found is redacted whole."""
+    """Regular expressions, in linear time; a text in which one is found is hidden as a whole."""
     max_chars: MaxChars = MAX_CHARS
-    """Longer strings travel as placeholders, and the question is marked `truncated`; by tool: globs, of
-    which the first that fits counts."""
+    """Longer texts travel as placeholders, and `truncated` says so; 16 to 65536. Or by tool: globs, of which
+    the first that fits counts (`{write_file: 65536, "*": 4096}`)."""
 
     @field_validator("patterns")
     @classmethod
@@ -64,30 +64,45 @@ class ToolgateConfig(_Config):
     """Where the bus is, who must answer, and how long to wait (DESIGN §4, defaults included)."""
 
     redis: str | None = None
-    """URL of the server: `redis://`, `rediss://` or `unix://`; None looks for a running one."""
+    """URL of the bus: `redis://`, `rediss://`, `unix://`; without it, `TOOLGATE_REDIS_URL`, else the user's
+    running server."""
     namespace: Name = "default"
+    """Agents and schedulers meet within one."""
     agent: str = ""
+    """Name of this agent: schedulers and metrics see it."""
     root_session: str = Field(default="", max_length=256)
-    """Of an agent whose parent runs in another process: the root of its tree, and the next two."""
+    """Of an agent whose parent runs in another process: the root of its tree."""
     parent_session: str = Field(default="", max_length=256)
+    """Of such an agent: the session of its parent."""
     lineage: Annotated[tuple[str, ...], Field(max_length=63)] = ()
-    """The names of the agents above it, from the root down."""
+    """Of such an agent: the names of the agents above it, from the root down."""
     labels: dict[str, str] = Field(default_factory=dict)
+    """Names and values that schedulers see, such as team or customer."""
     required: tuple[Name, ...] = ()
-    """Schedulers whose silence denies."""
+    """Schedulers whose silence denies. They are asked about every tool, whatever the roster says, unless
+    `schedulers` narrows that, or they sign what they announce."""
     shadow: tuple[Name, ...] = ()
     """Schedulers whose verdicts are recorded and compared, never merged."""
     schedulers: dict[Name, SchedulerLimits] = Field(default_factory=dict)
+    """By name, what one may do whatever it says of itself; see below."""
     patience_ms: Annotated[int, Field(ge=1, le=600_000)] = 500
+    """How long verdicts are waited for, in milliseconds."""
     max_hold_s: Annotated[float, Field(gt=0, le=86_400)] = 900.0
+    """How long one scheduler may hold a call, and in-process hooks may take, in seconds."""
     verify: bool = True
+    """Ask the others about a replacement before it runs."""
     on_bus_down: Literal["continue", "deny"] | None = None
-    """None: deny where a scheduler is required, else continue."""
+    """What becomes of calls while the server is away: `continue` or `deny`. Without it, `deny` if any is
+    required, else `continue`."""
     on_gone: Literal["continue", "deny"] = "continue"
-    """What comes of a call without an optional scheduler that vanished without leaving, for 60 s."""
+    """What becomes of calls without an optional scheduler that vanished without leaving, for 60 s: `continue`
+    (counted, reason `gone`) or `deny`."""
     keys: Path | None = None
-    """YAML file, scheduler name to hexadecimal key: verdicts must be signed."""
+    """YAML file, scheduler name to hexadecimal key: verdicts, and what schedulers announce, must be
+    signed."""
     redact: RedactConfig = RedactConfig()
+    """What leaves the process as a placeholder only; see below. Rules that look at such values fit if they
+    deny or ask."""
 
     @field_validator("required", "shadow")
     @classmethod

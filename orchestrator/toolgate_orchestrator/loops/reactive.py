@@ -51,11 +51,12 @@ class ReactiveConfig(AskingConfig):
 
     parallel_tools: bool = True
     output_schema: dict[str, Any] | None = None
-    """JSON Schema of the final output; None: a response without calls ends the turn with its text."""
+    """JSON Schema of the final output, `$ref` only within it; without it, a response without calls ends the
+    turn with its text."""
     output_tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "final_output"
     """The name under which the LLM gives the final output."""
     input: dict[str, Any] = Field(default_factory=dict)
-    """What calls can refer to as `†input.…`."""
+    """What calls refer to as `†input.…`."""
     state: dict[str, Any] = Field(default_factory=dict)
     """What `†state.…` holds when the session begins."""
 

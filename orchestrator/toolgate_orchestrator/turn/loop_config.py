@@ -19,12 +19,14 @@ class LoopConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     max_iterations: int = -1
-    """LLM requests with tools in one turn; -1 is unlimited."""
+    """Requests to the LLM with tools in one turn; -1 is unlimited."""
     default_provider: str | None = None
-    """Mount name of the provider to use unless the request names one."""
+    """Mount name of the provider, unless the request names one; without it, the one with the lowest priority
+    number."""
     extended_thinking: bool = False
+    """Passed on to the provider."""
     toolgate: ToolgateConfig | None = None
-    """Unset: nobody is asked, and no `tool:selecting` is emitted."""
+    """The section below. Without it loop-basic and loop-streaming ask nobody."""
 
     @field_validator("max_iterations")
     @classmethod
@@ -38,7 +40,8 @@ class ParallelConfig(LoopConfig):
     """The config of the loops that can run calls side by side."""
 
     parallel_tools: bool = True
-    """False: one after another."""
+    """Whether the calls of one response run side by side. loop-events takes only false, loop-reactive only
+    true."""
 
 
 class AskingConfig(LoopConfig):

@@ -37,11 +37,13 @@ class HeuristicConfig(StrictModel):
     """The file of a heuristic scheduler."""
 
     strategy: Literal["first", "round-robin", "random"] = "first"
+    """`first` that is available, one after another (`round-robin`, over all replicas), or any (`random`)."""
     groups: Groups = ()
+    """As `alternatives` of a cost-aware; a tool or agent of no group is taken as it was chosen."""
     seed: int = Field(default=0, strict=True)
-    """For `random`."""
+    """Of `random`: the same decision is always drawn the same."""
     override_enabled: bool = Field(default=True, strict=True)
-    """False: observe, and deny only what is not available."""
+    """False replaces nothing: it only denies tools and agents that are not available."""
 
     @field_validator("groups")
     @classmethod

@@ -35,8 +35,9 @@ class SameCall(StrictModel):
     """How often the same tool may be called with the same arguments in one turn."""
 
     times: Annotated[int, Field(ge=1, lt=MAX_WINDOW, strict=True)]
+    """So often it may be made."""
     within: Annotated[int, Field(ge=2, le=MAX_WINDOW, strict=True)] | None = None
-    """Among so many of the turn's last calls; None: in a row, with no other call between."""
+    """Among so many of the turn's last calls; without it, in a row, with no other call between."""
 
     @model_validator(mode="after")
     def _possible(self) -> "SameCall":
@@ -49,10 +50,14 @@ class LoopGuardConfig(StrictModel):
     """The file of `loop-guard`: at least one limit."""
 
     same_call: SameCall | None = None
+    """The same tool with the same arguments in one turn: `times`, in a row, or `within` so many of its last
+    calls."""
     calls_per_turn: Calls | None = None
+    """Calls of one turn."""
     calls_per_session: Calls | None = None
+    """Calls of one session."""
     calls_per_tree: Calls | None = None
-    """Of a session and of those of its agents together."""
+    """Calls of a session and of those of its agents together."""
     seconds_per_session: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
     """From the session's first call on, by the server's clock."""
     max_depth: Calls | None = None
@@ -60,9 +65,9 @@ class LoopGuardConfig(StrictModel):
     max_width: Calls | None = None
     """Delegations that one session makes."""
     max_agents: Calls | None = None
-    """Of a whole tree, the root among them; each delegation is one."""
+    """Agents of a whole tree, the root among them; each delegation is one."""
     exempt: Annotated[tuple[Glob, ...], Field(max_length=1024)] = ()
-    """Tools that are neither counted nor denied."""
+    """Tools, as globs, that are neither counted nor denied, and do not break a row."""
 
     @field_validator("exempt", mode="before")
     @classmethod

@@ -35,18 +35,24 @@ class Rule(About):
     """What happens to the calls that fit. Denials call it by its name, or `rule 1` and so on."""
 
     tools: Globs
+    """One glob or several."""
     action: Action
+    """`allow`, `deny` or `ask` (a person)."""
     mode: Literal["enforce", "observe"] = "enforce"
-    """`observe`: the call goes on to the rules below, and is told of only."""
+    """`observe`: the rule lets its calls go on to the rules below; if the call runs, the reason of the
+    policy's verdict in `toolgate decisions` says what the rule would have done. For `deny` and `ask`. To
+    rehearse all rules at once, run a second policy with `--shadow`."""
     unknown: Unknown = "deny"
-    """What it cannot see counts against the call; `allow`: for it."""
+    """What the rule cannot see counts against the call: it fits if it denies or asks, not if it allows;
+    `allow`: the reverse."""
     reason: Reason | None = None
-    """Told to the LLM when the call is denied."""
+    """Told to the LLM with a denial, at most 800 characters."""
     prompt: Text | None = None
-    """The question to the person; `ask` only, as the next two."""
+    """The question to the person; for `ask`, as the next two."""
     options: Annotated[tuple[Text, ...], Field(min_length=1, max_length=16)] | None = None
+    """What the person may choose from."""
     timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
-    """Seconds the person has; then the call is denied."""
+    """Seconds the person has (300 where nothing is said); then the call is denied."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Rule":
@@ -66,8 +72,9 @@ class PolicyConfig(StrictModel):
     """The file of a policy: `rules`, of which the first that fits counts, and the `default`."""
 
     rules: Annotated[tuple[Rule, ...], Field(max_length=10_000), AfterValidator(named_once)] = ()
+    """In order: the first that fits rules."""
     default: Action = "allow"
-    """For calls that no rule fits."""
+    """For calls that no rule fits: `allow`, `deny` or `ask`."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "PolicyConfig":

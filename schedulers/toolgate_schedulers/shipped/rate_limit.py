@@ -55,13 +55,19 @@ class Limit(StrictModel):
     """Which calls are limited, whose are counted together, and to what."""
 
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Told in its denials; without it they say "limit 1" and so on."""
     tools: Globs
+    """One glob or several."""
     agents: Globs | None = None
+    """The agent that makes the call: one glob or several."""
     labels: Labels = Field(default_factory=dict)
+    """Label to a glob: each of these labels is there, and matches."""
     per: Annotated[str, Field(max_length=300)]
+    """Whose calls are counted together, see below."""
     rate: Rate
+    """Calls per `second`, `minute`, `hour` or `day`, such as `10/minute`; or `{calls: 500, seconds: 900}`."""
     burst: Calls | None = None
-    """Calls that may come at once after a pause; None: as many as the rate's."""
+    """Calls that may come at once after a pause; without it, the rate's."""
 
     @field_validator("tools", "agents", mode="before")
     @classmethod

@@ -39,19 +39,20 @@ class About(StrictModel):
     """The conditions of a rule on a call, and what the rule is called."""
 
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Told where the rule rules; no two may have the same."""
+    """Told in its reasons; no two may have the same."""
     when: When = Field(default_factory=dict)
-    """Argument paths to conditions."""
+    """Arguments to conditions, see below."""
     schema_: Schema | None = Field(default=None, alias="schema")
-    """The arguments are valid by this JSON-Schema fragment."""
+    """The arguments are valid by this JSON-Schema fragment, see below."""
     agents: Globs | None = None
-    """Names of the agent that makes the call; `?*` is any that has a name."""
+    """Names of the agent that makes the call, as globs; `?*` is any that has a name. A `policy` rules on a
+    sub-agent's call as its own and as each agent's above it; the strictest counts."""
     labels: Annotated[dict[LabelName, Globs], Field(max_length=256)] = Field(default_factory=dict)
-    """Each of these labels is there, and its value matches."""
+    """Label to one glob or several: each of these labels is there, and matches."""
     sessions: Globs | None = None
-    """Ids of the session, or of the root of its tree, so that its sub-agents are meant as well."""
+    """Ids of the session, or of the root of its tree, as globs: so its sub-agents are meant as well."""
     agent_targets: Globs | None = None
-    """For a delegation: the agent that it asks."""
+    """For a delegation: the agent that it asks, as globs."""
 
     def about(self, tools: Globs, call: ToolSelecting) -> Truth:
         """Whether a call is of one of these tools, and all conditions hold for it."""

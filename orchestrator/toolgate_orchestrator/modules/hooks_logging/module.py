@@ -56,18 +56,20 @@ class LoggingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     log_events: bool = True
-    """False: nothing is registered, nothing written."""
+    """False registers nothing and writes nothing."""
     directory: Path | None = None
-    """Where the files go; None is `$XDG_STATE_HOME/toolgate/sessions`, else `~/.local/state/…`."""
+    """Where the files go; `~` is expanded. Without it, `$XDG_STATE_HOME/toolgate/sessions`, else below
+    `~/.local/state`."""
     max_field_chars: Annotated[int, Field(ge=16)] = 16_384
-    """Longest text of one field; what is longer is cut, and says so."""
+    """Longest text of one field; the rest is marked as cut."""
     max_line_bytes: Annotated[int, Field(ge=8_192, le=MAX_LINE)] = 262_144
+    """Longest line; what was left out is marked."""
     max_file_bytes: Annotated[int, Field(ge=8_192)] | None = 64 * MAX_LINE
-    """At this size the file becomes `SESSION.1.jsonl`, replacing the one before; None: never."""
+    """At this size the file becomes `SESSION.1.jsonl`, replacing the last one; `null`: never."""
     redact: tuple[str, ...] = ()
-    """More names of fields whose values are not logged, besides those of secrets."""
+    """More names of fields to hide, besides those of secrets (`token`, `api_key`, `password` …)."""
     exclude_events: tuple[str, ...] = ()
-    """Patterns (`content_block:*`) of events that are not logged; they then cost nothing."""
+    """Patterns of events that are not logged, such as `content_block:*`; they then cost nothing."""
     additional_events: tuple[str, ...] = ()
     """Names of events that no module contributes."""
 

@@ -29,27 +29,33 @@ class Prices(_Part):
     """US dollars for a million tokens of the configured model."""
 
     input_per_million: Price
+    """Of input tokens."""
     output_per_million: Price
+    """Of output tokens."""
     cached_input_per_million: Price | None = None
-    """Input that the server had in its cache; None: as other input."""
+    """Of input that the server had in its cache; without it, as other input."""
 
 
 class OpenAIConfig(_Part):
     """Everything that the provider can be told in a mount plan."""
 
     model: str = Field(default="", validate_default=True)
+    """As the server's list of models has it; required."""
     base_url: str | None = None
-    """Up to and including `/v1`; None: the variable OPENAI_BASE_URL, else OpenAI itself."""
+    """Up to and including `/v1`; without it, `OPENAI_BASE_URL`, else OpenAI itself."""
     api_key: SecretStr | None = None
-    """None: the variable OPENAI_API_KEY; servers that need no key get a placeholder."""
+    """Without it, `OPENAI_API_KEY`, else a placeholder. Never shown in logs or errors; sent to whatever
+    `base_url` names."""
     name: Annotated[str, Field(min_length=1)] = "openai-compatible"
     """Under which the provider is mounted."""
     priority: int = 100
+    """Of several providers the one with the lowest number is chosen first."""
     context_window: Annotated[int, Field(gt=0)] = 128_000
     """Tokens that the model takes: contexts compact to it."""
     max_output_tokens: Annotated[int, Field(gt=0)] | None = None
-    """Longest answer; None leaves it to the server."""
+    """Longest answer; without it, the server's."""
     temperature: Annotated[float, Field(ge=0)] | None = None
+    """Without it, the server's."""
     reasoning_effort: str = "medium"
     """Asked for where the loop wants `extended_thinking`."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
@@ -57,15 +63,20 @@ class OpenAIConfig(_Part):
     max_retries: Annotated[int, Field(ge=0, le=20)] = 2
     """The SDK's retries before the first byte of an answer: connection, 408, 409, 429, 5xx."""
     extra_headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """Headers of every request."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Fields of the request that only this server knows."""
     prices: Prices | None = None
+    """In US dollars for a million tokens: `input_per_million`, `output_per_million`,
+    `cached_input_per_million`. By these a request is charged where the server tells no cost."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
-    """None: `max_completion_tokens` for OpenAI itself, `max_tokens` for any other server."""
+    """How the longest answer is asked for; without it, `max_completion_tokens` for OpenAI itself,
+    `max_tokens` for any other server."""
     developer_role: Literal["system", "developer", "user"] = "system"
     """What messages of the role developer are sent as: few servers know that role."""
     reasoning_field: Literal["reasoning_content", "reasoning"] | None = None
-    """Where earlier thinking is sent back; None keeps it here, as most servers want."""
+    """Where earlier thinking is sent back: `reasoning_content` or `reasoning`; without it, it is kept here,
+    as most servers want."""
 
     @field_validator("model")
     @classmethod

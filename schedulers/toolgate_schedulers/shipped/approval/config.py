@@ -24,9 +24,11 @@ class Rule(About):
     """Calls that need a person, or expressly need none."""
 
     tools: Globs
+    """One glob or several."""
     action: Literal["ask", "allow"] = "ask"
+    """`ask` a person, or `allow`: these calls need nobody."""
     unknown: Unknown = "deny"
-    """What it cannot see counts against the call: asked about, not allowed; `allow`: the reverse."""
+    """What the rule cannot see makes it ask, and not allow; `allow`: the reverse."""
     via: Literal["hold", "ask_user"] = "hold"
     """`hold`: the call waits for `toolgate approvals`. `ask_user`: the app asks whoever sits at it."""
     prompt: Text | None = None
@@ -36,7 +38,7 @@ class Rule(About):
     expires_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 900.0
     """Seconds the person has; then the call is denied. An orchestrator's `max_hold_s` may be less."""
     always: Annotated[bool, Field(strict=True)] = True
-    """Whether a person may let later calls of the session pass; `hold` only."""
+    """Whether a person may let later calls of the session pass (`approve --always`); `hold` only."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Rule":

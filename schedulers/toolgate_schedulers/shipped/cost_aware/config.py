@@ -50,20 +50,23 @@ class Price(StrictModel):
     """What a tool or agent is expected to cost, and how long it takes; a tool's default is `default`."""
 
     cost: Money | None = None
-    """At most, for one call: what is reserved for it."""
+    """In the currency, at most for one call: what is reserved for it."""
     latency_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False, strict=True)] | None = None
+    """Seconds that it takes as a rule."""
 
 
 class Budget(StrictModel):
     """How much may be spent, by whom, in what time."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    """Letters, digits, `.`, `_`, `-`."""
     level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)} or label:NAME")
-    """Who shares it: each `session`, session `tree`, `agent` or value of `label:NAME`, or the `fleet`."""
+    """Who shares it: each `session`, session `tree` (with its agents' sessions), `agent`, value of
+    `label:NAME`, or the `fleet`."""
     limit: Money | None = Field()
-    """None counts and never refuses."""
+    """In the currency; `null` only counts."""
     window: Window = Field(default=0, validate_default=False)
-    """It begins anew with each `hour` or `day` (UTC) or so many seconds; `total` never does."""
+    """It begins anew each `hour`, `day` (UTC) or so many seconds; `total`, as without it, never does."""
 
     @field_validator("level")
     @classmethod
@@ -77,20 +80,27 @@ class CostAwareConfig(StrictModel):
     """The file of a cost-aware scheduler."""
 
     tools: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
+    """Tool to `cost` and `latency_s`."""
     agents: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
-    """What a delegation to an agent costs, by all calls that come of it."""
+    """The same for delegations, by the agent that is asked: what all comes of it costs. One that is not
+    listed costs nothing until it is known."""
     default: Price = Price()
-    """For tools that are not listed and not known yet."""
+    """The same for tools that are not listed and not known yet; without it they cost nothing."""
     alternatives: Groups = ()
+    """Groups of equivalents: `tools` (a list of names, or names with `arguments` as in the router) or
+    `agents` (a list of names)."""
     budgets: Annotated[tuple[Budget, ...], Field(max_length=64)] = ()
+    """See below; without any nothing is counted and nothing is denied."""
     cost_weight: Weight = 0.0
+    """0 to 1: which of the equivalents is preferred, also while there is money."""
     latency_weight: Weight = 0.0
+    """The same, for latency."""
     learn: bool = Field(default=True, strict=True)
     """Correct costs and latencies by what tools tell."""
     charge_llm: bool = Field(default=False, strict=True)
-    """LLM requests are charged to the same budgets."""
+    """Charge what LLM requests cost (`usage.cost_usd`) to the same budgets."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
-    """Only for texts."""
+    """For texts."""
 
     @field_validator("alternatives")
     @classmethod

@@ -30,17 +30,19 @@ class Fallback(StrictModel):
     """When a target is left alone for a while, and what runs instead."""
 
     after: Annotated[int, Field(ge=1, le=MOST_CALLS, strict=True)] = 3
-    """Failures that are too many …"""
+    """Failures …"""
     within_s: Seconds = 60
-    """… when they happen within so many seconds …"""
+    """… in so many seconds …"""
     share: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.5
-    """… and are at least this part of the tool's calls in that time."""
+    """… which are at least this part of the tool's calls in that time, are too many: the target gets no
+    calls"""
     for_s: Seconds = 30
-    """Seconds that the target gets no calls; then one call tries it."""
+    """For so many seconds; then one call tries it: it is back after a success, and left alone as long again
+    after a failure."""
     to: Name | None = None
     """Runs when all targets fail; without it, or when it fails as well, the LLM's own call stands."""
     arguments: Arguments | None = None
-    """Of the tool that `to` names."""
+    """Of the tool that this `to` names."""
     agent: Name | None = None
     """With `to`, for a delegation: the agent to ask."""
 

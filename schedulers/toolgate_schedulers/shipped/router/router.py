@@ -36,17 +36,24 @@ class Route(About):
     """
 
     from_: Globs = Field(alias="from")
+    """The tools whose calls are meant: one glob or several."""
     to: Name | None = None
-    """The one target; `targets` are several."""
+    """The tool that runs instead; either this or `targets`."""
     arguments: Arguments | None = None
-    """Of `to`: target argument to source (`arguments`)."""
+    """With `to`: its argument to `$.path` of the call's own, `$` for all of them, or `{value: …}`; without it
+    they are passed on as they are."""
     agent: Name | None = None
-    """With `to`, for a delegation: the agent to ask instead."""
+    """With `to`, for a delegation: the agent to ask instead; it is put into the argument that names one. Only
+    where the session has that agent."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=256)] | None = None
+    """Several tools that share the calls by weight."""
     sticky: Sticky = "decision"
-    """All calls of one of these go to the same of the `targets`."""
+    """With `targets`: calls of the same `session`, `tree` of sessions, `agent` or `label:NAME` go to the same
+    target; `decision` chooses for each call. A call that has none of these is chosen for by itself."""
     fallback: Fallback | None = None
+    """When a target is left alone, and what runs when all fail; see below."""
     reason: Text | None = None
+    """Why the call is another one, at most 800 characters."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Route":
@@ -89,6 +96,7 @@ class RouterConfig(StrictModel):
     """The file of a router: `routes`, of which the first that fits counts."""
 
     routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000), AfterValidator(named_once)]
+    """In order: the first that fits, and of whose targets one is available, rules."""
 
 
 def route(

@@ -41,12 +41,13 @@ class Target(StrictModel):
     """A tool that calls may go to, and with what arguments; or an agent, by a tool that delegates."""
 
     to: Name
+    """Its tool; the original tool may be one of the targets."""
     weight: Weight = 1
-    """Its share of the calls is its part of all weights; 0 gets none."""
+    """Its share of the calls is its part of the sum; 0 gets none."""
     arguments: Arguments | None = None
-    """Target argument to source; without it the call's arguments are passed on as they are."""
+    """As in a route."""
     agent: Name | None = None
-    """For a delegation: the agent to ask instead."""
+    """As in a route."""
 
     def available(self, call: ToolSelecting) -> bool:
         """Whether the call's session has it."""
