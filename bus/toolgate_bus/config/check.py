@@ -13,10 +13,17 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["Places", "StrictModel", "check", "explain", "unknown_key"]
+__all__ = ["Places", "StrictModel", "check", "check_part", "explain", "unknown_key"]
 
 SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error")
 """Kinds of errors whose own words name it: validators of ours, and choices."""
+YAML_WORDS: Final = {
+    "tuple_type": "Input should be a list",
+    "list_type": "Input should be a list",
+    "dict_type": "Input should be a mapping",
+    "model_type": "Input should be a mapping",
+}
+"""Kinds of errors that pydantic words in Python's terms."""
 RANGE: Final = {
     "minimum": "from",
     "exclusiveMinimum": "above",
@@ -38,8 +45,11 @@ class StrictModel(BaseModel):
 class Places(Protocol):
     """Knows where a place of a file is (`document.Document`)."""
 
-    def where(self, place: Sequence[Any], others: Sequence[Sequence[Any]] = ()) -> str:
-        """File and line."""
+    def where(self, place: Loc) -> str:
+        """File and line of a place."""
+
+    def nearest(self, places: Sequence[Loc]) -> Loc:
+        """Which one of several is there."""
 
 
 def check(model: type[Model], value: Any, where: str | Places, *at: Loc) -> Model:
@@ -57,6 +67,15 @@ def check(model: type[Model], value: Any, where: str | Places, *at: Loc) -> Mode
         raise _error(explain(error, model), where, at) from None
 
 
+def check_part(model: type[BaseModel], value: Any, where: str | Places, *at: Loc) -> None:
+    """As `check`, for what is laid over another value of the model: nothing has to be there."""
+    try:
+        model.model_validate(value)
+    except ValidationError as error:
+        if faults := [*_forgotten(model, value), *explain(error, model, part=True)]:
+            raise _error(faults, where, at) from None
+
+
 def _forgotten(model: type[BaseModel], value: Any) -> list[tuple[Loc, str]]:
     if model.model_config.get("extra") is not None or not isinstance(value, dict):
         return []
@@ -67,25 +86,33 @@ def _forgotten(model: type[BaseModel], value: Any) -> list[tuple[Loc, str]]:
 def _error(faults: Iterable[tuple[Loc, str]], where: str | Places, at: Sequence[Loc]) -> ConfigError:
     lines: dict[str, None] = {}
     for loc, words in faults:
-        first, *others = [(*place, *loc) for place in at or ((),)]
-        begin = where if isinstance(where, str) else where.where(first, others)
-        lines[f"{begin}: {'.'.join(map(str, first)) or 'the whole'}: {words}"] = None
+        places = [(*place, *loc) for place in at or ((),)]
+        place = places[0] if isinstance(where, str) else where.nearest(places)
+        begin = where if isinstance(where, str) else where.where(place)
+        lines[f"{begin}: {'.'.join(map(str, place)) or 'the whole'}: {words}"] = None
     return ConfigError("\n".join(lines))
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Loc, str]]:
-    """The place of each wrong field, and what is wrong there, with what is allowed."""
+def explain(
+    error: ValidationError, model: type[BaseModel], *, part: bool = False
+) -> Iterator[tuple[Loc, str]]:
+    """The place of each wrong field, and what is wrong there, with what is allowed.
+
+    Of a part of a value it does not count that something is missing, nor what is wrong with the whole.
+    """
     schema = _schema(model)
     faults = error.errors(include_url=False, include_input=False)
     for fault in faults:
         loc = fault["loc"]
         if fault["type"] == "too_short" and any(_is_inside(loc, other["loc"]) for other in faults):
             continue  # pydantic leaves faulty items out, and then counts: the list itself is long enough
+        if part and (not loc or fault["type"] == "missing"):
+            continue
         if fault["type"] == "extra_forbidden":
             nodes = _nodes_at(schema, schema, loc[:-1])
             yield loc, unknown_key(loc[-1], {key for node in nodes for key in node.get("properties", ())})
         else:
-            said = fault["msg"].removeprefix("Value error, ")
+            said = YAML_WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
             known = fault["type"] in SAY_WHAT_IS_ALLOWED
             may = _allowed(schema, loc) if not known else ""
             yield loc, said + (f"; allowed: {may}" if may else "")
@@ -174,7 +201,7 @@ def _count(node: Schema, what: str, of: str) -> str:
     least, most = node.get(f"min{what}"), node.get(f"max{what}")
     if most is not None:
         return f" of {least or 0} to {most} {of}"
-    return "" if not least else f" of at least {least} {of}"
+    return "" if not least else f" of at least {least} {of if least > 1 else of[:-1]}"
 
 
 def _range(node: Schema) -> str:

@@ -5,7 +5,7 @@ Keys given twice are refused, since YAML would drop the first without a word, an
 the JSON that they are compared with. Whether a file says the right things is `check`'s affair.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,12 +38,16 @@ class Document:
             raise ConfigError(f"{self.name}: must be a mapping (key: value), not {type(self.value).__name__}")
         return self.value
 
-    def where(self, place: Sequence[Any], others: Iterable[Sequence[Any]] = ()) -> str:
-        """File and line of a place, or of what is nearest to it; of several places the one that is there."""
-        _, line = max((self._walk(one) for one in (place, *others)), key=lambda walked: walked[0])
+    def where(self, place: Place) -> str:
+        """File and line of a place, or of what is nearest to it."""
+        _, line = self._walk(place)
         return f"{self.name}:{line}" if line else self.name
 
-    def _walk(self, place: Sequence[Any]) -> tuple[int, int]:
+    def nearest(self, places: Sequence[Place]) -> Place:
+        """The place of several that is there, or that leads furthest."""
+        return max(places, key=lambda place: self._walk(place)[0])
+
+    def _walk(self, place: Place) -> tuple[int, int]:
         """How many steps of a place are there, and the line to which they lead."""
         node, line, steps = self.root, 0, 0
         for step in place:
@@ -67,8 +71,11 @@ def read_document(path: Path) -> Document:
     return parse_document(raw, str(path))
 
 
-def parse_document(raw: bytes, name: str) -> Document:
-    """The document in a text; `name` begins every complaint. Raises ConfigError."""
+def parse_document(raw: bytes, name: str, *, secret: bool = False) -> Document:
+    """The document in a text; `name` begins every complaint, and of a secret one none quotes it.
+
+    Raises ConfigError.
+    """
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{name}: longer than {MAX_BYTES // 1024} KiB: nobody wrote that by hand")
     # Tabs indent in JSON alone, and stand in none of its strings.
@@ -78,7 +85,7 @@ def parse_document(raw: bytes, name: str) -> Document:
         root = loader.get_single_node()
         if root is None:
             return Document(name, None, {})
-        _examine(root, name)
+        _examine(root, name, secret)
         return Document(name, root, loader.construct_document(root))
     except RecursionError:
         raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep") from None
@@ -87,7 +94,7 @@ def parse_document(raw: bytes, name: str) -> Document:
         at = f"{name}:{mark.line + 1}" if mark else name
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
         column = f" (column {mark.column + 1})" if mark else ""
-        raise ConfigError(f"{at}: is not YAML: {said}{column}") from None
+        raise ConfigError(f"{at}: is not YAML{'' if secret else f': {said}'}{column}") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -99,7 +106,7 @@ class _Loader(yaml.SafeLoader):
     }
 
 
-def _examine(root: yaml.Node, name: str) -> None:
+def _examine(root: yaml.Node, name: str, secret: bool) -> None:
     """Refuse keys given twice, and what is small to write but large to read.
 
     An alias counts as all that it stands for. Done before `<<` mixes other mappings in.
@@ -110,7 +117,7 @@ def _examine(root: yaml.Node, name: str) -> None:
         if depth > MAX_DEPTH:
             raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep, or an alias that holds itself")
         if id(node) not in sizes:
-            children = list(_children(node, name))
+            children = list(_children(node, name, secret))
             sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in children)
         return sizes[id(node)]
 
@@ -118,7 +125,7 @@ def _examine(root: yaml.Node, name: str) -> None:
         raise ConfigError(f"{name}: more than {MAX_VALUES} values, aliases counted in full")
 
 
-def _children(node: yaml.Node, name: str) -> Iterator[yaml.Node]:
+def _children(node: yaml.Node, name: str, secret: bool) -> Iterator[yaml.Node]:
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     elif isinstance(node, yaml.MappingNode):
@@ -126,8 +133,8 @@ def _children(node: yaml.Node, name: str) -> Iterator[yaml.Node]:
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    line = key.start_mark.line + 1
-                    raise ConfigError(f"{name}:{line}: the key {key.value!r} is given twice")
+                    what = "a name" if secret else f"the key {key.value!r}"
+                    raise ConfigError(f"{name}:{key.start_mark.line + 1}: {what} is given twice")
                 seen.add((key.tag, key.value))
             yield key
             yield value

@@ -161,9 +161,7 @@ def read_keys(path: Path) -> dict[str, bytes]:
     keys: dict[str, bytes] = {}
     for line, name, key in _entries(path):
         if not re.fullmatch(NAME_PATTERN, name):
-            raise ConfigError(f"{path}: line {line}: this is not a scheduler's name")
-        if name in keys:
-            raise ConfigError(f"{path}: {name}: has two keys; leave one")
+            raise ConfigError(f"{path}:{line}: this is not a scheduler's name")
         keys[name] = _key(path, name, key)
     return keys
 
@@ -185,13 +183,11 @@ def _entries(path: Path) -> list[tuple[int, str, str]]:
 
     Where something else stands, the name is empty, the key no hexadecimal number.
     """
-    import yaml  # here: most processes read no keys
+    import yaml  # here, as the reader: most processes read no keys
 
-    text = _secret(path, "keys")
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader) if len(text) <= _MAX_KEYS_FILE else None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise ConfigError(f"keys: {path} is not YAML") from None  # the parser's own words would show keys
+    from toolgate_bus.config.document import parse_document
+
+    node = parse_document(_secret(path, "keys"), f"keys: {path}", secret=True).root
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(
             f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line"

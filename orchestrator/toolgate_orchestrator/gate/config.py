@@ -6,12 +6,12 @@ One pydantic model, unknown keys refused by name. `Gate.open` takes the same fie
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from toolgate_bus.errors import ConfigError
+from pydantic import Field, field_validator
+from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES
 from toolgate_bus.ruling.conditions.patterns import compiled
 
-__all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "explain"]
+__all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "parse"]
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
@@ -20,11 +20,7 @@ Chars = Annotated[int, Field(ge=16, le=65_536)]
 MaxChars = Chars | Annotated[dict[Glob, Chars], Field(max_length=1024)]
 
 
-class _Config(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class SchedulerLimits(_Config):
+class SchedulerLimits(StrictModel):
     """What one scheduler may do, whatever it says of itself."""
 
     max_priority: int | None = None
@@ -38,7 +34,7 @@ class SchedulerLimits(_Config):
     """Whether redacted values go along to the tools of `can_modify`."""
 
 
-class RedactConfig(_Config):
+class RedactConfig(StrictModel):
     """What must not leave this process: values travel as placeholders instead."""
 
     fields: tuple[str, ...] = ()
@@ -60,7 +56,7 @@ class RedactConfig(_Config):
         return patterns
 
 
-class ToolgateConfig(_Config):
+class ToolgateConfig(StrictModel):
     """Where the bus is, who must answer, and how long to wait (DESIGN §4, defaults included)."""
 
     redis: str | None = None
@@ -112,18 +108,6 @@ class ToolgateConfig(_Config):
         return names
 
 
-def explain(error: ValidationError, where: str) -> ConfigError:
-    """One line per wrong field, each by its name, without the values (they may be secrets)."""
-    lines = [
-        f"{where}: {'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}"
-        for fault in error.errors()
-    ]
-    return ConfigError("\n".join(lines))
-
-
 def parse(config: Any, where: str = "toolgate") -> ToolgateConfig:
     """Read the section; raises ConfigError that names each wrong field."""
-    try:
-        return ToolgateConfig.model_validate(config or {})
-    except ValidationError as error:
-        raise explain(error, where) from None
+    return check(ToolgateConfig, config or {}, where)

@@ -33,6 +33,7 @@ class LoopBasic(LoopBase[ParallelConfig]):
 
 
 mount = mount_of(LoopBasic)
+config_model = LoopBasic.config_model
 
 
 async def in_order(turn: Turn, calls: Sequence[Call], results: Results) -> None:

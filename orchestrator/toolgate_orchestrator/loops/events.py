@@ -61,3 +61,4 @@ class LoopEvents(LoopBase[EventsConfig]):
 
 
 mount = mount_of(LoopEvents)
+config_model = LoopEvents.config_model

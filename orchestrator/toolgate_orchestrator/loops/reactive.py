@@ -244,3 +244,4 @@ class LoopReactive(LoopBase[ReactiveConfig]):
 
 
 mount = mount_of(LoopReactive)
+config_model = LoopReactive.config_model

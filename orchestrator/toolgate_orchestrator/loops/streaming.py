@@ -23,3 +23,4 @@ class LoopStreaming(LoopBasic):
 
 
 mount = mount_of(LoopStreaming)
+config_model = LoopStreaming.config_model

@@ -10,11 +10,11 @@ from copy import deepcopy
 from typing import Annotated, Any
 
 from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+from toolgate_bus.config.check import StrictModel, check
 
 from toolgate_orchestrator.modules.compaction import compact, estimate_tokens
 from toolgate_orchestrator.turn.event_emitter import Emitter
-from toolgate_orchestrator.turn.loop_config import read_config
 
 __all__ = ["ContextConfig", "ContextSimple", "budget_of", "mount"]
 
@@ -26,10 +26,8 @@ _FALLBACK_TOKENS = 100_000
 _MARGIN_TOKENS = 1_000
 
 
-class ContextConfig(BaseModel):
+class ContextConfig(StrictModel):
     """The config of `context-simple`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     max_tokens: Annotated[int, Field(ge=100)] | None = None
     """Largest request in tokens; None takes the model's window, or 100 000 where it is not told."""
@@ -40,12 +38,15 @@ class ContextConfig(BaseModel):
     """False: a compaction also replaces the stored history."""
 
 
+config_model = ContextConfig
+
+
 class ContextSimple:
     """The kernel's ContextManager protocol, in memory."""
 
     def __init__(self, config: Mapping[str, Any] | ContextConfig | None = None, hooks: Any = None) -> None:
         given = config if isinstance(config, ContextConfig) else None
-        self.config = given or read_config(ContextConfig, config, "context-simple")  # type: ignore[arg-type]  # a mapping here
+        self.config = given or check(ContextConfig, config or {}, "context-simple")
         self._emitter = Emitter(hooks) if hooks is not None else None
         self._messages: list[dict[str, Any]] = []
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from amplifier_core import (
     ChatRequest,
     ChatResponse,
@@ -24,10 +23,10 @@ from amplifier_core import (
     ToolCallBlock,
     Usage,
 )
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+from toolgate_bus.config.check import StrictModel, check
+from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
-
-from toolgate_orchestrator.turn.loop_config import read_config
 
 __all__ = ["ProviderScripted", "ScriptConfig", "ScriptedCall", "ScriptedTurn", "mount"]
 
@@ -36,14 +35,9 @@ __amplifier_module_type__ = "provider"
 _LAST_RESULT = "${last_result}"
 _MODEL = "scripted-1"
 _WORDS = re.compile(r"\s*\S+\s*")
-_MAX_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class ScriptedCall(_Part):
+class ScriptedCall(StrictModel):
     """One tool call that the LLM makes."""
 
     name: str
@@ -52,7 +46,7 @@ class ScriptedCall(_Part):
     """None gives it a unique one."""
 
 
-class ScriptedTurn(_Part):
+class ScriptedTurn(StrictModel):
     """One answer of the LLM."""
 
     text: str = ""
@@ -63,7 +57,7 @@ class ScriptedTurn(_Part):
     """The provider fails with this message instead of answering."""
 
 
-class ScriptConfig(_Part):
+class ScriptConfig(StrictModel):
     """The config of `provider-scripted`: the turns, or a YAML file that holds them."""
 
     turns: tuple[ScriptedTurn, ...] = ()
@@ -78,18 +72,21 @@ class ScriptConfig(_Part):
     max_output_tokens: Annotated[int, Field(gt=0)] = 8_192
 
 
+config_model = ScriptConfig
+
+
 class ProviderScripted:
     """The kernel's Provider protocol over a list of turns."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        settings = read_config(ScriptConfig, config, "provider-scripted")
+        settings = check(ScriptConfig, config or {}, "provider-scripted")
         self.name = settings.name
         self.priority = settings.priority
         self.model = settings.model
         self.requests: list[ChatRequest] = []
         """Every request so far, for tests to look at."""
         self._settings = settings
-        self._turns = list(settings.turns) + (_read_script(settings.script) if settings.script else [])
+        self._turns = [*settings.turns, *(_read_script(settings.script) if settings.script else ())]
 
     def get_info(self) -> ProviderInfo:
         """What the provider is; no credentials are needed."""
@@ -186,17 +183,12 @@ def _last_result(request: ChatRequest) -> str:
     return ""
 
 
-def _read_script(path: Path) -> list[ScriptedTurn]:
-    try:
-        if path.stat().st_size > _MAX_SCRIPT_BYTES:
-            raise ConfigError(f"provider-scripted: script: {path} is larger than {_MAX_SCRIPT_BYTES} bytes")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"provider-scripted: script: cannot read {path}: {error}") from None
-    turns = content.get("turns") if isinstance(content, dict) else content
+def _read_script(path: Path) -> tuple[ScriptedTurn, ...]:
+    document = read_document(path)
+    turns = document.value.get("turns") if isinstance(document.value, dict) else document.value
     if not isinstance(turns, list):
         raise ConfigError(f"provider-scripted: script: {path} must hold a list of turns")
-    return list(read_config(ScriptConfig, {"turns": turns}, f"provider-scripted: {path}").turns)
+    return check(ScriptConfig, {"turns": turns}, document).turns
 
 
 async def mount(

@@ -7,13 +7,23 @@ taken inside one root: absolute ones, `..` and symbolic links that lead out are 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.to_thread
 from amplifier_core import ToolResult
-from toolgate_bus.errors import ConfigError
+from pydantic import Field, field_validator
+from toolgate_bus.config.check import StrictModel, check
 
-__all__ = ["FunctionTool", "Refusal", "in_thread", "inside", "root_of", "schema", "text_argument"]
+__all__ = [
+    "FunctionTool",
+    "Refusal",
+    "RootConfig",
+    "in_thread",
+    "inside",
+    "root_of",
+    "schema",
+    "text_argument",
+]
 
 Work = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -71,15 +81,22 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
+class RootConfig(StrictModel):
+    """The config of a tool that works in a folder."""
+
+    root: Annotated[Path, Field(description="a folder that exists")]
+
+    @field_validator("root")
+    @classmethod
+    def _is_there(cls, root: Path) -> Path:
+        if not root.is_dir():
+            raise ValueError("must name a folder that exists")
+        return root
+
+
 def root_of(config: dict[str, Any] | None, module: str) -> Path:
     """The folder a tool module works in; raises ConfigError naming the field."""
-    unknown = sorted(set(config or {}) - {"root"})
-    if unknown:
-        raise ConfigError(f"{module}: {unknown[0]}: unknown key; allowed: root")
-    root = (config or {}).get("root")
-    if not isinstance(root, (str, Path)) or not Path(root).is_dir():
-        raise ConfigError(f"{module}: root: must name a folder that exists")
-    return Path(root).resolve()
+    return check(RootConfig, config or {}, module).root.resolve()
 
 
 def inside(root: Path, path: str) -> Path:

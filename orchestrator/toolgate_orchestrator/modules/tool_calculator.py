@@ -10,13 +10,14 @@ from collections.abc import Callable
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal, DecimalException, localcontext
 from typing import Any
 
-from toolgate_bus.errors import ConfigError
+from toolgate_bus.config.check import StrictModel, check
 
 from toolgate_orchestrator.modules.tool_base import FunctionTool, Refusal, schema, text_argument
 
 __all__ = ["calculate", "mount"]
 
 __amplifier_module_type__ = "tool"
+config_model = StrictModel
 
 MAX_CHARS = 2_000
 MAX_DEPTH = 50
@@ -113,8 +114,7 @@ async def _work(arguments: dict[str, Any]) -> str:
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
     """Mount `calculate`; there is nothing to configure."""
-    if config:
-        raise ConfigError(f"tool-calculator: {min(config)}: unknown key; there is nothing to configure")
+    check(StrictModel, config or {}, "tool-calculator")
     parameters = schema({"expression": "For example (120.50 + 89.90) * 2"})
     tool = FunctionTool("calculate", "Calculate an arithmetic expression exactly.", parameters, _work)
     await coordinator.mount("tools", tool, name=tool.name)

@@ -9,9 +9,11 @@ agent named here.
 import asyncio
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from amplifier_core import ToolResult
+from pydantic import Field
+from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.delegation import TWO_AGENTS
 
@@ -23,8 +25,18 @@ __all__ = ["Delegate", "mount"]
 
 __amplifier_module_type__ = "tool"
 
-_OPTIONS: Final = ("name", "exclude_tools")
 _LONGEST: Final = 100_000
+
+
+class DelegateConfig(StrictModel):
+    """The config of `tool-delegate`."""
+
+    name: Annotated[str, Field(min_length=1)] = "delegate"
+    exclude_tools: tuple[str, ...] = ()
+    """Modules that children do not get."""
+
+
+config_model = DelegateConfig
 
 
 class Delegate:
@@ -155,15 +167,9 @@ def _about(plan: Any) -> str:
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
-    """Mount the tool; `name` (delegate) and `exclude_tools` (modules that children do not get)."""
-    config = config or {}
-    if unknown := sorted(set(config) - set(_OPTIONS)):
-        raise ConfigError(f"tool-delegate: {unknown[0]}: unknown key; allowed: {', '.join(_OPTIONS)}")
-    name, without = config.get("name", "delegate"), config.get("exclude_tools", [])
-    if not isinstance(name, str) or not name:
-        raise ConfigError("tool-delegate: name: must be a text")
-    if not isinstance(without, list) or not all(isinstance(one, str) for one in without):
-        raise ConfigError("tool-delegate: exclude_tools: must be a list of module names")
+    """Mount the tool; raises ConfigError for a wrong config, or a plan without agents."""
+    settings = check(DelegateConfig, config or {}, "tool-delegate")
     if agents_of(getattr(coordinator, "config", None)) is None:
         raise ConfigError("tool-delegate: the plan has no `agents:` to delegate to")
-    await coordinator.mount("tools", Delegate(coordinator, name, tuple(without)), name=name)
+    tool = Delegate(coordinator, settings.name, settings.exclude_tools)
+    await coordinator.mount("tools", tool, name=settings.name)

@@ -17,6 +17,7 @@ from typing import Any
 from toolgate_orchestrator.modules.tool_base import (
     FunctionTool,
     Refusal,
+    RootConfig,
     in_thread,
     inside,
     root_of,
@@ -27,6 +28,7 @@ from toolgate_orchestrator.modules.tool_base import (
 __all__ = ["mount", "search_tools"]
 
 __amplifier_module_type__ = "tool"
+config_model = RootConfig
 
 MAX_FILES = 2_000
 MAX_FILE_BYTES = 512 * 1024

@@ -12,6 +12,7 @@ from typing import Any
 from toolgate_orchestrator.modules.tool_base import (
     FunctionTool,
     Refusal,
+    RootConfig,
     in_thread,
     inside,
     root_of,
@@ -22,6 +23,7 @@ from toolgate_orchestrator.modules.tool_base import (
 __all__ = ["mount", "workspace_tools"]
 
 __amplifier_module_type__ = "tool"
+config_model = RootConfig
 
 MAX_BYTES = 256 * 1024
 MAX_ENTRIES = 500

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
 from amplifier_core import HookResult
+from toolgate_bus.config.check import check
 from toolgate_bus.protocol.agents import LiveAgent
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.turn.content_blocks import OnText
-from toolgate_orchestrator.turn.loop_config import LoopConfig, read_config
+from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
@@ -62,7 +63,7 @@ class LoopBase(Generic[Config]):
     def _read(self, config: Any) -> Any:
         if isinstance(config, self.config_model):
             return config
-        return read_config(self.config_model, config, self.name)
+        return check(self.config_model, config or {}, self.name)
 
     async def execute(
         self,
@@ -163,7 +164,7 @@ def mount_of(
 async def _mount(
     loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
 ) -> Callable[[], Awaitable[None]]:
-    settings = read_config(loop_class.config_model, config, loop_class.name)
+    settings = check(loop_class.config_model, config or {}, loop_class.name)
     standing, leave = enter_lineage(coordinator, settings.toolgate)
     settings = settings.model_copy(update={"toolgate": standing.config})
     try:

@@ -1,22 +1,15 @@
-"""The config that all loops share, and the errors that name what is wrong in it."""
+"""The config that all loops share."""
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from pydantic import field_validator
+from toolgate_bus.config.check import StrictModel
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
-from toolgate_bus.errors import ConfigError
+from toolgate_orchestrator.gate.config import ToolgateConfig
 
-from toolgate_orchestrator.gate.config import ToolgateConfig, explain
-
-__all__ = ["AskingConfig", "LoopConfig", "ParallelConfig", "read_config"]
-
-Model = TypeVar("Model", bound=BaseModel)
+__all__ = ["AskingConfig", "LoopConfig", "ParallelConfig"]
 
 
-class LoopConfig(BaseModel):
+class LoopConfig(StrictModel):
     """What every loop can be told in its mount plan."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     max_iterations: int = -1
     """Requests to the LLM with tools in one turn; -1 is unlimited."""
@@ -48,14 +41,3 @@ class AskingConfig(LoopConfig):
     """The config of the loops that ask before every call, with or without a bus."""
 
     toolgate: ToolgateConfig = ToolgateConfig()
-
-
-def read_config(model: type[Model], config: Mapping[str, Any] | None, where: str) -> Model:
-    """Validate a module's config; raises ConfigError that names each wrong field and the allowed keys."""
-    values = dict(config or {})
-    if unknown := sorted(str(key) for key in values if key not in model.model_fields):
-        raise ConfigError(f"{where}: unknown {', '.join(unknown)}; allowed: {', '.join(model.model_fields)}")
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise explain(error, where) from None

@@ -52,6 +52,12 @@ class HookConfig(CostAwareConfig):
     """Server on which all sessions share budgets; None counts in this session."""
     namespace: Annotated[str, Field(pattern=NAME_PATTERN)] = "default"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_empty(cls, value: Any) -> Any:
+        """Without any config the hook is there, and has nothing to say."""
+        return value or {"budgets": []}
+
     @model_validator(mode="after")
     def _in_one_session(self) -> "HookConfig":
         wide = [budget for budget in self.budgets if budget.level != "session"]
@@ -61,6 +67,9 @@ class HookConfig(CostAwareConfig):
                 "without, a budget is of level session"
             )
         return self
+
+
+config_model = HookConfig
 
 
 @dataclass(slots=True)
@@ -179,8 +188,7 @@ class HookCostAware:
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
     """Mount it into a session (entry point `amplifier.modules`); raises ConfigError naming each field."""
-    # Without any config it is there, and has nothing to say.
-    settings = check(HookConfig, dict(config) if config else {"budgets": []}, NAME)
+    settings = check(HookConfig, dict(config or {}), NAME)
     scheduler = CostAware(settings)
     session = str(getattr(coordinator, "session_id", "") or "")
     remote = None if settings.redis is None else HookLedger(check_url(settings.redis), settings.namespace)

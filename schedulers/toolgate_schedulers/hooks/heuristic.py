@@ -17,6 +17,7 @@ __all__ = ["NAME", "mount"]
 __amplifier_module_type__ = "hook"
 
 NAME: Final = "hooks-scheduler-heuristic"
+config_model = HeuristicConfig
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:

@@ -110,11 +110,11 @@ def test_a_place_has_a_line(place, line):
     assert parse_document(text.encode(), "f").where(place) == (f"f:{line}" if line else "f")
 
 
-def test_of_several_places_the_one_that_is_there_has_the_line():
+def test_of_several_places_the_one_that_is_there_is_nearest():
     document = parse_document(b"near: {a: 1}\nfar:\n  b: 2\n", "f")
-    assert document.where(("near", "b"), [("far", "b")]) == "f:3"
-    assert document.where(("near", "a"), [("far", "a")]) == "f:1"
-    assert document.where(("near", "c"), [("far", "c")]) == "f:1"
+    assert document.nearest([("near", "b"), ("far", "b")]) == ("far", "b")
+    assert document.nearest([("near", "a"), ("far", "a")]) == ("near", "a")
+    assert document.nearest([("near", "c"), ("far", "c")]) == ("near", "c")
 
 
 def test_json_is_read_with_tabs():
@@ -149,7 +149,7 @@ def test_a_date_stays_text_as_in_json():
         ({"named": {"k": {"zzz": 1}}}, "f: named.k.zzz: unknown key; allowed: kind, limit"),
         ({"one": {"zzz": 1}}, "f: one.zzz: unknown key; allowed: kind, limit"),
         ({"parts": [{"limit": "many"}]}, "f: parts.0.limit: Input should be a valid integer"),
-        ({"parts": 3}, "f: parts: Input should be a valid tuple"),
+        ({"parts": 3}, "f: parts: Input should be a list; allowed: a list"),
     ],
 )
 def test_a_wrong_field_is_named_by_its_path_with_what_is_allowed(mapping, said):
@@ -205,7 +205,7 @@ def test_a_list_with_a_faulty_item_is_not_called_too_short_besides(mapping, line
         (
             Node,
             {"nodes": {"a": []}},
-            "nodes.a: Input should be a valid dictionary or instance of Node; allowed: a mapping of",
+            "nodes.a: Input should be a mapping; allowed: a mapping of nodes, size",
         ),
         (Opaque, {"kin": 1}, "kin: unknown key; allowed: anything, kind, pattern; did you mean kind?"),
         (Opaque, {"pattern": 3}, "pattern.is-instance[Thread]: Input should be an instance of Thread"),

@@ -69,8 +69,11 @@ def test_the_answer_to_a_line_comes_before_the_next_line_is_there(
 @pytest.mark.parametrize(
     ("plan", "named"),
     [
-        ({"tools": ["tool-nowhere"]}, "not installed: tool-nowhere"),
-        ({"orchestrator": {"config": {"max_iteration": 1}}}, "unknown max_iteration"),
+        (
+            {"tools": ["tool-nowhere"]},
+            "plan.yaml:1: tools.0: tool-nowhere is not installed; there is tool-calculator",
+        ),
+        ({"orchestrator": {"config": {"max_iteration": 1}}}, "max_iteration: unknown key"),
         ({"providers": []}, "the plan mounts none"),
     ],
 )

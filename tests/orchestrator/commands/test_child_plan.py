@@ -4,10 +4,8 @@ import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.host.child_plan import (
     SELF,
-    check_agents,
     child_plan,
     instruction_of,
-    modules_of,
 )
 
 pytestmark = pytest.mark.pure
@@ -107,29 +105,3 @@ def test_what_an_agent_is_told_first():
     assert instruction_of({"system": {"instruction": "Be brief."}}) == "Be brief."
     assert instruction_of({"instruction": "Be kind."}) == "Be kind."
     assert instruction_of({}) == ""
-
-
-def test_every_module_of_every_agent_is_known():
-    agents = {
-        "a": {"tools": ["tool-x"], "session": {"orchestrator": "loop-basic"}},
-        "b": {"providers": [{"module": "provider-y"}], "agents": {"c": {"hooks": ["hooks-z"]}}},
-    }
-    assert modules_of(agents) == ["tool-x", "loop-basic", "provider-y", "hooks-z"]
-
-
-@pytest.mark.parametrize(
-    ("agents", "said"),
-    [
-        (["a"], r"agents: must be a mapping"),
-        ({"a": 3}, r"agents\.a: must be a partial mount plan"),
-        ({"a": {"tool": []}}, r"agents\.a: unknown tool; allowed: .*tools"),
-        ({"a": {"tools": "x"}}, r"agents\.a\.tools: must be a list"),
-        ({"a": {"tools": [{"config": {}}]}}, r"agents\.a\.tools: each entry must name a module"),
-        ({"a": {"system": 1}}, r"agents\.a\.system: must be a mapping"),
-        ({"self": {}}, r"agents\.self: 'self' always means the agent itself"),
-        ({"a": {"agents": {"b": {"x": 1}}}}, r"agents\.a\.agents\.b: unknown x"),
-    ],
-)
-def test_a_wrong_section_is_refused_by_name(agents, said):
-    with pytest.raises(ConfigError, match=said):
-        check_agents(agents, "agents")

@@ -83,11 +83,11 @@ def test_an_error_of_the_provider_is_told_and_the_exit_code_is_1(
 @pytest.mark.parametrize(
     ("tools", "more", "options", "named"),
     [
-        ("[tool-nowhere, tool-elsewhere]", "", [], "not installed: tool-nowhere, tool-elsewhere"),
-        ("[{module: tool-calculator, config: {wrong: 1}}]", "", [], "tool-calculator"),
-        ("[]", "orchestrator: {config: {max_iteration: 1}}", [], "unknown max_iteration"),
+        ("[tool-nowhere, tool-elsewhere]", "", [], "tools.1: tool-elsewhere is not installed"),
+        ("[{module: tool-calculator, config: {wrong: 1}}]", "", [], "tools.0.config.wrong: unknown key"),
+        ("[]", "orchestrator: {config: {max_iteration: 1}}", [], "max_iteration: unknown key"),
         ("[]", "", ["--provider", "nix"], "'nix' is not mounted; mounted: scripted"),
-        ("[]", "context: {config: {max_token: 1}}", [], "unknown max_token"),
+        ("[]", "context: {config: {max_token: 1}}", [], "max_token: unknown key"),
         ("[]", "", ["--redis", "http://nowhere"], "redis"),
     ],
 )

@@ -19,7 +19,10 @@ def coordinator_of_tests() -> Any:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"max_iteration": 3}, "unknown max_iteration; allowed: max_iterations, default_provider"),
+        (
+            {"max_iteration": 3},
+            "max_iteration: unknown key; allowed: default_provider, .*; did you mean max_iterations",
+        ),
         ({"max_iterations": 0}, "max_iterations: .*at least 1"),
         ({"max_iterations": "many"}, "max_iterations"),
         ({"extended_thinking": "perhaps"}, "extended_thinking"),
@@ -42,7 +45,7 @@ async def test_a_server_address_that_can_never_work_is_refused_when_mounting() -
 
 
 async def test_a_session_names_the_wrong_key(agent: Any) -> None:
-    with pytest.raises(RuntimeError, match="unknown max_iteration"):
+    with pytest.raises(RuntimeError, match="max_iteration: unknown key"):
         async with agent(config={"max_iteration": 3}):
             pass
 

@@ -284,7 +284,7 @@ def test_one_call_after_another_is_refused_with_the_reason() -> None:
 
 
 def test_an_unknown_key_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"unknown outputs; allowed: .*output_schema"):
+    with pytest.raises(ConfigError, match=r"outputs: unknown key; allowed: .*output_schema"):
         LoopReactive({"outputs": {}})
 
 

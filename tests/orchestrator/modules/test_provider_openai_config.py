@@ -48,7 +48,7 @@ async def test_key_and_server_may_come_from_the_environment(
     [
         ({}, "model: .*name the model to use"),
         ({"model": " "}, "model: .*name the model to use"),
-        ({"model": "m", "base": "x"}, "unknown base; allowed: model, base_url"),
+        ({"model": "m", "base": "x"}, "base: unknown key; allowed: api_key, base_url"),
         ({"model": "m", "base_url": "localhost:11434"}, "base_url: .*http"),
         (
             {"model": "m", "prices": {"input_per_million": -1, "output_per_million": 1}},

@@ -65,10 +65,10 @@ async def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"turn": []}, "unknown turn; allowed: turns"),
+        ({"turn": []}, "turn: unknown key; .*; did you mean turns"),
         ({"turns": [{"txt": "x"}]}, r"turns\.0\.txt"),
         ({"turns": [{"tool_calls": [{"arguments": {}}]}]}, r"turns\.0\.tool_calls\.0\.name"),
-        ({"script": "/nowhere.yaml"}, "cannot read /nowhere.yaml"),
+        ({"script": "/nowhere.yaml"}, "/nowhere.yaml: cannot be read"),
     ],
 )
 def test_a_wrong_script_is_refused_by_name(config: dict[str, Any], named: str) -> None:
@@ -80,8 +80,9 @@ def test_a_file_that_is_no_list_of_turns_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "s.yaml"
     for content, named in (
         ("text: x", "must hold a list of turns"),
-        ("[", "cannot read"),
-        ("- tex: x", "0.tex"),
+        ("[", "s.yaml:1: is not YAML"),
+        ("- text: x\n- tex: x", r"s.yaml:2: turns\.1\.tex: unknown key; .*; did you mean text"),
+        (f"- text: {'x' * (1 << 20)}", "longer than 1024 KiB"),
     ):
         script.write_text(content)
         with pytest.raises(ConfigError, match=named):

@@ -5,20 +5,23 @@ its list of models. Contributed by the entry-point group `toolgate.checks`.
 """
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context
 from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
+from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import read_keys
 
 from toolgate_orchestrator.commands.host.hidden_fields import hidden_fields
+from toolgate_orchestrator.commands.host.installed_modules import config_model, offers_of
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 from toolgate_orchestrator.commands.host.warnings import unrequired
 from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.turn.loop_config import LoopConfig
 
 __all__ = ["CHECKS"]
 
@@ -54,7 +57,7 @@ async def _plan(context: Context) -> Sequence[Finding]:
     except ConfigError as wrong:
         return _wrong("plan-wrong", wrong, FIX_PLAN)
     found = [notice(SUBJECT, "plan-notice", told) for told in plan.notices]
-    found += _providers_configs(plan)
+    found += _scripts(plan)
     if toolgate is None:
         return [*found, _unruled(plan)]
     found += [*_keys(toolgate, context), *_down(toolgate), *hidden_fields(toolgate.redact, context.configs)]
@@ -66,30 +69,12 @@ def _wrong(name: str, wrong: ConfigError, change: str) -> list[Finding]:
 
 
 def _checked_loop(plan: Plan) -> ToolgateConfig | None:
-    """The section by which calls are ruled on; raises ConfigError that names every wrong field."""
-    if not plan.ours:
-        return None
+    """The section by which calls are ruled on; None where nothing does."""
     spec = plan.orchestrator
-    loops = _loops()
-    if spec["module"] not in loops:
+    model = config_model(spec["module"], offers_of()) if plan.ours else None
+    if model is None or not issubclass(model, LoopConfig):
         return None
-    settings: Any = loops[spec["module"]](spec["config"]).settings
-    section: ToolgateConfig | None = settings.toolgate
-    return section
-
-
-def _loops() -> Mapping[str, Callable[[Any], Any]]:
-    from toolgate_orchestrator.loops.basic import LoopBasic  # late: the kernel takes a while to load
-    from toolgate_orchestrator.loops.events import LoopEvents
-    from toolgate_orchestrator.loops.reactive import LoopReactive
-    from toolgate_orchestrator.loops.streaming import LoopStreaming
-
-    return {
-        "loop-basic": LoopBasic,
-        "loop-streaming": LoopStreaming,
-        "loop-events": LoopEvents,
-        "loop-reactive": LoopReactive,
-    }
+    return model.model_validate(spec["config"]).toolgate
 
 
 def _unruled(plan: Plan) -> Finding:
@@ -205,33 +190,26 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
 # ---------------------------------------------------------------- providers
 
 
-def _providers_configs(plan: Plan) -> list[Finding]:
-    """What is wrong with the configs of the providers that a plan mounts."""
-    from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
+def _scripts(plan: Plan) -> list[Finding]:
+    """What is wrong in the files that scripted providers name."""
     from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
-    from toolgate_orchestrator.turn.loop_config import read_config
 
-    readers: dict[str, Callable[[Any], Any]] = {
-        MODULE: lambda config: read_config(OpenAIConfig, config, MODULE),
-        "provider-scripted": ProviderScripted,
-    }
     found = []
     for spec in plan.mount["providers"]:
         try:
-            if spec["module"] in readers:
-                readers[spec["module"]](spec["config"])
+            if spec["module"] == "provider-scripted":
+                ProviderScripted(spec["config"])
         except ConfigError as wrong:
-            found += _wrong("plan-provider", wrong, "correct it under `providers:` of the plan")
+            found += _wrong("plan-provider", wrong, "correct the file that `script:` names")
     return found
 
 
 async def _reachable(context: Context) -> Sequence[Finding]:
     from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
-    from toolgate_orchestrator.turn.loop_config import read_config
 
     try:
         specs = [spec for spec in _read(context).mount["providers"] if spec["module"] == MODULE]
-        configs = [read_config(OpenAIConfig, spec["config"], MODULE) for spec in specs]
+        configs = [check(OpenAIConfig, spec["config"], MODULE) for spec in specs]
     except ConfigError:  # told by the other check
         return ()
     return [await _asked(config) for config in configs]

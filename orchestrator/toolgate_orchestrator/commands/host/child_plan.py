@@ -12,54 +12,14 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["SELF", "check_agents", "child_plan", "instruction_of", "modules_of"]
+from toolgate_orchestrator.commands.host.plan_file import KINDS, LISTS, SELF
 
-SELF: Final = "self"
-"""A child with the parent's own plan."""
-_KEYS: Final = frozenset(
-    {"name", "description", "session", "orchestrator", "context", "providers", "tools", "hooks"}
-    | {"system", "instruction", "agents", "meta"}
-)
-_LISTS: Final = ("providers", "tools", "hooks")
-_KINDS: Final = ("orchestrator", "context")
+__all__ = ["child_plan", "instruction_of"]
+
 _RULING: Final = "hooks-scheduler-"
 """Hook modules that rule on calls: no inheritance takes them away."""
 
 Spec = dict[str, Any]
-
-
-def check_agents(agents: Any, where: str) -> None:
-    """Raise ConfigError that names what is wrong in an `agents:` section."""
-    if not isinstance(agents, Mapping):
-        raise ConfigError(f"{where}: must be a mapping, agent name to partial mount plan")
-    for name, overlay in agents.items():
-        place = f"{where}.{name}"
-        if name == SELF:
-            raise ConfigError(f"{place}: {SELF!r} always means the agent itself; choose another name")
-        if not isinstance(overlay, Mapping):
-            raise ConfigError(f"{place}: must be a partial mount plan, with description, tools, system …")
-        if unknown := sorted(str(key) for key in overlay if key not in _KEYS):
-            allowed = ", ".join(sorted(_KEYS))
-            raise ConfigError(f"{place}: unknown {', '.join(unknown)}; allowed: {allowed}")
-        for kind in _LISTS:
-            _specs(overlay.get(kind), f"{place}.{kind}")
-        for kind in ("session", "system", *_KINDS):
-            if not isinstance(overlay.get(kind) or {}, Mapping | str):
-                raise ConfigError(f"{place}.{kind}: must be a mapping")
-        if overlay.get("agents") is not None:
-            check_agents(overlay["agents"], f"{place}.agents")
-
-
-def modules_of(agents: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Every module that the agents of a checked section name."""
-    found: list[str] = []
-    for overlay in agents.values():
-        found += [spec["module"] for kind in _LISTS for spec in _specs(overlay.get(kind), kind)]
-        for kind in _KINDS:
-            spec = _chosen(overlay, kind)
-            found += [str(spec["module"])] if "module" in spec else []
-        found += modules_of(overlay.get("agents") or {})
-    return found
 
 
 def child_plan(
@@ -78,9 +38,9 @@ def child_plan(
     """
     session = {
         **(parent.get("session") or {}),
-        **{key: value for key, value in _mapping(overlay.get("session")).items() if key not in _KINDS},
+        **{key: value for key, value in _mapping(overlay.get("session")).items() if key not in KINDS},
     }
-    for kind in _KINDS:
+    for kind in KINDS:
         session[kind] = _laid_over(_spec((parent.get("session") or {}).get(kind)), _chosen(overlay, kind))
     loop = session["orchestrator"]
     if not ours(str(loop.get("module"))) and ours(str(_spec(parent["session"]["orchestrator"])["module"])):
@@ -91,7 +51,7 @@ def child_plan(
     config = {**loop.get("config", {}), **(orchestrator_config or {})}
     given = {key: value for key, value in config.items() if value is not None}
     session["orchestrator"] = {**loop, "config": _named(given, agent, overlay)}
-    providers, tools, hooks = (_specs(overlay.get(kind), kind) for kind in _LISTS)
+    providers, tools, hooks = (_specs(overlay.get(kind), kind) for kind in LISTS)
     return {
         "session": session,
         "providers": _merged(_inherited(parent, "providers", None), providers),

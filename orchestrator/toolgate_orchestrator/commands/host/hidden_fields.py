@@ -6,16 +6,15 @@ The files are read as YAML only; whether they are right is told where schedulers
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import yaml
 from toolgate_bus.commands.doctor.finding import Finding, warning
+from toolgate_bus.config.document import read_document
+from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.gate.config import RedactConfig
 
 __all__ = ["hidden_fields"]
-
-_LONGEST: Final = 1 << 20
 
 
 def hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Finding]:
@@ -36,9 +35,8 @@ def hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> 
 
 def _read(file: Path) -> Any:
     try:
-        with file.open(encoding="utf-8") as opened:
-            return yaml.safe_load(opened.read(_LONGEST))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):  # told by the check of the file itself
+        return read_document(file).value
+    except ConfigError:  # told by the check of the file itself
         return None
 
 

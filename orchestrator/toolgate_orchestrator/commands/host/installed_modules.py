@@ -4,16 +4,19 @@ A module id that two distributions offer is refused by both names: the kernel wo
 it finds first. Modules in packages named `amplifier_module_<id>` count too, as they do for the kernel.
 """
 
+import difflib
+import importlib
 import importlib.util
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
-from toolgate_bus.errors import ConfigError
+from pydantic import BaseModel
 
-__all__ = ["GROUP", "check_installed", "is_installed", "is_ours", "offers_of"]
+__all__ = ["GROUP", "config_model", "is_installed", "is_ours", "offers_of", "why_unusable"]
 
 GROUP = "amplifier.modules"
 _OURS = "toolgate_orchestrator."
+_LOOKED_INTO = (_OURS, "toolgate_schedulers.")
 
 Offers = Mapping[str, Mapping[str, EntryPoint]]
 """Module id to the distributions that offer it, each with its entry point."""
@@ -41,15 +44,25 @@ def is_ours(module: str, offers: Offers) -> bool:
     return any(point.value.startswith(_OURS) for point in offers.get(module, {}).values())
 
 
-def check_installed(modules: Iterable[str], offers: Offers) -> None:
-    """Raise one ConfigError that names every module that is missing or offered twice."""
-    wanted = list(dict.fromkeys(modules))
-    missing = [module for module in wanted if not is_installed(module, offers)]
-    twice = [
-        f"module {module!r} is offered by {' and by '.join(sorted(offers[module]))}: uninstall one"
-        for module in wanted
-        if len(offers.get(module, ())) > 1
-    ]
-    lines = [f"not installed: {', '.join(missing)} (pip install what offers them)"] if missing else []
-    if lines or twice:
-        raise ConfigError("\n".join([*lines, *twice]))
+def why_unusable(module: str, offers: Offers) -> str | None:
+    """Why a module cannot be mounted by its id; None where it can."""
+    if len(offers.get(module, ())) > 1:
+        return f"{module} is offered by {' and by '.join(sorted(offers[module]))}: uninstall one"
+    if is_installed(module, offers):
+        return None
+    kind = [one for one in offers if one.partition("-")[0] == module.partition("-")[0]]
+    close = [one for one in kind if one.startswith(module)]
+    close += difflib.get_close_matches(module, kind, n=1, cutoff=0.85)
+    if close:
+        return f"{module} is not installed; did you mean {close[0]}?"
+    return f"{module} is not installed" + (f"; there is {', '.join(sorted(kind))}" if kind else "")
+
+
+def config_model(module: str, offers: Offers) -> type[BaseModel] | None:
+    """The model of a module's config, where it is one of Toolgate's; the others check theirs when mounted."""
+    points = [point for point in offers.get(module, {}).values() if point.value.startswith(_LOOKED_INTO)]
+    try:
+        model = getattr(importlib.import_module(points[0].module), "config_model", None) if points else None
+    except ImportError:  # an extra is not installed: the mount says which
+        return None
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None

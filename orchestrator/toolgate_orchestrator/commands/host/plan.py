@@ -9,42 +9,42 @@ The pages' form names the orchestrator under `session:` and configures it in a l
         source: git+https://…            # yields, with a notice, to an installed module
         config: {max_iterations: 20}
 
-`${NAME}` (capital letters) becomes the environment's value. Files are bounded. Whether a module's
-config is right is the module's own affair, when it is mounted.
+`${NAME}` (capital letters) becomes the environment's value. What is wrong in the file, down to the configs of
+modules that say what theirs may hold, is named by line before anything is mounted (`plan_file`).
 """
 
+import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
+from toolgate_bus.config.check import check, check_part
+from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 
-from toolgate_orchestrator.commands.host.child_plan import check_agents, modules_of
 from toolgate_orchestrator.commands.host.installed_modules import (
     Offers,
-    check_installed,
+    config_model,
     is_installed,
     is_ours,
     offers_of,
+    why_unusable,
+)
+from toolgate_orchestrator.commands.host.plan_file import (
+    KINDS,
+    LISTS,
+    PartialSpec,
+    Place,
+    PlanFile,
+    modules_in,
 )
 
 __all__ = ["Plan", "read_plan", "with_bus", "with_provider"]
 
-_MAX_BYTES = 1 << 20
-_MAX_NODES = 20_000
-_MAX_DEPTH = 32
 _DEFAULT_CONTEXT = "context-simple"
-_KINDS = ("orchestrator", "context")
-_LISTS = ("providers", "tools", "hooks")
-_KEYS = frozenset(
-    {"name", "description", "session", "agents", "orchestrator", "orchestrators", "context", "contexts"}
-    | set(_LISTS)
-)
-_SPEC_KEYS = frozenset({"module", "source", "config", "instance_id"})
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 Spec = dict[str, Any]
@@ -68,13 +68,9 @@ class Plan:
 
 def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offers | None = None) -> Plan:
     """Read, expand and check a plan; raises ConfigError that names everything that is wrong."""
-    content = _load(path)
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: a mount plan is a mapping with `session:`, `providers:`, `tools:` …")
-    if unknown := sorted(str(key) for key in content if key not in _KEYS):
-        raise ConfigError(f"{path}: unknown {', '.join(unknown)}; allowed: {', '.join(sorted(_KEYS))}")
-    expanded = _Expander(os.environ if environ is None else environ, str(path)).expand(content)
-    return _normal(expanded, str(path), offers_of() if offers is None else offers)
+    document = read_document(path)
+    content = _Expander(os.environ if environ is None else environ, str(path)).expand(document.mapping())
+    return _normal(content, document, offers_of() if offers is None else offers)
 
 
 def with_bus(plan: Plan, **fields: Any) -> Plan:
@@ -104,44 +100,27 @@ def _with_config(plan: Plan, fields: Mapping[str, Any]) -> Plan:
 # ---------------------------------------------------------------- reading
 
 
-def _load(path: Path) -> Any:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_BYTES + 1)
-        if len(raw) > _MAX_BYTES:
-            raise ConfigError(f"{path}: a mount plan has at most {_MAX_BYTES} bytes")
-        return yaml.safe_load(raw)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not YAML: {error}") from None
-
-
 class _Expander:
-    """Copies a document with its variables replaced; bounded, as aliases can make it huge."""
+    """Copies a document with its variables replaced."""
 
     def __init__(self, environ: Mapping[str, str], where: str) -> None:
         self._environ = environ
         self._where = where
-        self._nodes = 0
         self._missing: dict[str, None] = {}
 
     def expand(self, content: Any) -> Any:
         """The expanded copy; raises ConfigError naming all missing variables."""
-        copy = self._copy(content, 0)
+        copy = self._copy(content)
         if self._missing:
             names = ", ".join(self._missing)
             raise ConfigError(f"{self._where}: not set in the environment: {names}")
         return copy
 
-    def _copy(self, value: Any, depth: int) -> Any:
-        self._nodes += 1
-        if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
-            raise ConfigError(f"{self._where}: over {_MAX_NODES} values, or nested over {_MAX_DEPTH} deep")
+    def _copy(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {str(key): self._copy(item, depth + 1) for key, item in value.items()}
+            return {str(key): self._copy(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._copy(item, depth + 1) for item in value]
+            return [self._copy(item) for item in value]
         return _VARIABLE.sub(self._value, value) if isinstance(value, str) else value
 
     def _value(self, match: re.Match[str]) -> str:
@@ -154,74 +133,81 @@ class _Expander:
 # ---------------------------------------------------------------- one form out of both
 
 
-def _normal(content: dict[str, Any], where: str, offers: Offers) -> Plan:
-    session = content.get("session") or {}
-    if not isinstance(session, dict):
-        raise ConfigError(f"{where}: session: must be a mapping")
+def _normal(content: dict[str, Any], document: Document, offers: Offers) -> Plan:
+    file = check(PlanFile, content, document)
     notices: list[str] = []
-    chosen = {kind: _chosen(kind, session, content, where, notices) for kind in _KINDS}
-    mount: dict[str, Any] = {"session": {**session, **chosen}}
-    for name in _LISTS:
-        mount[name] = _specs(content.get(name), f"{where}: {name}")
-    agents = content.get("agents") or {}
-    check_agents(agents, f"{where}: agents")
-    if agents:
-        mount["agents"] = agents
-    specs = [*chosen.values(), *(spec for name in _LISTS for spec in mount[name])]
-    notices += _drop_sources(specs, offers)
-    check_installed((*(spec["module"] for spec in specs), *modules_of(agents)), offers)
+    chosen = {kind: _chosen(kind, file, document, notices) for kind in KINDS}
+    mount: dict[str, Any] = {"session": {**(file.session.model_extra or {}), **chosen}}
+    mount |= {name: [spec.as_mapping() for spec in getattr(file, name)] for name in LISTS}
+    if file.agents:
+        mount["agents"] = content["agents"]
+    notices += _drop_sources([*chosen.values(), *(spec for name in LISTS for spec in mount[name])], offers)
+    _check_modules(file, chosen, document, offers)
     if not mount["providers"]:
-        raise ConfigError(f"{where}: providers: the plan mounts none; add at least one")
+        raise ConfigError(
+            f"{document.where(('providers',))}: providers: the plan mounts none; add at least one, such as "
+            "provider-openai-compatible, or provider-scripted to try it"
+        )
     return Plan(mount, tuple(notices), is_ours(chosen["orchestrator"]["module"], offers))
 
 
-def _chosen(
-    kind: str, session: Mapping[str, Any], content: Mapping[str, Any], where: str, notices: list[str]
-) -> Spec:
+def _chosen(kind: str, file: PlanFile, document: Document, notices: list[str]) -> Spec:
     """The orchestrator, or the context: the one named under `session:` with all config given for it."""
-    listed = _specs(content.get(f"{kind}s"), f"{where}: {kind}s")
-    named = session.get(kind)
-    if not named:
-        named = _unnamed(kind, listed, where)
-    spec = _spec(named, f"{where}: session.{kind}")
-    own = next((each for each in listed if each["module"] == spec["module"]), {})
-    others = [each["module"] for each in listed if each["module"] != spec["module"]]
+    listed = file.listed(kind)
+    named: PartialSpec | None = getattr(file.session, kind)
+    spec = {"module": _unnamed(kind, file, document)} if named is None else named.as_mapping()
+    if not spec.get("module"):
+        raise ConfigError(f"{document.where(('session', kind))}: session.{kind}: name its module")
+    own: Spec = next((each.as_mapping() for each in listed if each.module == spec["module"]), {})
+    others = [each.module for each in listed if each.module != spec["module"]]
     if others:
         notices.append(f"{kind}s: {', '.join(others)} not used: session.{kind} names {spec['module']}")
-    shared = content.get(kind) or {}
-    if not isinstance(shared, dict):
-        raise ConfigError(f"{where}: {kind}: must be a mapping with `config:`")
-    config = {**(shared.get("config") or {}), **own.get("config", {}), **spec["config"]}
+    shared: PartialSpec | None = getattr(file, kind)
+    config: Spec = {} if shared is None else shared.config
+    config = config | own.get("config", {}) | spec.get("config", {})
     return {**own, **spec, "config": config}
 
 
-def _unnamed(kind: str, listed: list[Spec], where: str) -> str:
+def _unnamed(kind: str, file: PlanFile, document: Document) -> str:
+    listed = file.listed(kind)
     if len(listed) == 1:
-        return str(listed[0]["module"])
+        return str(listed[0].module)
+    if close := difflib.get_close_matches(kind, file.session.model_extra or {}, n=1):
+        place = document.where(("session", close[0]))
+        raise ConfigError(f"{place}: session.{close[0]}: unknown key; did you mean {kind}?")
     if kind == "context" and not listed:
         return _DEFAULT_CONTEXT
-    raise ConfigError(f"{where}: session.{kind}: missing; name its module, as in `orchestrator: loop-events`")
+    raise ConfigError(
+        f"{document.where(('session',))}: session.{kind}: missing; name its module, as in "
+        "`orchestrator: loop-events`"
+    )
 
 
-def _specs(value: Any, where: str) -> list[Spec]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ConfigError(f"{where}: must be a list of modules")
-    return [_spec(each, f"{where}[{index}]") for index, each in enumerate(value)]
+def _check_modules(file: PlanFile, chosen: Mapping[str, Spec], document: Document, offers: Offers) -> None:
+    """Raise ConfigError that names each module that cannot be mounted, and what is wrong in their configs."""
+    faults: dict[str, None] = {}
 
+    def look(module: str, places: Sequence[Place], config: Any, how: Callable[..., object]) -> None:
+        if (why := why_unusable(module, offers)) is not None:
+            place = document.nearest([(*place, "module") for place in places])
+            faults[f"{document.where(place)}: {'.'.join(map(str, place[:-1]))}: {why}"] = None
+        elif (model := config_model(module, offers)) is not None:
+            try:
+                how(model, config, document, *((*place, "config") for place in places))
+            except ConfigError as error:
+                faults.update(dict.fromkeys(str(error).splitlines()))
 
-def _spec(value: Any, where: str) -> Spec:
-    """One module entry, given as its name or as a mapping."""
-    spec = {"module": value} if isinstance(value, str) else value
-    if not isinstance(spec, dict) or not isinstance(spec.get("module"), str) or not spec["module"]:
-        raise ConfigError(f"{where}: must name a module: `module: NAME`")
-    if unknown := sorted(spec.keys() - _SPEC_KEYS):
-        raise ConfigError(f"{where}: unknown {', '.join(unknown)}; allowed: {', '.join(sorted(_SPEC_KEYS))}")
-    config = spec.get("config") or {}
-    if not isinstance(config, dict):
-        raise ConfigError(f"{where}: config: must be a mapping")
-    return {**spec, "config": config}
+    for kind, spec in chosen.items():
+        listed = ((f"{kind}s", index) for index in range(len(file.listed(kind))))
+        look(spec["module"], [("session", kind), (kind,), *listed], spec["config"], check)
+    for place, each in modules_in(file):
+        if place[0] == "agents":
+            module = each.module or chosen[place[-1]]["module"]
+            look(module, [place], each.config, check_part)
+        elif place[0] in LISTS:
+            look(str(each.module), [place], each.config, check)
+    if faults:
+        raise ConfigError("\n".join(faults))
 
 
 def _drop_sources(specs: list[Spec], offers: Offers) -> list[str]:

@@ -19,8 +19,9 @@ from amplifier_core.events import MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import micro
 
-from toolgate_orchestrator.commands.host.child_plan import SELF, child_plan, instruction_of
+from toolgate_orchestrator.commands.host.child_plan import child_plan, instruction_of
 from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours, offers_of
+from toolgate_orchestrator.commands.host.plan_file import SELF
 
 __all__ = ["RESUME", "SPAWN", "Finished", "SubAgents", "let_delegate"]
 

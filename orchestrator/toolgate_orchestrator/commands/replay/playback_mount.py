@@ -8,22 +8,20 @@ them made.
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
+from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.commands.replay import recording_file
 from toolgate_orchestrator.commands.replay.playback import Playback
-from toolgate_orchestrator.gate.config import explain
 
 __all__ = ["CAPABILITY", "ReplayConfig", "playback_of"]
 
 CAPABILITY = "toolgate.playback"
 
 
-class ReplayConfig(BaseModel):
+class ReplayConfig(StrictModel):
     """Config of `provider-replay` and `tool-replay`; needed only where no host provides the run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     file: Path | None = None
     run: Annotated[int, Field(ge=1)] = 1
@@ -33,10 +31,7 @@ class ReplayConfig(BaseModel):
 
 def parse_config(module: str, config: dict[str, Any] | None) -> ReplayConfig:
     """Read a module's config; raises ConfigError that names each wrong field."""
-    try:
-        return ReplayConfig.model_validate(config or {})
-    except ValidationError as error:
-        raise explain(error, module) from None
+    return check(ReplayConfig, config or {}, module)
 
 
 def playback_of(coordinator: Any, config: ReplayConfig) -> Playback:

@@ -11,12 +11,13 @@ from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, T
 from amplifier_core.message_models import TextBlock, ToolCallBlock
 
 from toolgate_orchestrator.commands.replay.playback import Playback
-from toolgate_orchestrator.commands.replay.playback_mount import parse_config, playback_of
+from toolgate_orchestrator.commands.replay.playback_mount import ReplayConfig, parse_config, playback_of
 from toolgate_orchestrator.commands.replay.recorded_message import as_text
 
 __all__ = ["ReplayProvider", "mount", "tool_results"]
 
 __amplifier_module_type__ = "provider"
+config_model = ReplayConfig
 
 NAME = "replay"
 # A context that compacts would change what the loop is seen to do, so the window has no end in sight.

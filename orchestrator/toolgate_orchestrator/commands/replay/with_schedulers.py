@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import micro
 
@@ -19,7 +19,6 @@ from toolgate_orchestrator.commands.replay.comparison import Prices
 __all__ = ["prices_of", "specs_of", "targets_of"]
 
 TARGET_KEYS = ("to", "target", "targets")
-MAX_BYTES = 256 * 1024
 
 
 def specs_of(options: Sequence[str], option_name: str = "--with") -> list[SchedulerSpec]:
@@ -44,7 +43,9 @@ def specs_of(options: Sequence[str], option_name: str = "--with") -> list[Schedu
 def targets_of(specs: Iterable[SchedulerSpec]) -> tuple[str, ...]:
     """Every tool that their configs name as a target; raises ConfigError for a file that is no YAML."""
     return tuple(
-        dict.fromkeys(name for spec in specs if spec.config for name in _targets(_read(spec.config)))
+        dict.fromkeys(
+            name for spec in specs if spec.config for name in _targets(read_document(spec.config).value)
+        )
     )
 
 
@@ -53,7 +54,7 @@ def prices_of(specs: Iterable[SchedulerSpec]) -> Prices:
     tools: dict[str, int] = {}
     default: int | None = None
     for spec in specs:
-        config = _read(spec.config) if spec.config else None
+        config = read_document(spec.config).value if spec.config else None
         if not isinstance(config, dict):
             continue
         listed = config.get("tools")
@@ -67,19 +68,6 @@ def prices_of(specs: Iterable[SchedulerSpec]) -> Prices:
 
 def _cost(price: Any) -> int | None:
     return micro(price.get("cost")) if isinstance(price, dict) else None
-
-
-def _read(path: Path) -> Any:
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ConfigError(f"{path}: longer than {MAX_BYTES // 1024} KiB: no configuration is that long")
-        return yaml.safe_load(raw)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not YAML: {str(error).splitlines()[0]}") from None
 
 
 def _targets(root: Any) -> Iterator[str]:

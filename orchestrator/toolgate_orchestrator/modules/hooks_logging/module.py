@@ -25,14 +25,14 @@ from typing import Annotated, Any, Final
 from amplifier_core import HookResult
 from amplifier_core.events import ALL_EVENTS, EXECUTION_START
 from anyio import to_thread
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.modules.hooks_logging.file import MAX_LINE, file_name, last_seq
 from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
 from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
-from toolgate_orchestrator.turn.loop_config import read_config
 
 __all__ = ["NAME", "Listener", "LoggingConfig", "default_directory", "mount", "on_session_ready"]
 
@@ -50,10 +50,8 @@ _MOST_EVENTS: Final = 2_000
 _LONGEST_NAME: Final = 200
 
 
-class LoggingConfig(BaseModel):
+class LoggingConfig(StrictModel):
     """The config of `hooks-logging`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     log_events: bool = True
     """False registers nothing and writes nothing."""
@@ -80,6 +78,9 @@ class LoggingConfig(BaseModel):
             return None if value is None else value.expanduser().absolute()
         except (RuntimeError, OSError) as error:
             raise ValueError(f"cannot be found: {error}") from None
+
+
+config_model = LoggingConfig
 
 
 def default_directory() -> Path:
@@ -158,7 +159,7 @@ async def mount(
     coordinator: Any, config: Mapping[str, Any] | None = None
 ) -> Callable[[], Awaitable[None]] | None:
     """Mount `hooks-logging` into a session (entry point `amplifier.modules`); gives what closes its file."""
-    settings = read_config(LoggingConfig, config, NAME)
+    settings = check(LoggingConfig, config or {}, NAME)
     if not settings.log_events:
         return None
     if coordinator.get_capability(NAME) is not None:

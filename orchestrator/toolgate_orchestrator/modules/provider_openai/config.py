@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
 
 __all__ = ["OpenAIConfig", "Prices"]
@@ -21,11 +22,7 @@ _OFFICIAL = "api.openai.com"
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class Prices(_Part):
+class Prices(StrictModel):
     """US dollars for a million tokens of the configured model."""
 
     input_per_million: Price
@@ -36,7 +33,7 @@ class Prices(_Part):
     """Of input that the server had in its cache; without it, as other input."""
 
 
-class OpenAIConfig(_Part):
+class OpenAIConfig(StrictModel):
     """Everything that the provider can be told in a mount plan."""
 
     model: str = Field(default="", validate_default=True)

@@ -13,17 +13,18 @@ from typing import Any
 
 from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, Usage
 from amplifier_core.llm_errors import ContentFilterError, LLMError
+from toolgate_bus.config.check import check
 
 from toolgate_orchestrator.modules.provider_openai.client import Chunks, Endpoint
 from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
 from toolgate_orchestrator.modules.provider_openai.reply import chat_response, cost_of, raw_calls, usage_of
 from toolgate_orchestrator.modules.provider_openai.request import Ask, asked
 from toolgate_orchestrator.modules.provider_openai.stream import BadReply, Joined
-from toolgate_orchestrator.turn.loop_config import read_config
 
 __all__ = ["ProviderOpenAI", "mount"]
 
 __amplifier_module_type__ = "provider"
+config_model = OpenAIConfig
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class ProviderOpenAI:
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         """Raises ConfigError for a wrong config, a missing key or a missing SDK."""
-        self._config = settings = read_config(OpenAIConfig, config, MODULE)
+        self._config = settings = check(OpenAIConfig, config or {}, MODULE)
         self._endpoint = Endpoint(settings)
         self.name = settings.name
         self.model = settings.model

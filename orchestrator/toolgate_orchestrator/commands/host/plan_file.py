@@ -1,0 +1,116 @@
+"""What may stand in a mount plan, and in the partial plans of its agents.
+
+Whether a module's own config is right is checked by the module's model (`config_model` beside its `mount`),
+before anything is mounted.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from toolgate_bus.config.check import StrictModel
+
+__all__ = ["KINDS", "LISTS", "SELF", "ModuleSpec", "PlanFile", "modules_in"]
+
+KINDS: Final = ("orchestrator", "context")
+LISTS: Final = ("providers", "tools", "hooks")
+SELF: Final = "self"
+"""A child with the parent's own plan."""
+
+Place = tuple[Any, ...]
+Name = Annotated[str, Field(min_length=1, description="its name, as in `module: tool-workspace`")]
+
+
+def _spec(value: Any) -> Any:
+    return {"module": value} if isinstance(value, str) else value
+
+
+def _emptied(value: Any) -> Any:
+    return {} if value is None else value
+
+
+Config = Annotated[dict[str, Any], BeforeValidator(_emptied)]
+
+
+class PartialSpec(StrictModel):
+    """What is said of an orchestrator or a context; another place may name its module."""
+
+    module: Name | None = None
+    source: Any = None
+    config: Config = Field(default_factory=dict)
+    instance_id: Any = None
+
+    def as_mapping(self) -> dict[str, Any]:
+        """The entry as the kernel takes it."""
+        return {**self.model_dump(exclude_unset=True), "config": self.config}
+
+
+class ModuleSpec(PartialSpec):
+    """One module to mount."""
+
+    module: Name
+
+
+Module = Annotated[ModuleSpec, BeforeValidator(_spec)]
+Part = Annotated[PartialSpec, BeforeValidator(_spec)]
+Modules = Annotated[tuple[Module, ...], BeforeValidator(lambda value: () if value is None else value)]
+
+
+class Session(BaseModel):
+    """The `session:` section; the kernel may know more of it than we do."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
+
+    orchestrator: Part | None = None
+    context: Part | None = None
+
+
+class _Mounts(StrictModel):
+    name: Any = None
+    description: Any = None
+    session: Annotated[Session, BeforeValidator(_emptied)] = Session()
+    orchestrator: Part | None = None
+    context: Part | None = None
+    providers: Modules = ()
+    tools: Modules = ()
+    hooks: Modules = ()
+    agents: "Annotated[dict[str, AgentPlan], BeforeValidator(_emptied)]" = Field(default_factory=dict)
+
+    @field_validator("agents")
+    @classmethod
+    def _nobody_is_self(cls, agents: dict[str, Any]) -> dict[str, Any]:
+        if SELF in agents:
+            raise ValueError(f"{SELF!r} always means the agent itself; choose another name")
+        return agents
+
+
+class AgentPlan(_Mounts):
+    """The partial plan of an agent, laid over its parent's."""
+
+    system: dict[str, Any] | str | None = None
+    instruction: Any = None
+    meta: Any = None
+
+
+class PlanFile(_Mounts):
+    """A mount plan."""
+
+    orchestrators: Modules = ()
+    contexts: Modules = ()
+
+    def listed(self, kind: str) -> Sequence[ModuleSpec]:
+        """The orchestrators, or the contexts, that it lists."""
+        return self.orchestrators if kind == "orchestrator" else self.contexts
+
+
+def modules_in(part: _Mounts, at: Place = ()) -> Iterator[tuple[Place, PartialSpec]]:
+    """Every module that a plan mounts and that its agents name, with its place; not what is listed."""
+    for name in LISTS:
+        for index, spec in enumerate(getattr(part, name)):
+            yield (*at, name, index), spec
+    for kind in KINDS:
+        for place, holder in ((("session", kind), part.session), ((kind,), part)):
+            if (spec := getattr(holder, kind)) is not None:
+                yield (*at, *place), spec
+    for name, agent in part.agents.items():
+        yield from modules_in(agent, (*at, "agents", name))
