@@ -20,10 +20,10 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Batch
 from toolgate_bus.transport.ports import Member, OrchestratorBus
 
-from toolgate_orchestrator.gate.absence import Absence, Failures
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.pending import Question
 from toolgate_orchestrator.gate.pending_decisions import Table
+from toolgate_orchestrator.gate.recipients import Absence, Failures
 from toolgate_orchestrator.gate.scheduler_info import Announced, Spoken, believed, newest, readers, versions
 from toolgate_orchestrator.gate.sessions import Presence
 

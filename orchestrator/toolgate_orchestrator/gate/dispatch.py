@@ -30,12 +30,11 @@ from toolgate_bus.ruling.round import Closed, Round
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
-from toolgate_orchestrator.gate.held_calls import HeldCall, holders
 from toolgate_orchestrator.gate.pending import Question
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.recipients import Audience, Unasked
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import Call, question_fields
+from toolgate_orchestrator.gate.ruling import Call, HeldCall, holders, question_fields
 from toolgate_orchestrator.gate.validation import check_modify
 
 __all__ = ["Asking", "LocalScheduler"]

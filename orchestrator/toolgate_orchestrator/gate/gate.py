@@ -31,7 +31,6 @@ from toolgate_orchestrator.gate.client import Client, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.dispatch import Asking, LocalScheduler
 from toolgate_orchestrator.gate.faults import note_fault
-from toolgate_orchestrator.gate.held_calls import OnHold
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
@@ -41,6 +40,7 @@ from toolgate_orchestrator.gate.ruling import (
     GATE_FAILED,
     UNASKED,
     Call,
+    OnHold,
     Ruling,
     final_call,
     question_fields,

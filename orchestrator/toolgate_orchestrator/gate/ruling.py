@@ -1,8 +1,8 @@
 """From closed rounds to a decision: what would run, who decided, what the LLM is told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.delegation import rerouted, target_of
@@ -12,11 +12,49 @@ from toolgate_bus.ruling.round import Closed
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
-from toolgate_orchestrator.gate.held_calls import OnHold
 from toolgate_orchestrator.gate.redact import Outgoing
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
 
-__all__ = ["AGREED", "GATE_FAILED", "UNASKED", "Call", "Ruling", "denial", "final_call", "question_fields"]
+__all__ = [
+    "AGREED",
+    "GATE_FAILED",
+    "UNASKED",
+    "Call",
+    "HeldCall",
+    "OnHold",
+    "Ruling",
+    "denial",
+    "final_call",
+    "holders",
+    "question_fields",
+]
+
+
+class HeldCall(NamedTuple):
+    """A call that waits for somebody's answer."""
+
+    decision: str
+    """The decision's id; people may answer by its first digits."""
+    tool: str
+    phase: Phase
+    scheduler: str
+    """Who holds it."""
+    reason: str | None
+    seconds: float
+    """So long it waits from now on at the most; then it is denied."""
+
+
+OnHold = Callable[[HeldCall], None]
+"""Told of each hold that is waited for, once; must not block."""
+
+
+def holders(heard: Iterable[Heard]) -> list[str]:
+    """Whose last word in a round is a hold, waited for or not: once it is over they hold in vain.
+
+    A shadow's hold is its own affair: nobody waits for it, ever.
+    """
+    last = {one.scheduler: one.verdict.action for one in heard if not one.shadow}
+    return [name for name, action in last.items() if action == "hold"]
 
 
 class ShadowLog:

@@ -14,7 +14,7 @@ from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
 
 from toolgate_orchestrator.modules.compaction import compact, estimate_tokens
-from toolgate_orchestrator.turn.event_emitter import Emitter
+from toolgate_orchestrator.turn.hook_dispatch import Emitter
 
 __all__ = ["ContextConfig", "ContextSimple", "budget_of", "mount"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from amplifier_core.events import CONTENT_BLOCK_DELTA, CONTENT_BLOCK_END, CONTENT_BLOCK_START
 
-from toolgate_orchestrator.turn.event_emitter import Emitter
+from toolgate_orchestrator.turn.hook_dispatch import Emitter
 from toolgate_orchestrator.turn.response import CallDone, Piece
 
 __all__ = ["ContentBlocks", "OnText"]

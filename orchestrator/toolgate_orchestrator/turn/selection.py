@@ -20,7 +20,7 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.held_calls import HeldCall, OnHold
+from toolgate_orchestrator.gate.ruling import HeldCall, OnHold
 from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
@@ -79,7 +79,7 @@ class Selection:
             return call
         if not decision.allowed:
             return Refusal(decision.reason or f"no reason was given ({decision.why})", call, decision)
-        chosen = self._chosen(call, decision)
+        chosen = replace(call, name=decision.tool_name, arguments=decision.tool_input, decision=decision.id)
         try:
             await self._selected(call, chosen, decision)
         except BaseException:
@@ -142,9 +142,6 @@ class Selection:
         if heard or self._gate.ruled:
             return Refusal(f"it could not be ruled on: {type(error).__name__}", call)
         return call
-
-    def _chosen(self, call: Call, decision: Decision) -> Call:
-        return replace(call, name=decision.tool_name, arguments=decision.tool_input, decision=decision.id)
 
     async def _selected(self, call: Call, chosen: Call, decision: Decision | None) -> None:
         scheduled = decision is not None and decision.outcome == "modify"

@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol import codec
-from toolgate_bus.protocol.events import Deny, Failed, Hold, Phase, Verdict
-from toolgate_bus.transport.ports import Store
+from toolgate_bus.protocol.events import Deny, Failed, Hold, Phase, ToolSelecting, Verdict
+from toolgate_bus.transport.ports import SchedulerBus, Store
 from toolgate_bus.transport.redis.retry import Backoff
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
 
-__all__ = ["Asked", "Send", "StoredHolds", "not_kept"]
+__all__ = ["Asked", "Entry", "Job", "Send", "StoredHolds", "not_kept"]
 
 SLACK_SECONDS: Final = 5.0
 """A hold is kept a little longer than it lasts: the orchestrator alone says when it is over."""
@@ -34,6 +34,9 @@ SHORTEST_SECONDS: Final = 0.02
 """The least time that one try is given."""
 
 Result = TypeVar("Result")
+
+KEEPING_SHARE: Final = 0.8
+"""Of the asker's patience; the rest is for the way back."""
 
 
 class Asked(NamedTuple):
@@ -188,3 +191,35 @@ def _asked(raw: bytes | None) -> Asked | None:
     if not isinstance(orchestrator, str):
         return None
     return Asked(orchestrator, codec.Item(id_, phase, body, None))
+
+
+class Entry:
+    """One delivered entry and how many of its questions are still open."""
+
+    __slots__ = ("id", "open")
+
+    def __init__(self, id: str, open: int) -> None:  # noqa: A002 - the bus's word
+        self.id, self.open = id, open
+
+
+class Job:
+    """One question on its way through a lane."""
+
+    __slots__ = ("asked", "entry", "written")
+
+    def __init__(self, entry: Entry, asked: Asked, written: float) -> None:
+        self.entry: Entry | None = entry
+        self.asked, self.written = asked, written
+        """`written` is when the question was written, on this process's monotonic clock."""
+
+    def keep_until(self, call: ToolSelecting) -> float:
+        """Until when its hold may be stored, so that it, or a denial, is heard in time (`time.monotonic`)."""
+        return self.written + call.ttl_ms / 1000 * KEEPING_SHARE
+
+    def settle(self, bus: SchedulerBus) -> None:
+        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry.open -= 1
+            if entry.open == 0:
+                bus.done(entry.id)

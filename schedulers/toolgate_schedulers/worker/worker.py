@@ -33,8 +33,7 @@ from toolgate_bus.transport.ports import Delivery, Member, SchedulerBus
 
 from toolgate_schedulers.author.scheduler import Scheduler, asking
 from toolgate_schedulers.worker.generation import Tenure, ruling
-from toolgate_schedulers.worker.holds import Asked, StoredHolds, not_kept
-from toolgate_schedulers.worker.inbox import Entry, Job
+from toolgate_schedulers.worker.holds import Asked, Entry, Job, StoredHolds, not_kept
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes, being_cancelled
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.worker.verdict_writer import write_verdict

@@ -12,12 +12,13 @@ from toolgate_schedulers.commands.approvals.answer import (
     Outcome,
     Person,
     answer,
+    failed,
     find,
     outcome,
     settled,
     standing,
+    told,
 )
-from toolgate_schedulers.commands.approvals.outcome import failed, told
 from toolgate_schedulers.commands.approvals.view import as_fields, duration, full, one_line
 from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
 from toolgate_schedulers.shipped.approval.records import Answer, Approval

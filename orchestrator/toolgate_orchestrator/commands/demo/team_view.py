@@ -10,7 +10,7 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_orchestrator.commands.demo.team import LEAD, SCENES, TEAM, TEAM_ANSWER, TEAM_PROMPT, WATCHER
 from toolgate_orchestrator.commands.demo.team_session import Story
-from toolgate_orchestrator.commands.host.rulings_view import (
+from toolgate_orchestrator.commands.host.rulings import (
     call_text,
     outcome_line,
     result_line,

@@ -13,12 +13,12 @@ from toolgate_orchestrator.commands.demo.job import PROMPT, Layout, next_steps
 from toolgate_orchestrator.commands.demo.session import DemoCall
 from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.demo.team_view import TeamView, team_record
-from toolgate_orchestrator.commands.host.rulings import verdict_record
-from toolgate_orchestrator.commands.host.rulings_view import (
+from toolgate_orchestrator.commands.host.rulings import (
     choice_line,
     outcome_line,
     result_line,
     verdict_lines,
+    verdict_record,
 )
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
 

@@ -8,10 +8,11 @@ the schedulers' package is imported here.
 import asyncio
 import json
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL
@@ -21,8 +22,9 @@ import anyio
 from anyio.abc import Process
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.connection import RedisCommands
 
-__all__ = ["RunningScheduler", "SchedulerSpec", "scheduler_processes"]
+__all__ = ["RunningScheduler", "SchedulerSpec", "new_namespace", "removed_afterwards", "scheduler_processes"]
 
 READY_S = 30.0
 GRACE_S = 7.0
@@ -178,3 +180,39 @@ async def _end(running: Sequence[RunningScheduler]) -> None:
             await asyncio.wait([one.drain])
         one.stderr.close()
         await one.process.aclose()
+
+
+def new_namespace() -> str:
+    """A name that no other command uses."""
+    return f"replay-{secrets.token_hex(6)}"
+
+
+@asynccontextmanager
+async def removed_afterwards(bus: BusSettings) -> AsyncIterator[None]:
+    """At the end delete all keys of this namespace: only for one that `new_namespace` made.
+
+    A server that is away, or that does not let us, is let be.
+    """
+    try:
+        yield
+    finally:
+        if bus.redis:
+            with anyio.CancelScope(shield=True), suppress(ToolgateError):
+                await _remove(bus.redis, bus.namespace)
+
+
+async def _remove(url: str, namespace: str) -> None:
+    commands = RedisCommands(url, "toolgate-replay", connections=1)
+    # The braces are the keys' own; a namespace holds no character that a pattern would mean otherwise.
+    patterns = (f"tg:{{{namespace}}}*", f"tg:{{{namespace}:*")
+    try:
+        for pattern in patterns:
+            cursor: bytes | str = "0"
+            while True:
+                cursor, keys = await commands.execute("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                if keys:
+                    await commands.execute("UNLINK", *keys)
+                if int(cursor) == 0:
+                    break
+    finally:
+        await commands.aclose()

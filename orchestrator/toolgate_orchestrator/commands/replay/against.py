@@ -15,9 +15,8 @@ from toolgate_bus.ruling.counterfactual import Effect, Proposed, words_of
 
 from toolgate_orchestrator.commands.replay.calls import ReplayedCall
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Comparison, Prices, Set, compared
-from toolgate_orchestrator.commands.replay.progress import progress
 from toolgate_orchestrator.commands.replay.recording import Recording
-from toolgate_orchestrator.commands.replay.side import Playing, Side, opened
+from toolgate_orchestrator.commands.replay.side import Playing, Side, opened, progress
 
 __all__ = ["compare_runs", "effect_of"]
 

@@ -14,13 +14,15 @@ from typing import Any
 
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_orchestrator.commands.host.own_namespace import removed_afterwards
-from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
+from toolgate_orchestrator.commands.host.scheduler_processes import (
+    SchedulerSpec,
+    removed_afterwards,
+    scheduler_processes,
+)
 from toolgate_orchestrator.commands.replay.asking_again import AskingAgain, Travelled
 from toolgate_orchestrator.commands.replay.comparison import Comparison, Prices, Set, compared
-from toolgate_orchestrator.commands.replay.progress import progress
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record
-from toolgate_orchestrator.commands.replay.side import limits_of
+from toolgate_orchestrator.commands.replay.side import limits_of, progress
 from toolgate_orchestrator.gate.client import acquire, release
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

@@ -12,17 +12,15 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.roster import Roster
 
-from toolgate_orchestrator.commands.host.own_namespace import new_namespace
-from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
+from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, new_namespace
 from toolgate_orchestrator.commands.replay.against import compare_runs
 from toolgate_orchestrator.commands.replay.against_record import Trial, compare_record
 from toolgate_orchestrator.commands.replay.comparison import Comparison
-from toolgate_orchestrator.commands.replay.progress import progress
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
 from toolgate_orchestrator.commands.replay.recording import Recording
 from toolgate_orchestrator.commands.replay.report import Report, report_on
 from toolgate_orchestrator.commands.replay.session import check_loop
-from toolgate_orchestrator.commands.replay.side import Side, opened
+from toolgate_orchestrator.commands.replay.side import Side, opened, progress
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
 
 __all__ = ["Asked", "against_record", "against_runs", "play_runs"]

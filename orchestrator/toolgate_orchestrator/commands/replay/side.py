@@ -1,24 +1,26 @@
 """One set of schedulers and a gate before them: what a recording's runs are played to, one by one."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from toolgate_bus.commands.options import err_console
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_orchestrator.commands.host.own_namespace import removed_afterwards
 from toolgate_orchestrator.commands.host.scheduler_processes import (
     RunningScheduler,
     SchedulerSpec,
+    removed_afterwards,
     scheduler_processes,
 )
 from toolgate_orchestrator.commands.replay.recording import Recording, Run
 from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOptions, replay_run
 from toolgate_orchestrator.gate.gate import Gate
 
-__all__ = ["LATE_S", "Playing", "Side", "limits_of", "opened"]
+__all__ = ["LATE_S", "Playing", "Side", "limits_of", "opened", "progress"]
 
 LATE_S = 1.0
 """How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""
@@ -100,3 +102,29 @@ def _toolgate(side: Side, source: str, limits: dict[str, dict[str, Any]]) -> dic
     }
     config |= {"max_hold_s": side.hold_s} if side.hold_s is not None else {}
     return config | ({"keys": str(side.bus.keys)} if side.bus.keys else {})
+
+
+@contextmanager
+def progress(total: int, what: str = "runs") -> Iterator[Callable[[], None]]:
+    """A bar on a terminal, a line at each quarter elsewhere; call what it gives for each one done."""
+    if err_console.is_terminal and not err_console.is_dumb_terminal:
+        columns = (
+            TextColumn("Replaying"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(what),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=err_console, transient=True) as bar:
+            task = bar.add_task("", total=total)
+            yield lambda: bar.advance(task)
+        return
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if done * 4 // total > (done - 1) * 4 // total:
+            err_console.print(f"Replayed {done} of {total} {what}")
+
+    yield advance

@@ -16,7 +16,7 @@ from amplifier_core.approval import ApprovalTimeoutError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
 
-from toolgate_orchestrator.commands.host.rulings_view import call_text
+from toolgate_orchestrator.commands.host.rulings import call_text
 from toolgate_orchestrator.commands.host.terminal_approvals import TerminalApprovals
 from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
 

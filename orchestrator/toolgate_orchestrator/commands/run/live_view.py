@@ -10,7 +10,7 @@ repeats it.
 from rich.text import Text
 from toolgate_bus.telemetry.printable import PieceCleaner, clean, printable
 
-from toolgate_orchestrator.commands.host.rulings_view import call_text
+from toolgate_orchestrator.commands.host.rulings import call_text
 from toolgate_orchestrator.commands.run.screen import Screen
 from toolgate_orchestrator.commands.run.view import Ended, ToolRun, View
 

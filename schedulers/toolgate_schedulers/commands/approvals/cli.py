@@ -7,8 +7,8 @@ set aside), 2 a wrong call.
 
 import getpass
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Literal
 
 import typer
 from toolgate_bus.commands.options import (
@@ -31,12 +31,14 @@ from toolgate_schedulers.commands.approvals.answer import (
     Outcome,
     Person,
     answer,
+    failed,
     find,
     outcome,
     past,
     said,
     settled,
     standing,
+    told,
 )
 from toolgate_schedulers.commands.approvals.editor import (
     Opened,
@@ -45,7 +47,6 @@ from toolgate_schedulers.commands.approvals.editor import (
     in_editor,
     opened_on,
 )
-from toolgate_schedulers.commands.approvals.outcome import failed, told
 from toolgate_schedulers.commands.approvals.view import (
     always_table,
     as_fields,
@@ -111,12 +112,8 @@ def list_(
     """
     if follow and always:
         raise ConfigError("--follow: goes with the calls that wait, not with --always")
-    if always:
-        _with(redis, namespace, lambda opened: _list_always(opened.desk, as_json))
-    elif follow:
-        _with(redis, namespace, lambda opened: _follow(opened.desk, as_json))
-    else:
-        _with(redis, namespace, lambda opened: _list(opened.desk, as_json))
+    do = _list_always if always else _follow if follow else _list
+    _with(redis, namespace, lambda opened: do(opened.desk, as_json))
 
 
 @app.command()
@@ -161,17 +158,9 @@ def approve(
         raise ConfigError("--exactly: goes with --always")
 
     async def do(opened: Opened) -> None:
-        one = await find(opened.desk, id_)
-        who = _person(as_)
+        one, who = await find(opened.desk, id_), _person(as_)
         rule = standing(one.approval, who, reason, exactly=exactly) if always else None
-        await _answered(
-            opened,
-            one,
-            wait,
-            as_json,
-            lambda: answer(opened.desk, one.approval, who, "approve", reason),
-            rule,
-        )
+        await _answer(opened, one, wait, as_json, who, "approve", reason, rule=rule)
 
     _with(redis, namespace, do)
 
@@ -194,9 +183,7 @@ def deny(
 
     async def do(opened: Opened) -> None:
         one, who = await find(opened.desk, id_), _person(as_)
-        await _answered(
-            opened, one, wait, as_json, lambda: answer(opened.desk, one.approval, who, "deny", reason)
-        )
+        await _answer(opened, one, wait, as_json, who, "deny", reason)
 
     _with(redis, namespace, do)
 
@@ -236,9 +223,7 @@ def edit(
             kept = approval.question.tool_input if given is None else given
             corrected = (tool or approval.question.tool_name, kept)
         edits.check(approval, *corrected)
-        await _answered(
-            opened, one, wait, as_json, lambda: answer(opened.desk, approval, who, "edit", reason, corrected)
-        )
+        await _answer(opened, one, wait, as_json, who, "edit", reason, corrected)
 
     _with(redis, namespace, do)
 
@@ -275,7 +260,7 @@ async def _list(desk: Desk, as_json: bool) -> None:
     waiting = [one for one in held if not one.gone]
     if as_json:
         for one in waiting:
-            _json(as_fields(one.approval, one.seconds_left))
+            print_json(as_fields(one.approval, one.seconds_left))
     elif waiting:
         console.print(table(waiting))
     else:
@@ -289,7 +274,7 @@ async def _list_always(desk: Desk, as_json: bool) -> None:
     found = await desk.standing()
     if as_json:
         for one, left in found:
-            _json({**one.model_dump(), "seconds_left": left})
+            print_json({**one.model_dump(), "seconds_left": left})
     elif found:
         console.print(always_table(found))
     else:
@@ -312,7 +297,7 @@ async def _follow(desk: Desk, as_json: bool) -> None:
 
 def _say_waiting(one: Waiting, as_json: bool) -> None:
     if as_json:
-        _json({"event": "waiting", **as_fields(one.approval, one.seconds_left)})
+        print_json({"event": "waiting", **as_fields(one.approval, one.seconds_left)})
         return
     left = f"[dim]{duration(one.seconds_left)} left[/]"
     console.print(
@@ -324,7 +309,7 @@ def _say_waiting(one: Waiting, as_json: bool) -> None:
 async def _say_gone(desk: Desk, approval: Approval, as_json: bool) -> None:
     given = await desk.answer_to(approval.id)
     if as_json:
-        _json({"event": "over", **as_fields(approval, None, given)})
+        print_json({"event": "over", **as_fields(approval, None, given)})
         return
     words = said(given) if given is not None else "waits no longer"
     console.print(escape(f"{short(approval.id)} {words}"), soft_wrap=True)
@@ -341,7 +326,7 @@ async def _show(desk: Desk, id_: str, as_json: bool) -> None:
         err_console.print(escape_lines(str(over)), style="yellow", soft_wrap=True)
     given = await desk.answer_to(approval.id)
     if as_json:
-        _json(as_fields(approval, left, given))
+        print_json(as_fields(approval, left, given))
         return
     for line in full(approval, left, given):
         console.print(escape(line), soft_wrap=True)
@@ -356,31 +341,34 @@ async def _revoke(desk: Desk, id_: str, as_json: bool) -> None:
         )
     await desk.revoke(meant[0].id)
     if as_json:
-        _json({"event": "revoked", **meant[0].model_dump()})
+        print_json({"event": "revoked", **meant[0].model_dump()})
     else:
         console.print(
             escape(f"Calls of {meant[0].tool} in session {meant[0].session} are asked about again.")
         )
 
 
-async def _answered(
+async def _answer(
     opened: Opened,
     one: Waiting,
     wait: float,
     as_json: bool,
-    give: Callable[[], Awaitable[Answer]],
+    who: Person,
+    action: Literal["approve", "deny", "edit"],
+    reason: str | None,
+    corrected: tuple[str, dict[str, Any]] | None = None,
     rule: Standing | None = None,
 ) -> None:
     """Give the answer, then tell what came of it; ends with 1 if it is not what was wanted."""
     decided = await decisions_from_now(opened)
-    given = await give()
+    given = await answer(opened.desk, one.approval, who, action, reason, corrected)
     if rule is not None:
         await opened.desk.let_pass(rule)
     came = await outcome(opened.desk, one.approval, decided, wait)
     came = await settled(opened.desk, one, came, lambda id_: decided_before(opened, id_))
     wrong = failed(one.approval, given, came)
     if as_json:
-        _json(_outcome_fields(one.approval, given, rule, came, wrong))
+        print_json(_outcome_fields(one.approval, given, rule, came, wrong))
     elif wrong is None:
         console.print(escape_lines(told(one.approval, given, came)), soft_wrap=True)
         if rule is not None:
@@ -388,7 +376,7 @@ async def _answered(
                 escape(f"Later ones pass: end that by `toolgate approvals revoke {short(rule.id)}`.")
             )
     if wrong is not None:
-        _fail(wrong)
+        raise ToolgateError(wrong)
 
 
 def _outcome_fields(
@@ -413,11 +401,3 @@ def _person(name: str | None) -> Person:
     if name is not None and not 0 < len(name) <= 64:
         raise ConfigError("--as: 1 to 64 characters")
     return Person(name or getpass.getuser(), socket.gethostname()[:64])
-
-
-def _json(fields: Fact) -> None:
-    print_json(fields)
-
-
-def _fail(words: str) -> NoReturn:
-    raise ToolgateError(words)

@@ -18,7 +18,6 @@ from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 
 from toolgate_schedulers.commands.approvals.answer import Person
 from toolgate_schedulers.commands.console.access import Access, Session, is_loopback
-from toolgate_schedulers.commands.console.agents import StopAsked
 from toolgate_schedulers.commands.console.doorway import (
     Doorway,
     body_of,
@@ -28,7 +27,7 @@ from toolgate_schedulers.commands.console.doorway import (
 )
 from toolgate_schedulers.commands.console.filters import filter_from
 from toolgate_schedulers.commands.console.inbox import Asked, NotSent
-from toolgate_schedulers.commands.console.knowledge import Knowledge
+from toolgate_schedulers.commands.console.knowledge import Knowledge, StopAsked
 
 __all__ = ["make_app"]
 

@@ -21,13 +21,14 @@ from toolgate_schedulers.commands.approvals.answer import (
     Decided,
     Person,
     answer,
+    failed,
     find,
     outcome,
     said,
     settled,
     standing,
+    told,
 )
-from toolgate_schedulers.commands.approvals.outcome import failed, told
 from toolgate_schedulers.commands.approvals.view import as_fields, one_line, short
 from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
 from toolgate_schedulers.shipped.approval.records import Approval

@@ -5,11 +5,15 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+from pydantic import Field
 from toolgate_bus.commands.decisions.explained import explained
+from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.agents import LiveAgent, forest, meant, stop_of
+from toolgate_bus.protocol.money import shown
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import shared_on
 from toolgate_bus.telemetry.loggers import get_logger
@@ -19,7 +23,6 @@ from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.commands.approvals.answer import Fact
-from toolgate_schedulers.commands.console.agents import StopAsked, listed, stop
 from toolgate_schedulers.commands.console.budgets import budgets
 from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.hub import Hub
@@ -30,7 +33,7 @@ from toolgate_schedulers.commands.console.rows import asked_of
 from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
 from toolgate_schedulers.shipped.approval.queue import Desk
 
-__all__ = ["Knowledge", "opened"]
+__all__ = ["Knowledge", "StopAsked", "opened"]
 
 FRESH_S: Final = 1.0
 """So long an answer about roster and budgets serves every page."""
@@ -44,6 +47,43 @@ AT_ONCE: Final = 250
 """Facts that are taken before others on the event loop have their turn."""
 AWAY_S: Final = 0.5
 _log = get_logger("toolgate.console")
+
+MOST: Final = 500
+"""Agents that a page is sent; the youngest trees are left out."""
+
+Id = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class StopAsked(StrictModel):
+    """What a page sends to have agents stopped."""
+
+    session: Id | None
+    """With all that work for it; None is everyone."""
+    now: Annotated[bool, Field(strict=True)]
+    """At once; else after the tools that run."""
+
+
+async def listed(fleet: Fleet) -> dict[str, Any]:
+    """Every agent behind the one it works for, oldest trees first; raises TransportError."""
+    living = forest(await fleet.agents())
+    return {"agents": [_told(depth, one) for depth, one in living[:MOST]], "more": len(living[MOST:])}
+
+
+async def stop(fleet: Fleet, asked: StopAsked, by: str) -> dict[str, Any]:
+    """Give the order; gives how many turns it means to end.
+
+    Raises ConfigError for a session that is gone, TransportError.
+    """
+    living = await fleet.agents()
+    ids = () if asked.session is None else (asked.session,)
+    order = stop_of(living, ids, now=asked.now, by=f"{by} (console)")
+    await fleet.stop(order)
+    return {"turns": sum(one.doing != "idle" for one in meant(order, living))}
+
+
+def _told(depth: int, one: LiveAgent) -> dict[str, Any]:
+    told = one.as_json()
+    return {**told, "depth": depth, "spent": shown(one.cost) if one.cost else None}
 
 
 class Knowledge:

@@ -6,6 +6,8 @@ the route's others take its calls. In phase `verify` it always continues: a repl
 replaced again.
 """
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -13,20 +15,30 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
+from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, mapped
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, named_once
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Facts
+from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth, told_of
-from toolgate_schedulers.shipped.router.live_facts import FactsFromNow
 from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, ranked
 
-__all__ = ["Literally", "Route", "Router", "RouterConfig", "mapped", "route"]
+__all__ = ["FactsFromNow", "Literally", "Route", "Router", "RouterConfig", "mapped", "route"]
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ALWAYS_WELL: Final = TargetHealth(None, ())
+
+FEW: Final = 100
+"""Fewer than a page of the reader's: the end of what was kept."""
+START_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 0.02
+AWAY_SECONDS: Final = 1.0
+_log = get_logger("toolgate.facts")
 
 
 class Route(About):
@@ -181,3 +193,45 @@ class Router:
         if told is not None:
             for health in self._watching.get(told[0], ()):
                 health.told(*told, self._clock())
+
+
+class FactsFromNow:
+    """Calls `tell` with each fact that comes from now on, on the event loop.
+
+    What happened an hour ago says nothing about how a tool fares today: the kept facts come first, and are
+    left out until a reading brings few enough that there can be no more behind them.
+    """
+
+    def __init__(self, facts: Facts, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        self._facts, self._tell = facts, tell
+        self._current = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin; returns once the kept facts are passed, or after two seconds of passing them."""
+        self._task = asyncio.create_task(keep(self._run))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._current.wait(), START_SECONDS)
+
+    async def stop(self) -> None:
+        """End."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                came = await self._facts.next()
+            except TransportError as error:
+                _log.info("the facts wait for the bus", error=str(error))
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
+            if self._current.is_set():
+                for fact in came:
+                    self._tell(fact)
+            elif len(came) < FEW:
+                self._current.set()
+            if not came:
+                await asyncio.sleep(IDLE_SECONDS)
