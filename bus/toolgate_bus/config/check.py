@@ -113,6 +113,7 @@ def explain(
             yield loc, unknown_key(loc[-1], {key for node in nodes for key in node.get("properties", ())})
         else:
             said = YAML_WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+            said = f"List{said[5:]}" if said.startswith("Tuple ") else said
             known = fault["type"] in SAY_WHAT_IS_ALLOWED
             may = _allowed(schema, loc) if not known else ""
             yield loc, said + (f"; allowed: {may}" if may else "")

@@ -27,15 +27,22 @@ class _Watch(MetaPathFinder):
 
     def __init__(self, module: str, then: Callable[[], None]) -> None:
         self._module, self._then = module, then
+        self._looking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """That of the module; None for any other one."""
-        if fullname != self._module:
+        if fullname != self._module or self._looking:
             return None
-        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((found for found in others if found is not None), None)
+        self._looking = True  # another watch of this module asks us in turn
+        try:
+            others = (
+                finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self
+            )
+            spec = next((found for found in others if found is not None), None)
+        finally:
+            self._looking = False
         loader: Any = None if spec is None else spec.loader
         if loader is not None:
             execute = loader.exec_module

@@ -19,7 +19,7 @@ from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once, unseen
 from toolgate_bus.ruling.conditions.truth import Truth
 
-__all__ = ["Policy", "PolicyConfig", "Rule", "rule_on"]
+__all__ = ["Policy", "PolicyConfig", "Rule", "explain_ruling", "name_of", "rule_on"]
 
 Action = Literal["allow", "deny", "ask"]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -85,28 +85,44 @@ class PolicyConfig(StrictModel):
 
 def rule_on(config: PolicyConfig, call: ToolSelecting) -> Verdict:
     """What the policy says of a call: the strictest of what it says to the agents of its lineage."""
-    verdict = _rule_for_one(config, call)
+    return explain_ruling(config, call)[0]
+
+
+def explain_ruling(config: PolicyConfig, call: ToolSelecting) -> tuple[Verdict, tuple[int, ...]]:
+    """The verdict on a call, and the numbers (from 0) of the rules that it comes from, observers included.
+
+    The rule that decides stands last; where it is the default, there is none but observers.
+    """
+    verdict, fired = _rule_for_one(config, call)
     for agent in dict.fromkeys(call.lineage):
         if agent == call.agent or isinstance(verdict, Deny):
             continue
-        above = _rule_for_one(config, call.model_copy(update={"agent": agent}))
+        above, rules = _rule_for_one(config, call.model_copy(update={"agent": agent}))
         if _STRICTNESS[type(above)] > _STRICTNESS[type(verdict)]:
             reason = f"{above.reason}, as for {agent}, for whom {call.agent or 'this agent'} works"
-            verdict = above.model_copy(update={"reason": reason[:MAX_REASON]})
-    return verdict
+            verdict, fired = above.model_copy(update={"reason": reason[:MAX_REASON]}), (*fired, *rules)
+    return verdict, fired
 
 
-def _rule_for_one(config: PolicyConfig, call: ToolSelecting) -> Verdict:
+def _rule_for_one(config: PolicyConfig, call: ToolSelecting) -> tuple[Verdict, tuple[int, ...]]:
     observed: list[str] = []
-    for number, rule in enumerate(config.rules, start=1):
+    fired: list[int] = []
+    for number, rule in enumerate(config.rules):
         truth = rule.about(rule.tools, call)
         if truth is False or not rule.fits(truth):
             continue
-        name = rule.name or f"rule {number}"
+        fired.append(number)
+        name = name_of(rule, number)
         if rule.mode == "enforce":
-            return _told(_verdict(rule, name, call, "" if truth else f"; {unseen(rule, call)}"), observed)
+            verdict = _verdict(rule, name, call, "" if truth else f"; {unseen(rule, call)}")
+            return _told(verdict, observed), tuple(fired)
         observed.append(f"{name} would have {_WOULD[rule.action]}")
-    return _told(_default(config.default, call), observed)
+    return _told(_default(config.default, call), observed), tuple(fired)
+
+
+def name_of(rule: Rule, number: int) -> str:
+    """What a rule is called, where it stands at this number (from 0)."""
+    return rule.name or f"rule {number + 1}"
 
 
 def _told(verdict: Verdict, observed: Iterable[str]) -> Verdict:

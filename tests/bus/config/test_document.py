@@ -174,10 +174,10 @@ class Needy(StrictModel):
     ("mapping", "lines"),
     [
         ({"parts": [{"limit": "many"}]}, ["f: parts.0.limit: Input should be a valid integer"]),
-        ({"parts": []}, ["f: parts: Tuple should have at least 1 item"]),
+        ({"parts": []}, ["f: parts: List should have at least 1 item"]),
         (
             {"parts": [{"zzz": 1}], "names": []},
-            ["f: parts.0.zzz: unknown key", "f: names: Tuple should have at least 1 item"],
+            ["f: parts.0.zzz: unknown key", "f: names: List should have at least 1 item"],
         ),
         ({"parts": [{}], "names": ["a"]}, ["f: names.0: String should have at least 2 characters"]),
     ],

@@ -12,6 +12,7 @@ from toolgate_bus.telemetry.when_loaded import when_loaded
 
 there = []
 when_loaded("colorsys", lambda: there.append("colorsys" in sys.modules))
+when_loaded("colorsys", lambda: there.append("two watch it"))
 when_loaded("sys", lambda: there.append("at once"))
 when_loaded("no_such_module_anywhere", lambda: there.append("never"))
 import importlib.util
@@ -84,7 +85,7 @@ def told(process):
 
 
 def test_a_function_is_called_once_and_when_the_module_is_there(told):
-    assert told(TOLD)[0] == ["['at once']", "['at once', True]"]
+    assert told(TOLD)[0] == ["['at once']", "['at once', True, 'two watch it']"]
 
 
 @pytest.mark.parametrize("first", ["", "logging.getLogger('plain').info('zero')", "import structlog"])

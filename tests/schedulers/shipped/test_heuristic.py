@@ -39,7 +39,7 @@ def chosen(verdict, tool):
         ({"group": []}, "group: unknown key; allowed: groups, override_enabled, seed, strategy"),
         ({"groups": [{"tools": ["a", "b"]}, {"tools": ["a", "c"]}]}, "groups: a stands in two groups"),
         ({"groups": [{"agents": ["a", "b"]}, {"agents": ["b", "c"]}]}, "b stands in two groups: agents may"),
-        ({"groups": [{"agents": ["a"]}]}, "groups.0.agents: Tuple should have at least 2 items"),
+        ({"groups": [{"agents": ["a"]}]}, "groups.0.agents: List should have at least 2 items"),
         ({"groups": [{"agents": ["a", "a"]}]}, "agents: must be different"),
         ({"groups": [{}]}, "give either tools or agents"),
         ({"groups": [{"tools": ["a", "b"], "agents": ["a", "b"]}]}, "give either tools or agents"),

@@ -304,7 +304,7 @@ LIMITS = (
         ("max_agents: 0", "max_agents: Input should be greater than or equal to 1"),
         ("seconds_per_session: 0", "seconds_per_session: Input should be greater than 0"),
         ("seconds_per_session: 86401", "seconds_per_session: Input should be less than or equal to 86400"),
-        ("same_call: 3", "same_call: Input should be a valid dictionary"),
+        ("same_call: 3", "same_call: Input should be a mapping"),
         ("same_call: {}", "same_call.times: Field required"),
         ("same_call: {times: 0}", "same_call.times: Input should be greater than or equal to 1"),
         ("same_call: {times: 3, within: 3}", "same_call: within: must be more than times (3)"),

@@ -163,7 +163,7 @@ async def test_the_scheduler_answers_by_its_config():
         ("rules: [{tools: x}]", "rules.0.action: Field required"),
         ("rules: [{action: deny}]", "rules.0.tools: Field required"),
         ("rules: [{tools: x, action: forbid}]", "rules.0.action: Input should be 'allow', 'deny' or 'ask'"),
-        ("rules: [{tools: [], action: deny}]", "rules.0.tools: Tuple should have at least 1 item"),
+        ("rules: [{tools: [], action: deny}]", "rules.0.tools: List should have at least 1 item"),
         ("rules: [{tools: [3], action: deny}]", "rules.0.tools.0: Input should be a valid string"),
         (
             "rules: [{tools: x, action: deny, prompt: y}]",
@@ -197,22 +197,22 @@ async def test_the_scheduler_answers_by_its_config():
             "rules: [{tools: x, action: deny, name: a}, {tools: y, action: deny, name: a}]",
             "rules: 0 and 1 (from 0) have the same name, a",
         ),
-        ("rules: [{tools: x, action: ask, options: []}]", "rules.0.options: Tuple should have at least 1"),
+        ("rules: [{tools: x, action: ask, options: []}]", "rules.0.options: List should have at least 1"),
         ("rules: [{tools: x, action: ask, prompt: ''}]", "rules.0.prompt: String should have at least 1"),
         (
             "rules: [{tools: x, action: deny, agent: y}]",
             "rules.0.agent: unknown key; allowed: action, agent_targets, agents, labels, mode, name, options",
         ),
-        ("rules: [{tools: x, action: deny, agents: []}]", "rules.0.agents: Tuple should have at least 1"),
-        ("rules: [{tools: x, action: deny, sessions: 3}]", "rules.0.sessions: Input should be a valid tuple"),
+        ("rules: [{tools: x, action: deny, agents: []}]", "rules.0.agents: List should have at least 1"),
+        ("rules: [{tools: x, action: deny, sessions: 3}]", "rules.0.sessions: Input should be a list"),
         (
             "rules: [{tools: x, action: deny, agent_targets: [3]}]",
             "rules.0.agent_targets.0: Input should be a valid string",
         ),
-        ("rules: [{tools: x, action: deny, labels: [a]}]", "rules.0.labels: Input should be a valid dict"),
+        ("rules: [{tools: x, action: deny, labels: [a]}]", "rules.0.labels: Input should be a mapping"),
         (
             "rules: [{tools: x, action: deny, labels: {a: yes}}]",
-            "rules.0.labels.a: Input should be a valid tuple",
+            "rules.0.labels.a: Input should be a list",
         ),
         (
             "rules: [{tools: x, action: deny, schema: {properties: {a: {minimun: 1}}}}]",

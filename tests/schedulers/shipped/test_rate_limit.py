@@ -229,14 +229,14 @@ async def test_the_scheduler_is_only_asked_about_the_tools_that_it_limits():
     ("text", "said"),
     [
         ("{}", "limits: Field required"),
-        ("limits: []", "limits: Tuple should have at least 1 item"),
+        ("limits: []", "limits: List should have at least 1 item"),
         ("limit: []", "limit: unknown key; allowed: limits; did you mean limits?"),
         (
             "limits: [{tools: a, per: fleet, rate: 1/day, bursts: 2}]",
             "limits.0.bursts: unknown key; allowed: agents, burst, labels, name, per, rate, tools; did",
         ),
         ("limits: [{per: fleet, rate: 1/day}]", "limits.0.tools: Field required"),
-        ("limits: [{tools: [], per: fleet, rate: 1/day}]", "limits.0.tools: Tuple should have at least 1"),
+        ("limits: [{tools: [], per: fleet, rate: 1/day}]", "limits.0.tools: List should have at least 1"),
         ("limits: [{tools: a, rate: 1/day}]", "limits.0.per: Field required"),
         (
             "limits: [{tools: a, per: user, rate: 1/day}]",
@@ -252,7 +252,7 @@ async def test_the_scheduler_is_only_asked_about_the_tools_that_it_limits():
             "limits: [{tools: a, per: fleet, rate: 0/day}]",
             "limits.0.rate.calls: Input should be greater than",
         ),
-        ("limits: [{tools: a, per: fleet, rate: 5}]", "limits.0.rate: Input should be a valid dictionary"),
+        ("limits: [{tools: a, per: fleet, rate: 5}]", "limits.0.rate: Input should be a mapping"),
         ("limits: [{tools: a, per: fleet, rate: {calls: 1}}]", "limits.0.rate.seconds: Field required"),
         (
             "limits: [{tools: a, per: fleet, rate: {calls: 1, seconds: 0}}]",
@@ -266,10 +266,10 @@ async def test_the_scheduler_is_only_asked_about_the_tools_that_it_limits():
             "limits: [{tools: a, per: fleet, rate: 1/day, burst: 0}]",
             "limits.0.burst: Input should be greater",
         ),
-        ("limits: [{tools: a, agents: [], per: fleet, rate: 1/day}]", "limits.0.agents: Tuple should have"),
+        ("limits: [{tools: a, agents: [], per: fleet, rate: 1/day}]", "limits.0.agents: List should have"),
         (
             "limits: [{tools: a, labels: [x], per: fleet, rate: 1/day}]",
-            "limits.0.labels: Input should be a valid d",
+            "limits.0.labels: Input should be a mapping",
         ),
         (
             "limits: [{tools: a, labels: {x: 1}, per: fleet, rate: 1/day}]",

@@ -322,7 +322,7 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
     ("text", "said"),
     [
         ("{}", "routes: Field required"),
-        ("routes: []", "routes: Tuple should have at least 1 item"),
+        ("routes: []", "routes: List should have at least 1 item"),
         ("route: []", "route: unknown key; allowed: routes; did you mean routes?"),
         (
             "routes: [{from: a, too: b}]",
@@ -337,10 +337,10 @@ async def test_the_scheduler_is_only_asked_about_what_a_route_begins_at():
         ),
         ("routes: [{from: a, to: b, arguments: {q: $.}}]", "routes.0.arguments: q: must be $"),
         ("routes: [{from: a, to: b, arguments: {q: {val: 1}}}]", "routes.0.arguments: q: must be $"),
-        ("routes: [{from: a, to: b, arguments: [q]}]", "routes.0.arguments: Input should be a valid dict"),
+        ("routes: [{from: a, to: b, arguments: [q]}]", "routes.0.arguments: Input should be a mapping"),
         ("routes: [{from: a}]", "routes.0: to: give either to (one tool) or targets (several)"),
         ("routes: [{from: a, to: b, targets: [{to: c}]}]", "routes.0: to: give either to"),
-        ("routes: [{from: a, targets: []}]", "routes.0.targets: Tuple should have at least 1 item"),
+        ("routes: [{from: a, targets: []}]", "routes.0.targets: List should have at least 1 item"),
         ("routes: [{from: a, targets: [{weight: 1}]}]", "routes.0.targets.0.to: Field required"),
         (
             "routes: [{from: a, targets: [{to: b, wait: 1}]}]",
