@@ -10,7 +10,7 @@ import yaml
 from toolgate_bus.budgets.ledger import Account
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.store import RedisStore
+from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.shipped.cost_aware.estimates import Learned
 from toolgate_schedulers.shipped.heuristic import drawn

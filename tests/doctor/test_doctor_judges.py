@@ -15,13 +15,13 @@ from toolgate_bus.commands.doctor.examining import examined
 from toolgate_bus.commands.doctor.facts import Kept, facts_findings
 from toolgate_bus.commands.doctor.finding import error, fine, grouped, notice, summary, warning
 from toolgate_bus.commands.doctor.inboxes import Inbox, Reading, inbox_findings
-from toolgate_bus.commands.doctor.looking import Looking
 from toolgate_bus.commands.doctor.roster import roster_findings
 from toolgate_bus.commands.doctor.server import ServerState, parsed_info, server_findings
 from toolgate_bus.commands.doctor.view import lines_of
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.readonly import Looking
 from toolgate_bus.transport.redis.roster import RosterView
 
 pytestmark = pytest.mark.pure

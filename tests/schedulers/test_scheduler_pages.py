@@ -9,7 +9,7 @@ from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.ruling.conditions.conditions import Condition
 from toolgate_bus.state.shared import shared_in_memory
-from toolgate_bus.transport.store import MemoryStore
+from toolgate_bus.transport.memory import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.commands.scheduler_new import contents, names_of

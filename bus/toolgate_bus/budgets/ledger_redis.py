@@ -25,6 +25,15 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.reads import (
+    read_fields,
+    read_rows,
+    read_scores,
+    read_set,
+    read_time,
+    remove_from_set,
+    write_fields,
+)
 from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = ["MemoryLedger", "RedisLedger"]
@@ -107,7 +116,7 @@ class RedisLedger:
 
     async def astray(self) -> dict[str, int]:
         """How often money was told of that was not reserved (`ASTRAY`), where it was at all."""
-        found = await self._commands.execute("HMGET", f"{self._prefix}:astray", *ASTRAY)
+        found = await read_fields(self._commands, f"{self._prefix}:astray", *ASTRAY)
         return {name: many for name, raw in zip(ASTRAY, found, strict=True) if (many := _number(raw))}
 
     async def orphan(self, decision: str) -> bool:
@@ -121,25 +130,22 @@ class RedisLedger:
 
     async def open(self) -> list[Open]:
         """The decisions that hold money, oldest first."""
-        held = await self._commands.execute("ZRANGE", f"{self._prefix}:open", 0, -1, "WITHSCORES")
-        pairs = _pairs(held)
-        asks = [("HMGET", f"{self._prefix}:r:{name}", "owner", "exec") for name, _ in pairs]
-        found = await self._commands.pipeline([*asks, ("TIME",)])
-        now = int(found[-1][0]) + int(found[-1][1]) / 1e6
+        pairs = await read_scores(self._commands, f"{self._prefix}:open")
+        records = [f"{self._prefix}:r:{name}" for name, _ in pairs]
+        found = await read_rows(self._commands, records, "owner", "exec")
+        now = await read_time(self._commands)
         return [
             Open(name, (owner or b"").decode("ascii", "replace"), now - since / 1000, running == b"1")
-            for (name, since), (owner, running) in zip(pairs, found[:-1], strict=True)
+            for (name, since), (owner, running) in zip(pairs, found, strict=True)
         ]
 
     async def balances(self) -> list[Balance]:
         """Every account, by key; those whose time is over are dropped from the list."""
-        places = sorted(await self._commands.execute("SMEMBERS", f"{self._prefix}:accounts"))
+        places = await read_set(self._commands, f"{self._prefix}:accounts")
         names = ("limit", "spent", "reserved", "overruns", "orphans")
-        asks = [("HMGET", self._account(place), *names) for place in places]
-        found = await self._commands.pipeline(asks) if asks else []
+        found = await read_rows(self._commands, [self._account(place) for place in places], *names)
         gone = [place for place, values in zip(places, found, strict=True) if values[0] is None]
-        if gone:
-            await self._commands.execute("SREM", f"{self._prefix}:accounts", *gone)
+        await remove_from_set(self._commands, f"{self._prefix}:accounts", gone)
         return [
             _balance(place, values)
             for place, values in zip(places, found, strict=True)
@@ -150,12 +156,11 @@ class RedisLedger:
         """Set what was spent from the accounts of this key to zero; how many there were."""
         places = [
             place
-            for place in await self._commands.execute("SMEMBERS", f"{self._prefix}:accounts")
+            for place in await read_set(self._commands, f"{self._prefix}:accounts")
             if _key_of(place.decode("utf-8", "replace")) == key
         ]
-        zero = ("spent", 0, "overruns", 0, "orphans", 0)
-        if places:
-            await self._commands.pipeline([("HSET", self._account(place), *zero) for place in places])
+        accounts = [self._account(place) for place in places]
+        await write_fields(self._commands, accounts, spent=0, overruns=0, orphans=0)
         return len(places)
 
     def _account(self, place: bytes) -> bytes:
@@ -247,13 +252,6 @@ def _words(accounts: Sequence[Account]) -> list[str | int]:
 
 def _key_of(place: str) -> str:
     return place.rpartition(":")[0] if place else ""
-
-
-def _pairs(reply: Any) -> list[tuple[str, float]]:
-    """Member and score, as RESP2 (flat) or RESP3 (pairs) gives them."""
-    if reply and not isinstance(reply[0], list | tuple):
-        reply = list(zip(reply[::2], reply[1::2], strict=True))
-    return [(name.decode("ascii", "replace"), float(score)) for name, score in reply]
 
 
 def _balance(place: bytes, values: Sequence[bytes | None]) -> Balance:

@@ -26,7 +26,8 @@ from toolgate_bus.protocol.money import micro, shown
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.store import RedisStore
+from toolgate_bus.transport.redis.reads import read_hashes
+from toolgate_bus.transport.redis.store import RedisStore
 
 __all__ = ["app"]
 
@@ -285,9 +286,7 @@ async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
     """The decisions that hold money in these accounts (`budgets/lua/ledger.lua` says what a record has)."""
     prefix = Keys(book.namespace).stored(book.name)
     held = await book.ledger.open()
-    asks = [("HGETALL", f"{prefix}:r:{one.decision}") for one in held]
-    found = await book.commands.pipeline(asks) if asks else []
-    records = [_record(raw) for raw in found]
+    records = await read_hashes(book.commands, [f"{prefix}:r:{one.decision}" for one in held])
     rows: list[dict[str, Any]] = [
         {
             "decision": one.decision,
@@ -309,15 +308,6 @@ async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
 def _whole(text: str | None) -> int:
     """A number of a record; 0 for what is none."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else 0
-
-
-def _record(raw: Any) -> dict[str, str]:
-    """A hash, as RESP2 (flat) or RESP3 (a map) gives it; nothing for what is none."""
-    if not isinstance(raw, dict | list):
-        return {}
-    flat: list[bytes] = [part for pair in raw.items() for part in pair] if isinstance(raw, dict) else raw
-    words = [part.decode("utf-8", "replace") for part in flat]
-    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def _limit(limit: str | None, configured: bool) -> int | None:

@@ -28,6 +28,15 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
+from toolgate_bus.transport.redis.reads import (
+    is_other_type,
+    read_first,
+    read_last,
+    read_names,
+    read_next,
+    read_time,
+    read_types,
+)
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
 from toolgate_bus.transport.redis.roster_sets import OLD
 
@@ -122,12 +131,8 @@ class FactsReader:
                     ask = [name]
 
     async def _pages(self, names: Sequence[str], starts: Mapping[str, str], each: int) -> list[Any]:
-        if not names:
-            return []
-        pages = await self._commands.pipeline(
-            [("XRANGE", self._keys.facts(name), starts[name], "+", "COUNT", each) for name in names]
-        )
-        return [_page(page) for page in pages]
+        own = ((self._keys.facts(name), starts[name]) for name in names)
+        return [_page(page) for page in await read_first(self._commands, own, each)]
 
     async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
         """The newest facts, oldest first, and for how many seconds back they are complete.
@@ -136,9 +141,7 @@ class FactsReader:
         """
         writers = await self.writers()
         each = max(MIN_PAGE, entries // max(1, len(writers)))
-        pages = await self._commands.pipeline(
-            [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", each) for name in writers]
-        )
+        pages = await read_last(self._commands, map(self._keys.facts, writers), each)
         now, since = await self.now_ms(), 0
         found: list[tuple[tuple[int, int], Fact]] = []
         for name, page in zip(writers, pages, strict=True):
@@ -215,9 +218,7 @@ class FactsReader:
     async def rewind(self) -> None:
         """Read anew the streams that begin again with lower ids: the server lost its data, and its time."""
         names = sorted(self._last)
-        newest = await self._commands.pipeline(
-            [("XREVRANGE", self._keys.facts(name), "+", "-", "COUNT", 1) for name in names]
-        )
+        newest = await read_last(self._commands, map(self._keys.facts, names), 1)
         for name, found in zip(names, newest, strict=True):
             if not isinstance(found, list) or not found:
                 continue
@@ -227,8 +228,7 @@ class FactsReader:
 
     async def now_ms(self) -> int:
         """The server's own time, in milliseconds."""
-        seconds, microseconds = await self._commands.execute("TIME")
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return int(await read_time(self._commands) * 1000)
 
     async def alive(self) -> frozenset[str]:
         """The orchestrators that are alive."""
@@ -258,8 +258,7 @@ class FactsReader:
 
     async def _kept_writers(self) -> set[str]:
         """Whose facts are kept, alive or not."""
-        kept = await self._commands.execute("ZRANGE", self._keys.writers, 0, -1)
-        return {name.decode("ascii", "replace") for name in kept}
+        return set(await read_names(self._commands, self._keys.writers))
 
     def _forget(self, known: Set[str]) -> None:
         """Drop writers that are long gone: many agents live for seconds."""
@@ -280,10 +279,9 @@ class FactsReader:
         if not names:
             await anyio.sleep(BLOCK_MS / 1000)
             return []
-        read = ("XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS")
-        keys = [self._keys.facts(name) for name in names]
+        after = {self._keys.facts(name): self._last[name] for name in names}
         try:
-            reply = await self._commands.execute(*read, *keys, *(self._last[name] for name in names))
+            reply = await read_next(self._commands, after, PAGE, BLOCK_MS)
         except ConfigError:
             if not await self._bar(names):
                 raise
@@ -291,7 +289,7 @@ class FactsReader:
         by_key = {self._keys.facts(name).encode(): name for name in names}
         found: list[Fact] = []
         told: set[str] = set()
-        for key, entries in reply or ():
+        for key, entries in reply:
             name = by_key[key]
             told.add(name)
             self._last[name] = entries[-1][0]
@@ -305,8 +303,8 @@ class FactsReader:
 
     async def _bar(self, names: Sequence[str]) -> bool:
         """Pass over the keys that are no streams, until the next sweep; whether there are any."""
-        lengths = await self._commands.pipeline([("XLEN", self._keys.facts(name)) for name in names])
-        barred = {name for name, length in zip(names, lengths, strict=True) if _is_no_stream(length)}
+        readable = await read_types(self._commands, map(self._keys.facts, names))
+        barred = {name for name, is_readable in zip(names, readable, strict=True) if not is_readable}
         for name in barred:
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
             _log.warning(
@@ -330,13 +328,9 @@ class FactsReader:
         return fresh
 
 
-def _is_no_stream(reply: Any) -> bool:
-    return isinstance(reply, Exception) and "WRONGTYPE" in str(reply)
-
-
 def _page(reply: Any) -> Any:
     """The entries of a page; none of a key that is no stream. Raises TransportError."""
-    if _is_no_stream(reply):
+    if is_other_type(reply):
         metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
         return []
     if isinstance(reply, Exception):

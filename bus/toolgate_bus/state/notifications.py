@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.reads import add_entry, read_next, trim_before
 
 __all__ = ["KEPT_S", "MAX_WAIT_S", "MemoryNotices", "Notice", "Notices", "RedisNotices"]
 
@@ -57,19 +58,16 @@ class RedisNotices:
     async def post(self, topic: str, body: bytes) -> None:
         """Add a notice, and drop those that are too old by the server's clock."""
         key = self._keys.stored(f"notices:{topic}")
-        place = await self._commands.execute("XADD", key, "*", "n", _checked(body))
-        oldest = int(place.split(b"-")[0]) - round(KEPT_S * 1000)
-        await self._commands.pipeline(
-            [("XTRIM", key, "MINID", "~", max(0, oldest)), ("PEXPIRE", key, round(KEPT_S * 1000))]
-        )
+        place = await add_entry(self._commands, key, "n", _checked(body))
+        kept_ms = round(KEPT_S * 1000)
+        await trim_before(self._commands, key, int(place.split(b"-")[0]) - kept_ms, kept_ms)
 
     async def next(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
         """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
         key = self._keys.stored(f"notices:{topic}")
-        block = round(min(wait_s, MAX_WAIT_S) * 1000)
-        waits = ("BLOCK", block) if block > 0 else ()
-        reply = await self._waiting.execute("XREAD", "COUNT", PAGE, *waits, "STREAMS", key, after)
-        entries = reply[0][1] if reply else []
+        wait_ms = round(min(wait_s, MAX_WAIT_S) * 1000)
+        found = await read_next(self._waiting, {key: after}, PAGE, wait_ms)
+        entries = found[0][1] if found else []
         return [Notice(place.decode(), fields[1] if fields else b"") for place, fields in entries]
 
 

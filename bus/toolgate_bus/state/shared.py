@@ -11,9 +11,10 @@ from toolgate_bus.state.counters import MemoryTurns, RedisTurns
 from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
 from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.state.token_buckets import MemoryBuckets, RedisBuckets
+from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.store import MemoryStore, RedisStore
+from toolgate_bus.transport.redis.store import RedisStore
 
 __all__ = ["MemoryFacts", "shared_in_memory", "shared_on"]
 

@@ -7,17 +7,25 @@ replica's entries and the roster behave as on the server; nothing survives the p
 
 import asyncio
 import itertools
+import math
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol import codec
-from toolgate_bus.transport.ports import Delivery, Made, Member, OrchestratorListener, SchedulerListener
-from toolgate_bus.transport.store import MemoryStore
+from toolgate_bus.transport.ports import (
+    Delivery,
+    Made,
+    Member,
+    OrchestratorListener,
+    SchedulerListener,
+    checked_value,
+)
 
-__all__ = ["MemoryHub", "MemoryOrchestratorBus", "MemorySchedulerBus"]
+__all__ = ["MemoryHub", "MemoryOrchestratorBus", "MemorySchedulerBus", "MemoryStore"]
 
 
 @dataclass(slots=True)
@@ -272,3 +280,52 @@ class MemorySchedulerBus:
         for orchestrator, items in answers.items():
             for part in codec.frames(items):
                 self._hub._hear(orchestrator, self.member.name, part)
+
+
+class MemoryStore:
+    """`Store` in this process; for tests of schedulers and for the in-memory bus."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[bytes, float | None]] = {}
+
+    async def get(self, key: str) -> bytes | None:
+        """The value, or None."""
+        found = self._values.get(key)
+        if found is None or (found[1] is not None and time.monotonic() >= found[1]):
+            self._values.pop(key, None)
+            return None
+        return found[0]
+
+    async def put(self, key: str, value: bytes, ttl_s: float | None = None) -> None:
+        """Write the value; it vanishes after `ttl_s` seconds, if given."""
+        self._values[key] = (checked_value(value), None if ttl_s is None else time.monotonic() + ttl_s)
+
+    async def add(self, key: str, value: bytes, ttl_s: float | None = None) -> bool:
+        """Write the value unless there is one already; True if it was written."""
+        if await self.get(key) is not None:
+            return False
+        await self.put(key, value, ttl_s)
+        return True
+
+    async def take(self, key: str) -> bytes | None:
+        """Read and delete in one step."""
+        value = await self.get(key)
+        self._values.pop(key, None)
+        return value
+
+    async def delete(self, key: str) -> bool:
+        """Delete; True if there was a value."""
+        return await self.take(key) is not None
+
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, sorted."""
+        return sorted(
+            [key for key in list(self._values) if key.startswith(prefix) and await self.get(key) is not None]
+        )
+
+    async def seconds_left(self, key: str) -> float | None:
+        """Until the value vanishes; None if there is none, infinity if it stays."""
+        if await self.get(key) is None:
+            return None
+        until = self._values[key][1]
+        return math.inf if until is None else until - time.monotonic()

@@ -7,14 +7,16 @@ them. Times called `age` or `seconds` are durations; no two machines' clocks are
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
 
 if TYPE_CHECKING:
     from toolgate_bus.protocol.agents import LiveAgent, Stop
 
 __all__ = [
+    "MAX_VALUE",
     "Arg",
     "Commands",
     "Delivery",
@@ -27,6 +29,7 @@ __all__ = [
     "SchedulerBus",
     "SchedulerListener",
     "Store",
+    "checked_value",
 ]
 
 
@@ -230,8 +233,22 @@ class SchedulerBus(Protocol):
         """Where each heartbeat reads this replica's totals: answered, late."""
 
 
+MAX_VALUE: Final = 512 * 1024
+"""Bytes of one value in the store."""
+
+
+def checked_value(value: bytes) -> bytes:
+    """A value that every store can keep; raises TransportError for one that is too long."""
+    if len(value) > MAX_VALUE:
+        raise TransportError(f"a stored value has at most {MAX_VALUE} bytes, this one {len(value)}")
+    return value
+
+
 class Store(Protocol):
-    """State that schedulers share, atomic by key, kept in the namespace's one ledger slot."""
+    """State that schedulers share, atomic by key, kept in the namespace's one ledger slot.
+
+    Keys are the caller's own words; values have at most `MAX_VALUE` bytes.
+    """
 
     async def get(self, key: str) -> bytes | None:
         """The value, or None."""

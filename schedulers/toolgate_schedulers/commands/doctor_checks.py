@@ -11,10 +11,10 @@ from typing import Final
 
 from toolgate_bus.commands.doctor.check import Check, Context
 from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, notice, warning
-from toolgate_bus.commands.doctor.looking import refused
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
 from toolgate_bus.state.notifications import MemoryNotices
-from toolgate_bus.transport.store import RedisStore
+from toolgate_bus.transport.redis.readonly import refused
+from toolgate_bus.transport.redis.store import RedisStore
 
 from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
 from toolgate_schedulers.worker.loading import load

@@ -19,8 +19,8 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
+from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_bus.transport.redis.tasks import keep
-from toolgate_bus.transport.store import RedisStore
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware

@@ -9,6 +9,7 @@ import msgpack
 import pytest
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.signing import digest
+from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.roster import (
     decode_member,
@@ -18,7 +19,6 @@ from toolgate_bus.transport.redis.roster import (
     encode_reading,
     encode_role,
 )
-from toolgate_bus.transport.store import MemoryStore
 from toolgate_schedulers import Hold
 from toolgate_schedulers.worker.holds import Asked, StoredHolds
 

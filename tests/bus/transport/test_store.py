@@ -5,9 +5,10 @@ import math
 
 import pytest
 from toolgate_bus.errors import BusDown, Refusal, TransportError
-from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.memory import MemoryHub, MemoryStore
+from toolgate_bus.transport.ports import MAX_VALUE
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.store import MAX_VALUE, MemoryStore, RedisStore
+from toolgate_bus.transport.redis.store import RedisStore
 
 
 @pytest.fixture(params=["memory", pytest.param("redis")])

@@ -8,8 +8,7 @@ import pytest
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, TransportError
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import Continue, Deny, Hold, ToolSelecting
-from toolgate_bus.transport.memory import MemoryHub
-from toolgate_bus.transport.store import MemoryStore
+from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_schedulers.testing import trial
 from toolgate_schedulers.worker.holds import Asked, StoredHolds
 

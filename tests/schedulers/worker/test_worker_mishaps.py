@@ -10,9 +10,8 @@ from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import Continue, Hold
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.memory import MemoryHub
+from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_bus.transport.ports import Delivery
-from toolgate_bus.transport.store import MemoryStore
 from toolgate_orchestrator.gate.client import Client
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from toolgate_bus.commands.doctor.check import Check, Context
 from toolgate_bus.commands.doctor.connection import SUBJECT, unusable
 from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
-from toolgate_bus.commands.doctor.looking import Looking, refused
 from toolgate_bus.commands.doctor.own_checks import KEYS, OWN, SERVER
 from toolgate_bus.commands.doctor.trying import try_rights
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import shown
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.readonly import Looking, refused
 from toolgate_bus.transport.redis.roster import Roster, RosterView
 
 __all__ = ["Asked", "examined"]

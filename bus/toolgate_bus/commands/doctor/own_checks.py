@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from toolgate_bus.commands.doctor.budgets import budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context
-from toolgate_bus.commands.doctor.collected import books, inboxes, info_of, kept_facts, now_s, server_state
+from toolgate_bus.commands.doctor.collected import books, inboxes, info_of, kept_facts, server_state
 from toolgate_bus.commands.doctor.facts import facts_findings
 from toolgate_bus.commands.doctor.finding import Finding, error, fine, warning
 from toolgate_bus.commands.doctor.inboxes import inbox_findings
@@ -14,6 +14,7 @@ from toolgate_bus.commands.doctor.server import server_findings
 from toolgate_bus.errors import BusDown, ConfigError
 from toolgate_bus.server.settings import read_keys
 from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.reads import read_time
 
 __all__ = ["KEYS", "OWN", "SERVER"]
 
@@ -54,7 +55,7 @@ async def _inboxes(context: Context) -> Sequence[Finding]:
 
 async def _budgets(context: Context) -> Sequence[Finding]:
     commands = _commands(context)
-    found, now = await asyncio.gather(books(commands, context.namespace), now_s(commands))
+    found, now = await asyncio.gather(books(commands, context.namespace), read_time(commands))
     return budget_findings(found, now)
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from toolgate_bus.commands.doctor.finding import Finding, error
-from toolgate_bus.commands.doctor.looking import refused
 from toolgate_bus.commands.doctor.rights import SUBJECT, How, Right, Tried, rights_findings, rights_of
 from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.readonly import refused
 
 __all__ = ["try_rights"]
 

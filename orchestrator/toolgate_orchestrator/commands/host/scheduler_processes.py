@@ -23,6 +23,7 @@ from anyio.abc import Process
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.reads import delete_keys, find_keys
 
 __all__ = ["RunningScheduler", "SchedulerSpec", "new_namespace", "removed_afterwards", "scheduler_processes"]
 
@@ -207,12 +208,7 @@ async def _remove(url: str, namespace: str) -> None:
     patterns = (f"tg:{{{namespace}}}*", f"tg:{{{namespace}:*")
     try:
         for pattern in patterns:
-            cursor: bytes | str = "0"
-            while True:
-                cursor, keys = await commands.execute("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-                if keys:
-                    await commands.execute("UNLINK", *keys)
-                if int(cursor) == 0:
-                    break
+            async for keys in find_keys(commands, pattern):
+                await delete_keys(commands, keys)
     finally:
         await commands.aclose()

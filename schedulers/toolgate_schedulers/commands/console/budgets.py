@@ -11,7 +11,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import Described, Limits, Overrides, described, limit_of
 from toolgate_bus.protocol.money import shown
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.store import RedisStore
+from toolgate_bus.transport.redis.store import RedisStore
 
 __all__ = ["BOOKS", "accounts_of", "budgets"]
 

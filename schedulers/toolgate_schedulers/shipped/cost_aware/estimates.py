@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount
 from toolgate_bus.protocol.packing import pack, unpack
-from toolgate_bus.transport.store import MAX_VALUE
+from toolgate_bus.transport.ports import MAX_VALUE
 
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
 

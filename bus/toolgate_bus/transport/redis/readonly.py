@@ -4,46 +4,24 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Arg, Commands
 
 __all__ = ["Looking", "refused"]
 
 LOOKS: Final = frozenset(
     {
-        "PING",
-        "TIME",
-        "INFO",
-        "PTTL",
-        "GET",
-        "MGET",
-        "HGETALL",
-        "HMGET",
-        "SMEMBERS",
-        "SCARD",
-        "SRANDMEMBER",
-        "ZRANGE",
-        "SCAN",
-        "XLEN",
-        "XRANGE",
-        "XREVRANGE",
-        "XPENDING",
+        *("PING", "TIME", "INFO", "PTTL", "SCAN", "GET", "MGET", "HGETALL", "HMGET", "SMEMBERS", "SCARD"),
+        *("SRANDMEMBER", "ZRANGE", "XLEN", "XRANGE", "XREVRANGE", "XPENDING"),
     }
 )
 LOOKS_AT: Final = frozenset(
     {
-        ("XINFO", "STREAM"),
-        ("XINFO", "GROUPS"),
-        ("XINFO", "CONSUMERS"),
-        ("CONFIG", "GET"),
-        ("MEMORY", "USAGE"),
-        ("ACL", "WHOAMI"),
-        ("ACL", "DRYRUN"),
-        ("LATENCY", "LATEST"),
+        *(("XINFO", "STREAM"), ("XINFO", "GROUPS"), ("XINFO", "CONSUMERS"), ("CONFIG", "GET")),
+        *(("MEMORY", "USAGE"), ("ACL", "WHOAMI"), ("ACL", "DRYRUN"), ("LATENCY", "LATEST")),
     }
 )
 TIDYING: Final = frozenset({"SREM"})
 """What readers do in passing to sets of what is gone: here it is left undone."""
-Command = Sequence[str | bytes | int | float]
 
 
 class Looking:
@@ -52,18 +30,18 @@ class Looking:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
 
-    async def execute(self, *command: str | bytes | int | float) -> Any:
+    async def execute(self, *command: Arg) -> Any:
         """Run one command."""
         return 0 if not _looks(command) else await self._commands.execute(*command)
 
-    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+    async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Run several in one round trip."""
         run = [command for command in commands if _looks(command)]
         replies = iter(await self._commands.pipeline(run) if run else [])
         return [next(replies) if _looks(command) else 0 for command in commands]
 
 
-def _looks(command: Command) -> bool:
+def _looks(command: Sequence[Arg]) -> bool:
     """Whether to run it; raises TransportError for what may not be run at all."""
     name, *rest = (str(word).upper() for word in command[:2])
     if name in LOOKS or (name, *rest) in LOOKS_AT:

@@ -1,0 +1,254 @@
+"""What other rooms read of a server and write to it: no command of its protocol is spelled above this folder.
+
+Where a function gives one reply for each key, a reply may be the server's error: a key that holds
+something else must not cost the others.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Arg, Commands
+from toolgate_bus.transport.redis.clock import entry_order
+
+__all__ = [
+    "Backlog",
+    "add_entry",
+    "age_s",
+    "delete_keys",
+    "find_keys",
+    "is_other_type",
+    "literal",
+    "read_backlogs",
+    "read_config",
+    "read_consumers",
+    "read_fields",
+    "read_first",
+    "read_hashes",
+    "read_info",
+    "read_last",
+    "read_names",
+    "read_next",
+    "read_rows",
+    "read_scores",
+    "read_set",
+    "read_sizes",
+    "read_time",
+    "read_types",
+    "remove_from_set",
+    "trim_before",
+    "write_fields",
+]
+
+PAGE: Final = 1000
+COUNTED: Final = 1000
+"""Entries that are counted one by one where the server does not know how many wait."""
+
+# ---------------------------------------------------------------------- the server itself
+
+
+async def read_time(commands: Commands) -> float:
+    """The server's clock, in seconds since the epoch."""
+    seconds, micros = await commands.execute("TIME")
+    return int(seconds) + int(micros) / 1e6
+
+
+async def read_info(commands: Commands) -> str:
+    """What the server says of itself; empty where this user may not ask."""
+    (reply,) = await commands.pipeline([("INFO",)])
+    return _text(reply) if isinstance(reply, bytes | str) else ""
+
+
+async def read_config(commands: Commands, *names: str) -> dict[str, str]:
+    """These settings of the server; without those that this user may not see."""
+    replies = await commands.pipeline([("CONFIG", "GET", name) for name in names])
+    found = [reply for reply in replies if not isinstance(reply, Exception) and reply]
+    return {_text(reply[0]): _text(reply[1]) for reply in found}
+
+
+async def find_keys(commands: Commands, pattern: str) -> AsyncIterator[list[bytes]]:
+    """Pages of the keys that fit, in no order, some perhaps twice; raises TransportError."""
+    cursor: Any = "0"
+    while True:
+        cursor, page = await commands.execute("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
+        if page:
+            yield page
+        if cursor in (b"0", "0", 0):
+            return
+
+
+async def delete_keys(commands: Commands, keys: Sequence[bytes]) -> None:
+    """Delete these keys, whatever they hold."""
+    await commands.execute("UNLINK", *keys)
+
+
+def literal(text: str) -> str:
+    """A text as a pattern that fits it alone."""
+    return "".join("\\" + letter if letter in "*?[]^\\" else letter for letter in text)
+
+
+async def read_sizes(commands: Commands, keys: Sequence[str]) -> list[int | None]:
+    """Bytes that each key takes in the server's memory; None where this user may not ask."""
+    replies = await commands.pipeline([("MEMORY", "USAGE", key) for key in keys])
+    return [reply if type(reply) is int else None for reply in replies]
+
+
+# ---------------------------------------------------------------------- sets, hashes, sorted sets
+
+
+async def read_set(commands: Commands, key: str) -> list[bytes]:
+    """The members of a set, sorted."""
+    return sorted(await commands.execute("SMEMBERS", key))
+
+
+async def remove_from_set(commands: Commands, key: str, members: Sequence[bytes]) -> None:
+    """Take these members from a set."""
+    if members:
+        await commands.execute("SREM", key, *members)
+
+
+async def read_fields(commands: Commands, key: str, *names: str) -> list[bytes | None]:
+    """These fields of a hash; raises TransportError."""
+    return cast("list[bytes | None]", await commands.execute("HMGET", key, *names))
+
+
+async def read_rows(commands: Commands, keys: Sequence[Arg], *names: str) -> list[list[bytes | None]]:
+    """These fields of each hash."""
+    return await commands.pipeline([("HMGET", key, *names) for key in keys]) if keys else []
+
+
+async def write_fields(commands: Commands, keys: Sequence[Arg], **fields: int) -> None:
+    """Set these fields in each hash."""
+    words = [word for pair in fields.items() for word in pair]
+    if keys:
+        await commands.pipeline([("HSET", key, *words) for key in keys])
+
+
+async def read_hashes(commands: Commands, keys: Sequence[str]) -> list[dict[str, str]]:
+    """Each hash whole; empty for what is none."""
+    replies = await commands.pipeline([("HGETALL", key) for key in keys]) if keys else []
+    return [_flat(reply, _text) for reply in replies]
+
+
+async def read_scores(commands: Commands, key: str) -> list[tuple[str, float]]:
+    """The members of a sorted set with their scores, lowest first."""
+    reply = await commands.execute("ZRANGE", key, 0, -1, "WITHSCORES")
+    if reply and not isinstance(reply[0], list | tuple):  # RESP2 gives them flat, RESP3 in pairs
+        reply = list(zip(reply[::2], reply[1::2], strict=True))
+    return [(name.decode("ascii", "replace"), float(score)) for name, score in reply]
+
+
+async def read_names(commands: Commands, key: str, most: int = 0) -> list[str]:
+    """The members of a sorted set, lowest first; at most so many, or all (0)."""
+    return [_text(name) for name in await commands.execute("ZRANGE", key, 0, most - 1)]
+
+
+# ---------------------------------------------------------------------- streams
+
+
+async def add_entry(commands: Commands, key: str, *fields: Arg) -> bytes:
+    """Add an entry to a stream; gives its id."""
+    return cast("bytes", await commands.execute("XADD", key, "*", *fields))
+
+
+async def trim_before(commands: Commands, key: str, oldest_ms: int, kept_ms: int) -> None:
+    """Drop entries that are older than that by the server's clock; the stream itself goes after `kept_ms`."""
+    await commands.pipeline([("XTRIM", key, "MINID", "~", max(0, oldest_ms)), ("PEXPIRE", key, kept_ms)])
+
+
+async def read_first(commands: Commands, starts: Iterable[tuple[str, str]], most: int) -> list[Any]:
+    """A page of each stream, oldest first; a start is an id, `(` and an id for what is beyond it, or `-`."""
+    asks = [("XRANGE", key, start, "+", "COUNT", most) for key, start in starts]
+    return await commands.pipeline(asks) if asks else []
+
+
+async def read_last(commands: Commands, keys: Iterable[str], most: int) -> list[Any]:
+    """A page of each stream, newest first."""
+    asks = [("XREVRANGE", key, "+", "-", "COUNT", most) for key in keys]
+    return await commands.pipeline(asks) if asks else []
+
+
+async def read_next(
+    commands: Commands, after: Mapping[str, str | bytes], most: int, wait_ms: int
+) -> list[tuple[bytes, list[Any]]]:
+    """The entries beyond these ids, by stream; waits so long if there are none."""
+    waits = ("BLOCK", wait_ms) if wait_ms > 0 else ()
+    reply = await commands.execute("XREAD", "COUNT", most, *waits, "STREAMS", *after, *after.values())
+    return reply or []
+
+
+async def read_types(commands: Commands, keys: Iterable[str]) -> list[bool]:
+    """Whether each key may be read as a stream: it is one, or is not there."""
+    return [not is_other_type(reply) for reply in await commands.pipeline([("XLEN", key) for key in keys])]
+
+
+def is_other_type(reply: Any) -> bool:
+    """Whether a reply says that the key holds something of another type."""
+    return isinstance(reply, Exception) and "WRONGTYPE" in str(reply)
+
+
+def age_s(page: Sequence[Any], now_s: float) -> float:
+    """Age of the first entry of a page, by the server's clock; 0 where there is none."""
+    return max(0.0, now_s - entry_order(_text(page[0][0]))[0] / 1000) if page else 0.0
+
+
+# ---------------------------------------------------------------------- inboxes
+
+
+class Backlog(NamedTuple):
+    """How full an inbox is."""
+
+    waiting: int = 0
+    """Entries that nobody was given yet."""
+    lag_s: float = 0.0
+    """Age of the oldest of those."""
+    pending: int = 0
+    """Entries that were given to somebody, and not yet answered."""
+
+
+async def read_backlogs(
+    commands: Commands, keys: Keys, schedulers: Sequence[str]
+) -> dict[str, Backlog | Exception]:
+    """How full these schedulers' inboxes are; an error for one that is not there, or may not be seen."""
+    replies = await commands.pipeline([("XINFO", "GROUPS", keys.inbox(name)) for name in schedulers])
+    found = dict(zip(schedulers, replies, strict=True))
+    there = {name: reply for name, reply in found.items() if not isinstance(reply, Exception)}
+    groups = {name: _flat(reply[0]) if reply else {} for name, reply in there.items()}
+    last = {name: _text(one.get("last-delivered-id", b"0-0")) for name, one in groups.items()}
+    starts = [(keys.inbox(name), f"({id_}") for name, id_ in last.items()]
+    pages = dict(zip(groups, await read_first(commands, starts, COUNTED), strict=True))
+    now_s = await read_time(commands)
+    return {
+        name: reply if isinstance(reply, Exception) else _backlog(groups[name], pages[name], now_s)
+        for name, reply in found.items()
+    }
+
+
+def _backlog(group: Mapping[str, Any], page: Any, now_s: float) -> Backlog:
+    """As the server counts it; it does not know after entries were deleted or the last id was set."""
+    page, lag = [] if isinstance(page, Exception) else page, group.get("lag")
+    waiting = max(lag, 0) if type(lag) is int and (page or not lag) else len(page)
+    return Backlog(waiting, age_s(page, now_s), int(group.get("pending") or 0))
+
+
+async def read_consumers(commands: Commands, inbox: str, scheduler: str) -> list[tuple[str, int, float]]:
+    """Who reads an inbox, how many entries each has, and for how many seconds it has not asked for more.
+
+    Nobody where this user may not see it.
+    """
+    (reply,) = await commands.pipeline([("XINFO", "CONSUMERS", inbox, scheduler)])
+    each = [] if isinstance(reply, Exception) else [_flat(one) for one in reply]
+    return [(_text(one["name"]), int(one["pending"]), int(one["idle"]) / 1000) for one in each]
+
+
+def _flat(pairs: Any, of: Any = lambda value: value) -> dict[str, Any]:
+    """Names and values, as RESP2 (flat) or RESP3 (a map) gives them; nothing for what is neither."""
+    if isinstance(pairs, dict):
+        return {_text(name): of(value) for name, value in pairs.items()}
+    if not isinstance(pairs, list | tuple):
+        return {}
+    return {_text(name): of(value) for name, value in zip(pairs[::2], pairs[1::2], strict=False)}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
