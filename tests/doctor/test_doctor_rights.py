@@ -4,8 +4,9 @@ import pytest
 import redis.asyncio as redis
 from doctor_for_tests import diagnosed, started
 from guarded_server import guarded
-from toolgate_bus.commands.doctor.rights import ROLES, Tried, rights_findings, rights_of
+from toolgate_bus.commands.doctor.rights import rights_findings
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.rights import ROLES, Tried, rights_of
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -80,7 +81,7 @@ async def test_a_user_that_lacks_a_right_is_told_which_rule_gives_it(rules, how,
         assert lame.code == 1
         assert "lame may not ask schedulers (XADD)" in wrong["what"]
         rule = wrong["change"].partition("'")[2].partition("'")[0]
-        assert rule == f"(~{KEYS.inbox('*')} +xadd)"
+        assert rule == f"(%W~{KEYS.inbox('*')} +xadd)"
         # what it says mends it
         for one in lame.findings:
             if one["name"] == "right-missing":

@@ -10,7 +10,6 @@ import typer
 from toolgate_bus.commands.doctor.check import Bus, Check, Context, contributed
 from toolgate_bus.commands.doctor.examining import Asked, examined
 from toolgate_bus.commands.doctor.finding import Finding, error, notice
-from toolgate_bus.commands.doctor.rights import ROLES, wants_name
 from toolgate_bus.commands.doctor.view import lines_of
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -24,6 +23,7 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.server.embedded import join_server
+from toolgate_bus.transport.redis.rights import ROLES
 
 __all__ = ["doctor"]
 
@@ -98,7 +98,7 @@ def _asked(role: str | None, user: str | None) -> Asked | None:
             raise typer.BadParameter("is about --role: name that too", param_hint="--user")
         return None
     kind, _, name = role.partition(":")
-    if kind not in ROLES or (name and not wants_name(kind)):
+    if kind not in ROLES or (name and kind != "scheduler"):
         raise typer.BadParameter(f"must be one of {', '.join(ROLES)}, or scheduler:NAME", param_hint="--role")
     return Asked(kind, name, user)
 

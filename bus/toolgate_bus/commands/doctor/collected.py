@@ -21,6 +21,7 @@ from toolgate_bus.transport.redis.reads import (
     age_s,
     find_keys,
     literal,
+    ping,
     read_backlogs,
     read_config,
     read_consumers,
@@ -70,7 +71,7 @@ async def _pings(commands: Commands) -> list[float]:
     took = []
     for _ in range(PINGS):
         before = time.perf_counter()
-        await commands.execute("PING")
+        await ping(commands)
         took.append(time.perf_counter() - before)
     return took
 

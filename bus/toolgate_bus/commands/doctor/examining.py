@@ -13,11 +13,12 @@ from toolgate_bus.commands.doctor.check import Check, Context
 from toolgate_bus.commands.doctor.connection import SUBJECT, unusable
 from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
 from toolgate_bus.commands.doctor.own_checks import KEYS, OWN, SERVER
-from toolgate_bus.commands.doctor.trying import try_rights
+from toolgate_bus.commands.doctor.rights import try_rights
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import shown
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.readonly import Looking, refused
+from toolgate_bus.transport.redis.reads import ping
 from toolgate_bus.transport.redis.roster import Roster, RosterView
 
 __all__ = ["Asked", "examined"]
@@ -56,7 +57,7 @@ async def _with_server(
 ) -> list[Finding]:
     try:
         async with asyncio.timeout(ANSWER_S):
-            await commands.execute("PING")
+            await ping(commands)
     except (ToolgateError, TimeoutError) as raised:
         return [unusable(url, raised), *await _run(context, checks)]
     context = replace(context, commands=Looking(commands))

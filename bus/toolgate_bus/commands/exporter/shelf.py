@@ -15,6 +15,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.store import RedisStore
 
 __all__ = ["Kept", "RedisShelf"]
 
@@ -57,6 +58,7 @@ class RedisShelf:
     def __init__(self, commands: Commands, namespace: str, me: str) -> None:
         self._commands, self._me = commands, me
         self._prefix = Keys(namespace).stored("exporter")
+        self._store = RedisStore(commands, namespace)
 
     async def lead(self) -> bool:
         """Take the lease; False while another holds it."""
@@ -64,7 +66,7 @@ class RedisShelf:
 
     async def read(self) -> Kept | None:
         """What was kept last; None if nothing was, or nothing that can be read."""
-        raw = await self._commands.execute("GET", f"{self._prefix}:state")
+        raw = await self._store.get("exporter:state")
         try:
             return None if raw is None else Kept.unpacked(raw)
         except ValueError as error:

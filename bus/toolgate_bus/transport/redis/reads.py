@@ -19,6 +19,7 @@ __all__ = [
     "find_keys",
     "is_other_type",
     "literal",
+    "ping",
     "read_backlogs",
     "read_config",
     "read_consumers",
@@ -51,6 +52,11 @@ async def read_time(commands: Commands) -> float:
     """The server's clock, in seconds since the epoch."""
     seconds, micros = await commands.execute("TIME")
     return int(seconds) + int(micros) / 1e6
+
+
+async def ping(commands: Commands) -> None:
+    """Have the server answer; raises TransportError."""
+    await commands.execute("PING")
 
 
 async def read_info(commands: Commands) -> str:

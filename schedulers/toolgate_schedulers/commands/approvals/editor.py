@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import anyio
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import shared_on
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -50,14 +49,9 @@ async def opened_on(settings: BusSettings) -> AsyncIterator[Opened]:
 
 async def decisions_from_now(opened: Opened) -> Decided:
     """Reads the decisions that are told from now on."""
-    commands, keys = opened.commands, Keys(opened.namespace)
-    reader = FactsReader(commands, opened.namespace)
-    seconds, micros = await commands.execute("TIME")
-    now = f"{int(seconds) * 1000 + int(micros) // 1000 - 1}-0"
-    kept = await commands.execute("ZRANGE", keys.writers, 0, -1)
-    reader.resume(
-        dict.fromkeys({name.decode("ascii", "replace") for name in kept} | await reader.alive(), now)
-    )
+    reader = FactsReader(opened.commands, opened.namespace)
+    now = f"{await reader.now_ms() - 1}-0"
+    reader.resume(dict.fromkeys(await reader.writers(), now))
     found: dict[str, Fact] = {}
 
     async def decided(decision: str) -> Fact | None:
