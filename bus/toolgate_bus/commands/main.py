@@ -65,13 +65,18 @@ which starts with the first and ends with the last.
 """
 
 
+def own_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Those of this distribution; that takes no look at all that is installed."""
+    try:
+        return tuple(distribution("toolgate-bus").entry_points.select(group=group))
+    except PackageNotFoundError:  # run out of a folder
+        return ()
+
+
 @cache
 def _own() -> dict[str, EntryPoint]:
-    """The commands of this distribution by name; that takes no look at all that is installed."""
-    try:
-        return {point.name: point for point in distribution("toolgate-bus").entry_points.select(group=GROUP)}
-    except PackageNotFoundError:  # run out of a folder
-        return {}
+    """The commands of this distribution by name."""
+    return {point.name: point for point in own_entry_points(GROUP)}
 
 
 @cache

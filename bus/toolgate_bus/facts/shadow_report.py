@@ -13,7 +13,15 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.record import read_verdict
 from toolgate_bus.protocol.events import Heard, Modify
-from toolgate_bus.ruling.counterfactual import Change, Proposed, Ruled, actual, change, with_shadow
+from toolgate_bus.ruling.counterfactual import (
+    Change,
+    ChangeCounts,
+    Proposed,
+    Ruled,
+    actual,
+    change,
+    with_shadow,
+)
 
 __all__ = [
     "Disagreement",
@@ -52,16 +60,10 @@ class Disagreement(NamedTuple):
 
 
 @dataclass(slots=True)
-class ShadowTotals:
+class ShadowTotals(ChangeCounts):
     """One shadow, over all decisions that it was heard on."""
 
     heard: int = 0
-    same: int = 0
-    veto: int = 0
-    reroute: int = 0
-    ask: int = 0
-    hold: int = 0
-    allow: int = 0
     unverified: int = 0
     """Of those that would have run as another call: not verified."""
     redacted: int = 0
@@ -165,11 +167,10 @@ def _add(totals: ShadowTotals, fact: Fact, changed: Mapping[str, Disagreement] |
     totals.redacted += is_redacted(fact["tool_input"])
     if changed is None:
         totals.unreadable += 1
-    elif (one := changed.get(name)) is None:
-        totals.same += 1
     else:
-        setattr(totals, one.change, getattr(totals, one.change) + 1)
-        totals.unverified += not one.verified
+        one = changed.get(name)
+        totals.count(one.change if one else None)
+        totals.unverified += one is not None and not one.verified
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

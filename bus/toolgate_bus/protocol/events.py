@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolgate_bus.protocol.names import IN_PROCESS, NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.protocol.names import IN_PROCESS, MAX_LINEAGE, NAME_PATTERN, RESERVED_NAMES
 
 __all__ = [
     "IN_PROCESS",
@@ -52,7 +52,7 @@ class ToolSelecting(_Event):
     root_session: str = ""
     session: str = ""
     parent: str | None = None
-    lineage: Annotated[tuple[str, ...], Field(strict=False, max_length=64)] = ()
+    lineage: Annotated[tuple[str, ...], Field(strict=False, max_length=MAX_LINEAGE)] = ()
     """For a sub-agent: the names of the agents from the root of its tree to itself, itself last."""
     agent: str = ""
     labels: dict[str, str] = Field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["IN_PROCESS", "NAME_PATTERN", "RESERVED_NAMES"]
+__all__ = ["IN_PROCESS", "MAX_LINEAGE", "MAX_NAME", "MAX_REASON", "NAME_PATTERN", "RESERVED_NAMES"]
 
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 """What a scheduler, replica, namespace or orchestrator id may look like: safe inside a Redis key."""
@@ -10,3 +10,9 @@ IN_PROCESS: Final = "in-process"
 """The scheduler made of the hooks of an orchestrator's own process."""
 RESERVED_NAMES: Final = frozenset((IN_PROCESS,))
 """Names that nobody on a bus may bear, whatever the pattern allows."""
+MAX_NAME: Final = 256
+"""Characters of the name of a tool, an agent or a session in a question."""
+MAX_LINEAGE: Final = 64
+"""Sessions in the lineage of a question."""
+MAX_REASON: Final = 1024
+"""Characters of a verdict's reason: the rest is cut."""

@@ -19,6 +19,7 @@ from toolgate_bus.ruling.merge import counts, merge
 __all__ = [
     "CHANGES",
     "Change",
+    "ChangeCounts",
     "Effect",
     "Proposed",
     "Ruled",
@@ -36,6 +37,23 @@ CHANGES: Final[tuple[Change, ...]] = ("veto", "reroute", "ask", "hold", "allow")
 
 _BY_PERSON: Final = frozenset(("refused", "expired", "no_approver"))
 _ENDS: Final[Mapping[str, Change]] = {"deny": "veto", "ask": "ask", "hold": "hold", "run": "allow"}
+
+
+@dataclass(slots=True)
+class ChangeCounts:
+    """How many decisions other verdicts leave as they are, or change, by the change."""
+
+    same: int = 0
+    veto: int = 0
+    reroute: int = 0
+    ask: int = 0
+    hold: int = 0
+    allow: int = 0
+
+    def count(self, change: Change | None) -> None:
+        """Count one decision; None is one that stays as it is."""
+        kind = change or "same"
+        setattr(self, kind, getattr(self, kind) + 1)
 
 
 class Proposed(NamedTuple):

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Heard, ToolSelecting
+from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.embedded import running_server
@@ -53,9 +54,7 @@ _log = loggers.get_logger("toolgate.gate")
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
-MAX_NAME: Final = 256
 _UNREAD: Final = "⟦unreadable⟧"
-MAX_LINEAGE: Final = 64
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 Ask = Callable[[AskUser, ToolSelecting], Awaitable[Answer]]

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import Deny, Failed, Heard, Modify, Phase, Verdict
+from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.merge import RESTRICTIVE
 from toolgate_bus.ruling.round import Closed, Round
@@ -23,7 +24,6 @@ from toolgate_orchestrator.gate.ruling import Call
 
 __all__ = ["Judge", "Question", "count_remarks", "count_verdict"]
 
-MAX_REASON: Final = 1024
 GRACES: Final = 3
 """So often the wait is drawn out because the own event loop stood still."""
 SHORTEST_GRACE_S: Final = 0.05

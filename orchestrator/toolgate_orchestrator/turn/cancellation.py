@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-__all__ = ["Interruption", "Watch", "being_cancelled", "despite_cancellation"]
+__all__ = ["Interruption", "Watch", "despite_cancellation"]
 
 _LOOK_EVERY_S = 0.02
 _GRACE_S = 5.0
@@ -97,12 +97,6 @@ class Interruption(Watch):
 
     def __init__(self, token: Any | None) -> None:
         super().__init__(lambda: token is not None and token.is_immediate is True)
-
-
-def being_cancelled() -> bool:
-    """Whether somebody cancelled this task; false where a CancelledError came out of what it called."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 async def despite_cancellation(work: Coroutine[Any, Any, None]) -> None:

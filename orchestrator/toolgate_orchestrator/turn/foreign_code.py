@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
-from toolgate_orchestrator.turn.cancellation import being_cancelled
+from toolgate_bus.transport.redis.tasks import being_cancelled
 
 __all__ = ["name_of", "theirs", "words_of"]
 

@@ -16,8 +16,8 @@ from amplifier_core import ToolSpec
 from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RESPONSE
 from pydantic import BaseModel
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.transport.redis.tasks import being_cancelled
 
-from toolgate_orchestrator.turn.cancellation import being_cancelled
 from toolgate_orchestrator.turn.content_blocks import ContentBlocks, OnText
 from toolgate_orchestrator.turn.facts import USAGE, Note, took
 from toolgate_orchestrator.turn.hook_dispatch import Hooks

@@ -11,18 +11,18 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.names import MAX_NAME
+
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
-from toolgate_orchestrator.turn.jsonable import jsonable, readable
+from toolgate_orchestrator.turn.jsonable import MOST_CHARS, jsonable, readable
 
 __all__ = ["MAX_DEPTH", "MAX_NODES", "excess", "plain_call", "reader_of", "size_of"]
 
-MAX_NAME: Final = 256
 MAX_ID: Final = 16 * 1024
 """Some providers keep state of their own in ids."""
 MAX_DEPTH: Final = 96
 """Hooks are told a call within a payload, and see all of it: the kernel's JSON reader takes 125 levels."""
 MAX_NODES: Final = 100_000
-MAX_CHARS: Final = 16 * 1024 * 1024
 MAX_SHOWN: Final = 4_000
 _BITS: Final = 14_000
 """Of an integer: Python writes no more than 4,300 digits."""
@@ -59,7 +59,7 @@ def reader_of(item: Any) -> Callable[[str], Any]:
     return lambda key: getattr(item, key, None)
 
 
-def excess(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, chars: int = MAX_CHARS) -> str | None:
+def excess(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, chars: int = MOST_CHARS) -> str | None:
     """What is too much about a plain value; looked over level by level, so that no depth can hurt."""
     level, seen, said = [value], 0, 0
     for _ in range(depth):

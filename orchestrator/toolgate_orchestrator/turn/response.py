@@ -14,14 +14,11 @@ from amplifier_core import ChatResponse, LLMError, TextBlock, ToolCallBlock, Usa
 from amplifier_core.message_models import ThinkingBlock
 from pydantic import ValidationError
 
-from toolgate_orchestrator.turn.jsonable import readable
+from toolgate_orchestrator.turn.jsonable import MOST_CHARS, readable
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.raw_call import plain_call
 
 __all__ = ["CallDone", "Piece", "Streamed", "Text"]
-
-MAX_CHARS = 16 * 1024 * 1024
-"""Of text, thinking and arguments together: an endless stream must not fill the memory."""
 
 
 class Text(NamedTuple):
@@ -157,8 +154,8 @@ class Streamed:
 
     def _count(self, chars: int) -> None:
         self._chars += chars
-        if self._chars > MAX_CHARS:
-            raise LLMError(f"the response is longer than {MAX_CHARS} characters")
+        if self._chars > MOST_CHARS:
+            raise LLMError(f"the response is longer than {MOST_CHARS} characters")
 
 
 def _told(error: Any) -> LLMError:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
 from toolgate_bus.protocol.events import Decision
+from toolgate_bus.transport.redis.tasks import being_cancelled
 
-from toolgate_orchestrator.turn.cancellation import being_cancelled
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, took
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
@@ -88,9 +88,9 @@ class ToolCalls:
         """Ask the hooks on tool:pre; a modify changes the tool or its arguments."""
         if call.problem or call.name not in self.tools:
             return call
-        consulted = await self._hooks.consult(TOOL_PRE, lambda: _payload(call), call.name)
+        consulted = await self._hooks.consult(TOOL_PRE, lambda: payload_of(call), call.name)
         if consulted.denied is not None:
-            told = _payload(call) | {"reason": consulted.denied}
+            told = payload_of(call) | {"reason": consulted.denied}
             await self._hooks.emit(POLICY_VIOLATION, told)
             return Refusal(consulted.denied, call)
         return _changed(call, consulted.data)
@@ -156,7 +156,7 @@ class ToolCalls:
         outcome = Outcome(told.content, told.output, told.error)
         if not heard:
             return outcome
-        payload = _payload(call) | {"result": shown, "tool_result": shown}
+        payload = payload_of(call) | {"result": shown, "tool_result": shown}
         consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
         if consulted.denied is not None:
             return Outcome(
@@ -170,7 +170,7 @@ class ToolCalls:
     ) -> Outcome:
         self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **took(started)})
         logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
-        payload = _payload(call) | {"error": {"type": kind, "msg": message}}
+        payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
         return Outcome(f"Error: {kind}: {message}", error=(kind, message))
 
@@ -181,7 +181,8 @@ class ToolCalls:
             )
 
 
-def _payload(call: Call) -> dict[str, Any]:
+def payload_of(call: Call) -> dict[str, Any]:
+    """What every event about a call tells of it."""
     return {
         "tool_name": call.name,
         "tool_input": call.arguments,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from toolgate_bus.commands.main import own_entry_points
 from toolgate_bus.commands.options import (
     JsonOption,
     KeysOption,
@@ -40,28 +41,34 @@ Write schedulers, try them on a call, run them, list the living ones.
   toolgate scheduler try policy --config policy.yaml --call '{"tool": "rm"}'
   toolgate scheduler list                                   who is alive
 
-Installed with Toolgate are approval, cost-aware, heuristic, loop-guard, policy,
-rate-limit and router.
+Installed with Toolgate are {}.
 """
 
-app = typer.Typer(name="scheduler", help=OVERVIEW, no_args_is_help=True)
+
+def _overview() -> str:
+    *names, last = sorted(point.name for point in own_entry_points("toolgate.schedulers")) or ["none"]
+    return OVERVIEW.replace("{}.", f"{', '.join(names)} and {last}." if names else f"{last}.")
+
+
+app = typer.Typer(name="scheduler", help=_overview(), no_args_is_help=True)
+
+SpecArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME_OR_MODULE:ATTR", help="An installed scheduler (policy, router …) or yours."),
+]
+ConfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its configuration, in YAML.")]
 
 
 @app.command()
 def run(
     ctx: typer.Context,
-    spec: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME_OR_MODULE:ATTR", help="An installed scheduler (policy, router …) or yours."
-        ),
-    ],
+    spec: SpecArgument,
     name: Annotated[str | None, typer.Option(help="Run it under another name.")] = None,
     priority: Annotated[int | None, typer.Option(help="Priority of its verdicts; the higher wins.")] = None,
     tools: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Only rule on these tools; may be repeated.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Its configuration, in YAML.")] = None,
+    config: ConfigOption = None,
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Record and compare its verdicts; never act on them.")
     ] = False,
@@ -134,12 +141,7 @@ def new(
 
 @app.command("try")
 def try_(
-    spec: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME_OR_MODULE:ATTR", help="An installed scheduler (policy, router …) or yours."
-        ),
-    ],
+    spec: SpecArgument,
     call: Annotated[
         list[str],
         typer.Option(
@@ -148,7 +150,7 @@ def try_(
             "may be repeated.",
         ),
     ],
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Its configuration, in YAML.")] = None,
+    config: ConfigOption = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, max=3600, help="How long an answer is waited for.")
     ] = 5.0,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.names import MAX_LINEAGE
 
 from toolgate_schedulers.author.hook_adapter import HookResult
 
@@ -20,7 +21,6 @@ SELECTING: Final = "tool:selecting"
 Cleanup = Callable[[], Awaitable[None]]
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
 _MAX_NAMES: Final = 1024
-_MAX_LINEAGE: Final = 64
 
 
 def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
@@ -39,7 +39,7 @@ def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
         "session": _text(data, "session", "session_id"),
         "root_session": _text(data, "root_session", "root_session_id"),
         "parent": _text(data, "parent", "parent_id") or None,
-        "lineage": _names(data.get("lineage"), _MAX_LINEAGE) or (),
+        "lineage": _names(data.get("lineage"), MAX_LINEAGE) or (),
         "agent": _text(data, "agent"),
         "labels": data.get("labels") or {},
         "tool_call_id": _text(data, "tool_call_id"),

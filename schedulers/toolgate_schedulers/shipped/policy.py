@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once, unseen
 from toolgate_bus.ruling.conditions.truth import Truth
@@ -28,7 +29,6 @@ Reason = Annotated[str, Field(min_length=1, max_length=800)]
 _ONLY_ASK = ("prompt", "options", "timeout_s")
 _WOULD = {"deny": "denied", "ask": "asked a person"}
 _STRICTNESS: Final[Mapping[type, int]] = {Continue: 0, AskUser: 1, Deny: 2}
-MAX_REASON: Final = 1024
 
 
 class Rule(About):

@@ -10,16 +10,10 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Final
 
-__all__ = ["CONCURRENCY", "Lanes", "being_cancelled"]
+__all__ = ["CONCURRENCY", "Lanes"]
 
 CONCURRENCY: Final = 64
 """Questions that one process decides at a time, unless it is told otherwise."""
-
-
-def being_cancelled() -> bool:
-    """Whether the running task itself was told to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class Lanes:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, Verdict
+from toolgate_bus.protocol.names import MAX_REASON
 
-__all__ = ["MAX_REASON", "Written", "write_verdict"]
+__all__ = ["Written", "write_verdict"]
 
-MAX_REASON: Final = 1024
 MAX_PROMPT: Final = 16_384
 """Characters that are left of a prompt where the whole is too long."""
 _LOST: Final = "(the scheduler's own words could not be sent)"

@@ -30,11 +30,12 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import DECISION
 from toolgate_bus.transport.ports import Delivery, Member, SchedulerBus
+from toolgate_bus.transport.redis.tasks import being_cancelled
 
 from toolgate_schedulers.author.scheduler import Scheduler, asking
 from toolgate_schedulers.worker.generation import Tenure, ruling
 from toolgate_schedulers.worker.holds import Asked, Entry, Job, StoredHolds, not_kept
-from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes, being_cancelled
+from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.worker.verdict_writer import write_verdict
 

@@ -4,6 +4,7 @@ A keeper that fails by our own fault must not silently end the bus: it is logged
 second later.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import anyio
 
 from toolgate_bus.telemetry.loggers import get_logger
 
-__all__ = ["keep"]
+__all__ = ["being_cancelled", "keep"]
 
 _log = get_logger("toolgate.bus")
 
@@ -24,3 +25,9 @@ async def keep(keeper: Callable[..., Awaitable[None]], *args: Any) -> None:
         except Exception:  # noqa: BLE001 - see above: told with its traceback, and survived
             _log.exception("a task of the bus failed", task=getattr(keeper, "__name__", str(keeper)))
         await anyio.sleep(1.0)
+
+
+def being_cancelled() -> bool:
+    """Whether somebody cancelled this task; false where a CancelledError came out of what it called."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

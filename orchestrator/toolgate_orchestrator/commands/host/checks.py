@@ -17,7 +17,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import read_keys
 
 from toolgate_orchestrator.commands.host.hidden_fields import hidden_fields
-from toolgate_orchestrator.commands.host.installed_modules import config_model, offers_of
+from toolgate_orchestrator.commands.host.installed_modules import config_model, offers_of, own_loops
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 from toolgate_orchestrator.commands.host.warnings import unrequired
 from toolgate_orchestrator.gate.config import ToolgateConfig
@@ -81,9 +81,7 @@ def _unruled(plan: Plan) -> Finding:
     module = plan.orchestrator["module"]
     if not plan.ours:
         what = f"{module} is not one of Toolgate's loops: nothing rules on its calls"
-        return warning(
-            SUBJECT, "plan-unruled", what, "use loop-basic, loop-streaming, loop-events or loop-reactive"
-        )
+        return warning(SUBJECT, "plan-unruled", what, f"use one of {', '.join(own_loops(offers_of()))}")
     what = (
         f"{module} has no `toolgate:` section: `toolgate run` and `toolgate chat` ask whoever is alive, "
         "but in any other program nobody is asked about its calls"

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import BaseModel
 
-__all__ = ["GROUP", "config_model", "is_installed", "is_ours", "offers_of", "why_unusable"]
+__all__ = ["GROUP", "config_model", "is_installed", "is_ours", "offers_of", "own_loops", "why_unusable"]
 
 GROUP = "amplifier.modules"
 _OURS = "toolgate_orchestrator."
@@ -42,6 +42,11 @@ def is_installed(module: str, offers: Offers) -> bool:
 def is_ours(module: str, offers: Offers) -> bool:
     """Whether a module is one of Toolgate's own, which take a `toolgate:` config."""
     return any(point.value.startswith(_OURS) for point in offers.get(module, {}).values())
+
+
+def own_loops(offers: Offers) -> list[str]:
+    """Toolgate's loops, by name."""
+    return sorted(name for name in offers if name.startswith("loop-") and is_ours(name, offers))
 
 
 def why_unusable(module: str, offers: Offers) -> str | None:

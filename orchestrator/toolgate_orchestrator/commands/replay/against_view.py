@@ -10,13 +10,11 @@ from toolgate_bus.protocol.money import shown
 from toolgate_bus.ruling.counterfactual import CHANGES, Effect, Proposed
 
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Comparison, Figures, Set
+from toolgate_orchestrator.commands.replay.view import MAX_WORDS, count, table_of, wrong_lines
 
 __all__ = ["comparison_view"]
 
 MAX_CALLS = 20
-MAX_VIOLATIONS = 20
-MAX_WORDS = 1_000
-MAX_NAME = 48
 MAX_ARGUMENTS = 80
 
 _HEADS = {"veto": "vetoed", "reroute": "rerouted", "ask": "asked", "hold": "held", "allow": "allowed"}
@@ -55,16 +53,11 @@ def _set(one: Set) -> str:
 
 
 def _table(title: str, what: str, figures: Iterable[Figures], *, costs: bool) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
-    )
-    table.add_column(what, no_wrap=True, min_width=10, max_width=MAX_NAME)
-    for head in ("calls", "same", *_HEADS.values(), *(["saved"] if costs else [])):
-        table.add_column(head, justify="right", no_wrap=True, min_width=max(len(head), 5))
+    table = table_of(title, (what, "calls", "same", *_HEADS.values(), *(["saved"] if costs else [])))
     for one in figures:
         counts = (one.calls, one.same, *(getattr(one, kind) for kind in CHANGES))
         saved = [shown(one.saved) if one.saved is not None else "[dim]·[/]"] if costs else []
-        table.add_row(escape(one.name), *map(_count, counts), *saved)
+        table.add_row(escape(one.name), *map(count, counts), *saved)
     return table
 
 
@@ -117,10 +110,5 @@ def _summary(comparison: Comparison) -> list[str]:
             escape_lines(f"{name} says: {said[-MAX_WORDS:]}") for name, said in comparison.words.items()
         ]
     if comparison.violations:
-        shown_ = [f"  {escape(one)}" for one in comparison.violations[:MAX_VIOLATIONS]]
-        lines += [f"[bold red]{len(comparison.violations)} things went wrong:[/]", *shown_]
+        lines += wrong_lines(comparison.violations)
     return lines
-
-
-def _count(number: int) -> str:
-    return str(number) if number else "[dim]·[/]"

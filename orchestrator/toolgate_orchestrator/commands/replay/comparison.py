@@ -5,12 +5,11 @@ where it ran before and does not after, *freed* the other way round. Costs are w
 only of tools whose cost somebody told.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from toolgate_bus.ruling.counterfactual import CHANGES, Change, Effect, Proposed, change
+from toolgate_bus.ruling.counterfactual import CHANGES, Change, ChangeCounts, Effect, Proposed, change
 
 __all__ = [
     "BROKEN",
@@ -74,25 +73,18 @@ class ComparedCall:
 
 
 @dataclass(slots=True)
-class Figures:
+class Figures(ChangeCounts):
     """How many calls of a tool, or by the word of a scheduler, come to what."""
 
-    name: str
+    name: str = ""
     calls: int = 0
-    same: int = 0
-    veto: int = 0
-    reroute: int = 0
-    ask: int = 0
-    hold: int = 0
-    allow: int = 0
     saved: int | None = None
     """Micro-units less than before; negative where it costs more."""
 
     def add(self, one: ComparedCall) -> None:
         """Count one call."""
         self.calls += 1
-        kind = one.change or "same"
-        setattr(self, kind, getattr(self, kind) + 1)
+        self.count(one.change)
         if one.cost_before is not None and one.cost_after is not None:
             self.saved = (self.saved or 0) + one.cost_before - one.cost_after
 
@@ -174,11 +166,13 @@ def compared(
     words: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Count everything."""
-    changes = Counter(one.change for one in calls)
-    totals: dict[str, int] = {kind: changes[kind] for kind in CHANGES}
-    totals = {"calls": len(calls), "same": changes[None], **totals}
-    totals |= {
-        "differences": len(calls) - changes[None],
+    changes = ChangeCounts()
+    for one in calls:
+        changes.count(one.change)
+    totals = {
+        "calls": len(calls),
+        **asdict(changes),
+        "differences": len(calls) - changes.same,
         "broken": sum(one.before.kind == "run" and one.after.kind != "run" for one in calls),
         "freed": sum(one.before.kind != "run" and one.after.kind == "run" for one in calls),
         "unverified": sum(one.change is not None and not one.after.verified for one in calls),
@@ -216,7 +210,7 @@ def _came_to(effects: Iterable[tuple[Effect, Proposed]]) -> dict[str, int]:
 def _figures(named: Iterable[tuple[str, ComparedCall]]) -> list[Figures]:
     figures: dict[str, Figures] = {}
     for name, one in named:
-        figures.setdefault(name, Figures(name)).add(one)
+        figures.setdefault(name, Figures(name=name)).add(one)
     return sorted(figures.values(), key=lambda one: (-one.calls, one.name))
 
 

@@ -65,20 +65,9 @@ async def against_runs(recording: Recording, asked: Asked, bus: BusSettings) -> 
     check_loop(asked.loop)
     hold_s = asked.patience_ms / 1000  # nobody is there to answer
     tag = await _tag(asked, recording, bus)
-    sides = (
-        _side(asked, bus, tag, hold_s),
-        Side(
-            _elsewhere(bus),
-            asked.after,
-            own_namespace=True,
-            loop=asked.loop,
-            also=_also(asked),
-            patience_ms=asked.patience_ms,
-            hold_s=hold_s,
-            tag=tag,
-        ),
-    )
-    return await compare_runs(recording, *sides, prices_of([*asked.before, *asked.after]))
+    before = _side(asked, bus, tag, hold_s)
+    after = replace(before, bus=_elsewhere(bus), specs=asked.after, own_namespace=True)
+    return await compare_runs(recording, before, after, prices_of([*asked.before, *asked.after]))
 
 
 async def against_record(asked: Asked, bus: BusSettings) -> Comparison:
@@ -109,7 +98,8 @@ def _side(asked: Asked, bus: BusSettings, tag: str, hold_s: float | None) -> Sid
         asked.before,
         own_namespace=asked.in_own_namespace,
         loop=asked.loop,
-        also=_also(asked),
+        # Tools beside those of the file: the same for both sets.
+        also=tuple(dict.fromkeys((*targets_of([*asked.before, *asked.after]), *asked.tools))),
         patience_ms=asked.patience_ms,
         hold_s=hold_s,
         tag=tag,
@@ -118,11 +108,6 @@ def _side(asked: Asked, bus: BusSettings, tag: str, hold_s: float | None) -> Sid
 
 def _elsewhere(bus: BusSettings) -> BusSettings:
     return replace(bus, namespace=new_namespace())
-
-
-def _also(asked: Asked) -> tuple[str, ...]:
-    """Tools beside those of the file: the same for both sets."""
-    return tuple(dict.fromkeys((*targets_of([*asked.before, *asked.after]), *asked.tools)))
 
 
 async def _tag(asked: Asked, recording: Recording, bus: BusSettings) -> str:

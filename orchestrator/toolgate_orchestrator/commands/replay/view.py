@@ -1,6 +1,6 @@
 """How `toolgate replay` shows its figures: two tables, a summary, and what went wrong."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -8,10 +8,11 @@ from toolgate_bus.commands.terminal import escape, escape_lines
 
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
 
-__all__ = ["view"]
+__all__ = ["MAX_WORDS", "count", "table_of", "view", "wrong_lines"]
 
 MAX_VIOLATIONS = 20
 MAX_WORDS = 1_000
+"""The end of what a scheduler said."""
 MAX_NAME = 48
 
 
@@ -24,7 +25,7 @@ def view(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def _table(title: str, columns: Iterable[str]) -> Table:
+def table_of(title: str, columns: Iterable[str]) -> Table:
     """The names give way on a narrow terminal; the figures never do."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
@@ -39,21 +40,21 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 
 def _tools(figures: Iterable[ToolFigures]) -> Table:
     columns = ("tool", "calls", "run", "vetoed", "rerouted", "unrecorded", "late", "median", "p99")
-    table = _table("By tool (ms to the decision)", columns)
+    table = table_of("By tool (ms to the decision)", columns)
     for one in figures:
         counts = (one.calls, one.run, one.vetoed, one.rerouted, one.unrecorded, one.late)
-        table.add_row(escape(one.tool), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
+        table.add_row(escape(one.tool), *map(count, counts), _ms(one.median_ms), _ms(one.p99_ms))
     return table
 
 
 def _schedulers(figures: Iterable[SchedulerFigures]) -> Table:
     said = ("continue", "deny", "modify")
     columns = ("scheduler", *said, "run", "vetoed", "rerouted", "late", "silent", "median", "p99")
-    table = _table("By scheduler (ms to its verdict)", columns)
+    table = table_of("By scheduler (ms to its verdict)", columns)
     for one in figures:
         verdicts = (one.verdicts.get(action, 0) for action in said)
         counts = (*verdicts, one.run, one.vetoed, one.rerouted, one.late, one.silent)
-        table.add_row(escape(one.scheduler), *map(_count, counts), _ms(one.median_ms), _ms(one.p99_ms))
+        table.add_row(escape(one.scheduler), *map(count, counts), _ms(one.median_ms), _ms(one.p99_ms))
     return table
 
 
@@ -84,12 +85,18 @@ def _summary(report: Report) -> list[str]:
 def _verdict(violations: list[str]) -> list[str]:
     if not violations:
         return ["[green]Every recorded call got exactly one tool result, in order.[/]"]
+    return wrong_lines(violations)
+
+
+def wrong_lines(violations: Sequence[str]) -> list[str]:
+    """What went wrong, of much the beginning."""
     shown = [f"  {escape(violation)}" for violation in violations[:MAX_VIOLATIONS]]
     more = [f"  … and {len(violations) - MAX_VIOLATIONS} more"] if len(violations) > MAX_VIOLATIONS else []
     return [f"[bold red]{len(violations)} things went wrong:[/]", *shown, *more]
 
 
-def _count(number: int) -> str:
+def count(number: int) -> str:
+    """A figure in a table; nothing is a dot."""
     return str(number) if number else "[dim]·[/]"
 
 

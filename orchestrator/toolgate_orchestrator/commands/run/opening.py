@@ -21,6 +21,7 @@ from toolgate_bus.commands.options import err_console, metrics_served, run_async
 from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.tasks import being_cancelled
 
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan, with_bus, with_provider
@@ -35,7 +36,6 @@ from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
 from toolgate_orchestrator.commands.run.view import Ended, View
-from toolgate_orchestrator.turn.cancellation import being_cancelled
 
 __all__ = ["Opened", "asked_plan", "in_session", "metrics_told", "named_namespace", "on_bus"]
 

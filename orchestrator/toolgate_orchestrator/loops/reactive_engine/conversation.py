@@ -18,6 +18,7 @@ from toolgate_orchestrator.loops.reactive_engine.output import Output
 from toolgate_orchestrator.loops.reactive_engine.tick import Came, Tick
 from toolgate_orchestrator.turn.messages import Call, assistant_message
 from toolgate_orchestrator.turn.provider_stream import Reply
+from toolgate_orchestrator.turn.tool_call import payload_of
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["close", "settle", "store"]
@@ -69,13 +70,5 @@ async def _tell(turn: Turn, call: Call, error: dict[str, Any]) -> None:
     """Hooks hear of what never reached them; what ran, or was denied, has been told already."""
     if error.get("phase") != "structural":
         return
-    told = {
-        "tool_name": call.name,
-        "tool_input": call.arguments,
-        "input": call.arguments,
-        "tool_call_id": call.id,
-        "parallel_group_id": call.group,
-        "iteration": call.iteration,
-        "error": {"type": error["type"], "msg": error["message"]},
-    }
+    told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
     await turn.hooks.consult(TOOL_ERROR, told, call.name)

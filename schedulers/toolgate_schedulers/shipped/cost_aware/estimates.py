@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount
+from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.transport.ports import MAX_VALUE
 
@@ -26,7 +27,6 @@ __all__ = ["Estimate", "Learned", "estimate", "estimate_of_agent", "quantile"]
 WINDOW: Final = 31
 ENOUGH: Final = 5
 MOST_TOOLS: Final = 256
-_MAX_NAME: Final = 256
 _US: Final = 1_000_000
 _LONGEST_US: Final = 86_400 * _US
 
@@ -70,7 +70,7 @@ class Learned:
     def hear(self, fact: Mapping[str, Any]) -> bool:
         """Learn from a fact `tool:post`; False for what teaches nothing. Anything may be in a fact."""
         tool = fact.get("tool")
-        if fact.get("event") != "tool:post" or not isinstance(tool, str) or not 0 < len(tool) <= _MAX_NAME:
+        if fact.get("event") != "tool:post" or not isinstance(tool, str) or not 0 < len(tool) <= MAX_NAME:
             return False
         cost, us = fact.get("cost"), _microseconds(fact.get("seconds"))
         heard = False
@@ -86,7 +86,7 @@ class Learned:
     def worked(self, agent: str, cost: int, seconds: float) -> None:
         """Learn what a delegation to an agent has cost, in micro-units, and how long it took."""
         us = _microseconds(seconds)
-        if 0 < len(agent) <= _MAX_NAME and 0 <= cost <= MAX_AMOUNT and us is not None:
+        if 0 < len(agent) <= MAX_NAME and 0 <= cost <= MAX_AMOUNT and us is not None:
             _keep(self.agent_costs, agent, cost)
             _keep(self.agent_latencies, agent, us)
 
