@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting
 from toolgate_bus.protocol.revision import MAX_REVISION
 from toolgate_bus.transport.ports import Member
@@ -35,9 +35,9 @@ def bounded(node: Any) -> Any:
         return node
     kept = {key: bounded(value) for key, value in node.items() if key != "title" or isinstance(value, dict)}
     limits: dict[Any, dict[str, int]] = {
-        "string": {"maxLength": codec.MAX_STRING} if "const" not in node and "enum" not in node else {},
-        "array": {"maxItems": codec.MAX_ENTRIES},
-        "object": {"maxProperties": codec.MAX_ENTRIES} if "properties" not in node else {},
+        "string": {"maxLength": packing.MAX_STRING} if "const" not in node and "enum" not in node else {},
+        "array": {"maxItems": packing.MAX_ENTRIES},
+        "object": {"maxProperties": packing.MAX_ENTRIES} if "properties" not in node else {},
         "integer": LARGEST,
     }
     kind = node.get("type")
@@ -124,7 +124,7 @@ def texts() -> dict[str, str]:
     """The text of each schema, by its file's name."""
     written = {}
     for name, (about, make) in ABOUT.items():
-        for version, folder, made in ((codec.VERSION, "", make()), (codec.NEWEST, "v2/", NEWER[name]())):
+        for version, folder, made in ((packing.VERSION, "", make()), (packing.NEWEST, "v2/", NEWER[name]())):
             head = {"$schema": DIALECT, "title": f"{about}. Toolgate's wire, version {version}"}
             made.pop("description", None)
             text = json.dumps({**head, **bounded(made)}, indent=1, ensure_ascii=False)

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.events import Failed, Hold, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
@@ -193,7 +193,7 @@ class Trial:
 
     def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
         id_, phase = _key(asked)
-        self._asker.ask(self.scheduler.name, id_, codec.item(id_, phase, codec.pack(body)), event)
+        self._asker.ask(self.scheduler.name, id_, packing.item(id_, phase, packing.pack(body)), event)
 
     def _made(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)
@@ -225,9 +225,9 @@ class _Ears:
 
     def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
         for _, frame in frames:
-            for item in codec.items(frame):
-                asked = self._questions.get(item[:2]) if isinstance(item, codec.Item) else None
-                if asked is not None and isinstance(item, codec.Item):
+            for item in packing.items(frame):
+                asked = self._questions.get(item[:2]) if isinstance(item, packing.Item) else None
+                if asked is not None and isinstance(item, packing.Item):
                     asked.heard(codec.verdict(item.body))
 
     def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis.asyncio as redis
 from nursery import NURSERY, Process
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.ports import Member
@@ -212,13 +212,13 @@ class Rogue:
         await self._roster.leave(f"s:{self.name}:rogue-1")
         await self.client.delete(self.keys.inbox(self.name))
 
-    async def question(self, after: bytes = b"0-0") -> tuple[bytes, str, codec.Item]:
+    async def question(self, after: bytes = b"0-0") -> tuple[bytes, str, packing.Item]:
         """The next question in its inbox: entry, orchestrator, item."""
         found = await self.client.xread({self.keys.inbox(self.name): after}, count=1, block=5000)
         assert found, "no question came"
         entry, fields = found[0][1][0]
-        (item,) = codec.items(fields[b"frame"])
-        assert isinstance(item, codec.Item)
+        (item,) = packing.items(fields[b"frame"])
+        assert isinstance(item, packing.Item)
         return entry, fields[b"orch"].decode(), item
 
     async def write(self, orchestrator: str, frame: bytes, name: str | None = None) -> None:

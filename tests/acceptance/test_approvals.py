@@ -7,7 +7,7 @@ import signal
 import pytest
 import redis.asyncio as redis
 from approval_world import People, Tool, agent
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -162,9 +162,9 @@ async def test_what_is_held_under_an_id_cannot_be_exchanged(approval, people, ga
         task = deciding(opened)
         (one,) = await people.waiting()
         key = Keys(people.namespace).stored(f"hold:approval:{one['decision']}:0")
-        orchestrator, id_, phase, body = codec.unpack(await client.get(key))
-        other = codec.pack({**codec.unpack(body), "tool_input": {"to": "eve", "amount": 90_000}})
-        await client.set(key, codec.pack([orchestrator, id_, phase, other]), keepttl=True)
+        orchestrator, id_, phase, body = packing.unpack(await client.get(key))
+        other = packing.pack({**packing.unpack(body), "tool_input": {"to": "eve", "amount": 90_000}})
+        await client.set(key, packing.pack([orchestrator, id_, phase, other]), keepttl=True)
 
         stale = await people("approve", one["id"])
         assert stale.code == 1

@@ -8,7 +8,7 @@ import os
 
 import msgpack
 import pytest
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -65,7 +65,7 @@ async def test_a_required_scheduler_that_fails_denies(crew, fault):
 # ---------------------------------------------------------------------- bad bytes
 
 
-def item(of, body=CONTINUE, *, version=codec.VERSION, id_=None, phase=None):
+def item(of, body=CONTINUE, *, version=packing.VERSION, id_=None, phase=None):
     fields = [version, id_ or of.id, of.phase if phase is None else phase, body, None]
     return msgpack.packb([fields])
 
@@ -156,7 +156,7 @@ async def test_one_bad_item_does_not_spoil_its_frame(rogue, schedulers_with_alph
     async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
         deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
         _, orchestrator, question = await bad.question()
-        good = [codec.VERSION, question.id, 0, codec.verdict_body(Deny(reason="really")), None]
+        good = [packing.VERSION, question.id, 0, codec.verdict_body(Deny(reason="really")), None]
         await bad.write(orchestrator, msgpack.packb([[1, 2], "?", [99, question.id, 0, b"", None], good]))
         assert (await deciding).scheduler == "rogue"
     assert counted("toolgate_bad_messages_total", sender="rogue", reason="malformed") == 2

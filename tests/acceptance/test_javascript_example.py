@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
@@ -196,17 +196,17 @@ async def test_whatever_comes_into_its_inbox_is_acknowledged_and_stops_nothing(
 ):
     running = await start()
     keys, client = Keys(namespace), redis.from_url(server_url)
-    question = codec.item(
-        bytes(16), 0, codec.pack({"phase": "select", "tool_name": "web_search", "later": 1})
+    question = packing.item(
+        bytes(16), 0, packing.pack({"phase": "select", "tool_name": "web_search", "later": 1})
     )
-    withdrawn = codec.item(bytes(16), 0, codec.pack({"phase": "select"}))
+    withdrawn = packing.item(bytes(16), 0, packing.pack({"phase": "select"}))
     entries = [
         {"event": "tool:selecting", "frame": b"\xc1"},
         {"event": "tool:selecting", "orch": "o1"},
-        {"event": "tool:selecting", "orch": "../x", "frame": codec.frame([question])},
+        {"event": "tool:selecting", "orch": "../x", "frame": packing.frame([question])},
         {"event": "tool:selecting", "orch": "o1", "frame": b""},
-        {"event": "tool:selecting", "orch": "o1", "frame": codec.frame([b"\x90", question])},
-        {"event": "tool:withdrawn", "orch": "o1", "frame": codec.frame([withdrawn])},
+        {"event": "tool:selecting", "orch": "o1", "frame": packing.frame([b"\x90", question])},
+        {"event": "tool:withdrawn", "orch": "o1", "frame": packing.frame([withdrawn])},
         {"event": "tool:withdrawn", "orch": "o1", "frame": b"\x91\x91\x91"},
         {"orch": "o1", "frame": b"\x90"},
         {"x": b"\xff"},

@@ -5,7 +5,7 @@ import os
 
 import msgpack
 import pytest
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_orchestrator.gate.gate import Gate
@@ -44,7 +44,7 @@ def signed(orchestrator, question, verdict, key=SECRETS["signer"], *, to=None, s
     ring = Keyring({speaker: bytes.fromhex(key)})
     mac = ring.sign_verdict(orchestrator, speaker, digest(question.signed), body)
     target = to or question
-    return msgpack.packb([[codec.VERSION, target.id, target.phase, body, mac]])
+    return msgpack.packb([[packing.VERSION, target.id, target.phase, body, mac]])
 
 
 async def test_signed_processes_work_from_end_to_end(schedulers, gate, keys, counted):
@@ -104,13 +104,13 @@ async def test_one_without_a_key_of_its_own_is_not_even_asked(rogue, namespace, 
 
 FORGERIES = {
     "no signature": lambda orch, q: msgpack.packb(
-        [[codec.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), None]]
+        [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), None]]
     ),
     "random signature": lambda orch, q: msgpack.packb(
-        [[codec.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), os.urandom(32)]]
+        [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), os.urandom(32)]]
     ),
     "empty signature": lambda orch, q: msgpack.packb(
-        [[codec.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), b""]]
+        [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), b""]]
     ),
     "another key": lambda orch, q: signed(orch, q, Deny(reason="x"), "ee" * 32),
     "another scheduler's key": lambda orch, q: signed(
@@ -119,7 +119,7 @@ FORGERIES = {
     "another orchestrator's": lambda orch, q: signed("0" * 16, q, Deny(reason="x")),
     "another question's": lambda orch, q: signed(orch, q._replace(body=q.body + b"x"), Deny(reason="x")),
     "the question's own": lambda orch, q: msgpack.packb(
-        [[codec.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), q.mac]]
+        [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), q.mac]]
     ),
 }
 
@@ -200,10 +200,10 @@ async def test_a_forged_question_is_not_answered(schedulers, rogue, namespace, k
     await schedulers.start("obedient:alpha", "--keys", keys)
     writer = await rogue("writer", namespace)
     fields = {"phase": "select", "tool_name": "search", "ttl_ms": 5000}
-    body = codec.pack(fields)
+    body = packing.pack(fields)
     inbox = writer.keys.inbox("alpha")
     for mac in (None, os.urandom(32)):
-        frame = msgpack.packb([[codec.VERSION, os.urandom(16), 0, body, mac]])
+        frame = msgpack.packb([[packing.VERSION, os.urandom(16), 0, body, mac]])
         await writer.client.xadd(inbox, {"event": "tool:selecting", "orch": "f" * 16, "frame": frame})
 
     async def acknowledged():

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 import pytest
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -21,7 +21,7 @@ async def flood(client, key, kind):
     if kind == "one entry":
         await client.xadd(key, {"event": "verdict", "frame": b"x" * 80_000_000})
     elif kind == "many entries":
-        frame = codec.frame([codec.item(os.urandom(16), 0, b"x" * 4000) for _ in range(64)])
+        frame = packing.frame([packing.item(os.urandom(16), 0, b"x" * 4000) for _ in range(64)])
         await client.eval(MANY, 1, key, frame)
     else:
         await client.xadd(key, {str(number): b"" for number in range(100_000)})

@@ -27,7 +27,7 @@ from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.join import gathered
 from toolgate_bus.facts.shadow_report import add_to_totals, disagreements
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import decode_agents, decode_stop, forest
 from toolgate_bus.telemetry.fact_metrics import counted
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
@@ -170,7 +170,7 @@ def through_the_door(fact: dict[str, Any]) -> list[dict[str, Any]]:
     raw = msgpack.packb([[1, bytes(16), 0, msgpack.packb(fact), None]])
     given_ = []
     try:
-        for item in codec.items(raw):
+        for item in packing.items(raw):
             if not isinstance(item, CodecError):
                 given_ += record.read_facts(item)
     except CodecError:

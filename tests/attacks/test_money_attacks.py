@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio as redis
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.facts import record
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -39,7 +39,7 @@ class Rogue:
         """One fact, on its own stream or another's."""
         self.seq += 1
         told = record.other_fact({**fields, "event": event}, seq or self.seq, time.time())
-        await self.write(codec.frame([told]), whose)
+        await self.write(packing.frame([told]), whose)
 
     async def write(self, frame, whose=None):
         await self.client.xadd(self.keys.facts(whose or self.name), {"frame": frame})
@@ -97,7 +97,9 @@ async def test_an_orchestrator_moves_no_money_but_its_own_and_hides_and_breaks_n
         {"event": "usage", "at": float("nan")},
         [1],
     ]
-    await rogue.write(codec.frame([codec.item(bytes(16), 0, msgpack.packb(one)) for one in packed]), owner)
+    await rogue.write(
+        packing.frame([packing.item(bytes(16), 0, msgpack.packb(one)) for one in packed]), owner
+    )
     await rogue.write(b"\xc1\xc1")
     await rogue.client.set(rogue.keys.facts("no-stream"), "x")
     await rogue.client.zadd(rogue.keys.writers, {"no-stream": time.time() * 1000})

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import uvloop
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Deny
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -136,7 +136,7 @@ async def test_a_scheduler_by_the_name_of_our_hooks_is_not_heard_in_their_place(
     async def hooks(question):
         # The stranger has long answered in our stead, on its own stream, when we deny.
         _, orchestrator, item = await neighbour.question()
-        yes = codec.frame([codec.item(item.id, item.phase, codec.CONTINUE_BODY)])
+        yes = packing.frame([packing.item(item.id, item.phase, codec.CONTINUE_BODY)])
         await neighbour.write(orchestrator, yes)
         await stranger.write(orchestrator, yes)
         await asyncio.sleep(0.05)

@@ -5,7 +5,7 @@ import os
 import time
 
 import pytest
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Modify
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring, digest
@@ -30,7 +30,7 @@ def answer(item, verdict, revision="", keyring=None, orchestrator="", scheduler=
     if keyring is not None:
         asked = digest(item.signed)
         mac = keyring.sign_verdict(orchestrator, scheduler, asked, body, item.version)
-    return codec.frame([codec.item(item.id, item.phase, body, mac, item.version)])
+    return packing.frame([packing.item(item.id, item.phase, body, mac, item.version)])
 
 
 async def known(wait_until, gate, name):
@@ -121,8 +121,10 @@ async def test_a_denial_with_fields_that_nobody_knows_is_a_denial(rogue, namespa
         await known(wait_until, opened, "ahead")
         deciding = asyncio.create_task(opened.decide("bash", {}, TOOLS))
         _, orchestrator, item = await one.question()
-        body = codec.pack({"action": "deny", "reason": "no", "why": {"rule": 7}, "revision": 9})
-        frame = codec.frame([codec.item(item.id, 0, body, None, 2), codec.item(item.id, 9, b"", None, 2)])
+        body = packing.pack({"action": "deny", "reason": "no", "why": {"rule": 7}, "revision": 9})
+        frame = packing.frame(
+            [packing.item(item.id, 0, body, None, 2), packing.item(item.id, 9, b"", None, 2)]
+        )
         await one.write(orchestrator, frame)
         assert (await deciding).reason == "no"
 
@@ -142,15 +144,15 @@ async def test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold(
         deciding = asyncio.create_task(opened.decide("bash", {"rules": rules}, TOOLS))
         await wait_until(lambda: schedulers.lines("asked"))
         for _, fields in await writer.client.xrange(inbox):
-            (item,) = codec.items(fields[b"frame"])
+            (item,) = packing.items(fields[b"frame"])
             ring = Keyring({"gamma": bytes.fromhex(KEY)})
             assert item.version == 2
             orchestrator = fields[b"orch"].decode()
             older = ring.sign_question(orchestrator, "gamma", item.signed)  # as a gate of version 1 signs
             for frame in (
                 fields[b"frame"],
-                codec.frame([codec.item(item.id, item.phase, item.body, older)]),
-                codec.frame([codec.item(item.id, item.phase, item.body, os.urandom(32), 2)]),
+                packing.frame([packing.item(item.id, item.phase, item.body, older)]),
+                packing.frame([packing.item(item.id, item.phase, item.body, os.urandom(32), 2)]),
             ):
                 fields = {"event": "tool:withdrawn", "orch": orchestrator, "frame": frame}
                 await writer.client.xadd(inbox, fields)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Delivery, Member, OrchestratorBus, SchedulerBus
@@ -50,13 +50,13 @@ class Ears:
         found: list[tuple[str, str, str | None]] = []
         for scheduler, raw in self.frames:
             try:
-                items = codec.items(raw)
+                items = packing.items(raw)
             except codec.CodecError:
                 continue
             found += [
                 (scheduler, item.id.hex(), codec.verdict(item.body).reason)
                 for item in items
-                if isinstance(item, codec.Item)
+                if isinstance(item, packing.Item)
             ]
         return found
 
@@ -75,7 +75,7 @@ class Inbox:
 
     def ids(self) -> list[str]:
         """Decision ids in order of delivery."""
-        return [one.id.hex() for got in self.deliveries for one in codec.items(got.frame)]
+        return [one.id.hex() for got in self.deliveries for one in packing.items(got.frame)]
 
 
 @dataclass
@@ -87,8 +87,8 @@ class Asker:
 
     def ask(self, scheduler: str, id_: bytes, event: str = "tool:selecting") -> None:
         """One small question."""
-        body = codec.pack({"phase": "select", "tool_name": "t", "tool_input": {}})
-        self.bus.ask(scheduler, id_, codec.item(id_, 0, body), event)
+        body = packing.pack({"phase": "select", "tool_name": "t", "tool_input": {}})
+        self.bus.ask(scheduler, id_, packing.item(id_, 0, body), event)
 
 
 @dataclass
@@ -101,10 +101,10 @@ class Replica:
 
     def answer(self, delivery: Delivery, reason: str | None = None) -> None:
         """Continue to every question of a delivery, and acknowledge it."""
-        for item in codec.items(delivery.frame):
-            assert isinstance(item, codec.Item)
+        for item in packing.items(delivery.frame):
+            assert isinstance(item, packing.Item)
             body = codec.verdict_body(codec.Continue(reason=reason))
-            self.bus.answer(delivery.orchestrator, codec.item(item.id, item.phase, body))
+            self.bus.answer(delivery.orchestrator, packing.item(item.id, item.phase, body))
         self.bus.done(delivery.entry)
 
     def answers_everything(self, reason: str | None = None) -> None:

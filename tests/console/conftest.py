@@ -13,7 +13,7 @@ import h11
 import pytest
 import redis.asyncio as redis
 from toolgate_bus.facts import record
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.settings import bus_settings
 from toolgate_schedulers.commands.console.access import Access
@@ -194,8 +194,8 @@ class Teller:
         key = self._keys.facts(self.name)
         await self._client.zadd(self._keys.writers, {self.name: (await self._client.time())[0] * 1000})
         pipe = self._client.pipeline(transaction=False)
-        for frame in codec.frames(items):
-            pipe.xadd(key, {"event": "facts", "frame": codec.frame(frame)})
+        for frame in packing.frames(items):
+            pipe.xadd(key, {"event": "facts", "frame": packing.frame(frame)})
         await pipe.execute()
         return ids
 
@@ -207,7 +207,7 @@ class Teller:
         told = {"event": "decision", "id": id_, "verdicts": [], **said}
         mine = {name: value for name, value in fields.items() if name in asked or name in question}
         rest = {name: value for name, value in fields.items() if name not in mine}
-        body = {**told, **rest, "question": codec.pack({**question, **mine})}
+        body = {**told, **rest, "question": packing.pack({**question, **mine})}
         return record.other_fact(body, self._told, time.time())
 
 

@@ -22,7 +22,7 @@ import anyio
 from toolgate_bus.errors import CodecError, ConfigError, TransportError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.sequence import SeenNumbers
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -342,7 +342,7 @@ def _facts(fields: Sequence[bytes]) -> list[Fact]:
     pairs = dict(zip(fields[::2], fields[1::2], strict=False))
     facts: list[Fact] = []
     try:
-        items = codec.items(pairs.get(b"frame", b""))
+        items = packing.items(pairs.get(b"frame", b""))
     except CodecError as error:
         items = [error]
     for item in items:
@@ -350,8 +350,8 @@ def _facts(fields: Sequence[bytes]) -> list[Fact]:
             if isinstance(item, CodecError):
                 raise item
             found = record.read_facts(item)
-            if len(facts) + len(found) > codec.MAX_ITEMS:
-                raise CodecError("oversize", f"a frame holds at most {codec.MAX_ITEMS} facts")
+            if len(facts) + len(found) > packing.MAX_ITEMS:
+                raise CodecError("oversize", f"a frame holds at most {packing.MAX_ITEMS} facts")
             facts += found
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)

@@ -11,12 +11,12 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.columnar import each_decision
 from toolgate_bus.facts.validation import checked_fact
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
 
 __all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_facts", "read_verdict", "verdict_fields"]
 
-_NO_ID: Final = bytes(codec.ID_BYTES)
+_NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
 """Stands for the arguments of a verdict that had no room."""
 _UNREMARKABLE: Final[Mapping[str, Any]] = {
@@ -123,27 +123,27 @@ def other_fact(fields: Mapping[str, Any], seq: int, at: float) -> bytes:
 
 def _item(fields: dict[str, Any]) -> bytes:
     try:
-        body = codec.pack(fields)
-        if len(body) > codec.MAX_QUESTION:  # a reader would refuse it, and its neighbours with it
+        body = packing.pack(fields)
+        if len(body) > packing.MAX_QUESTION:  # a reader would refuse it, and its neighbours with it
             verdicts = [
                 {**one, "arguments": CUT} if "arguments" in one else one for one in fields.get("verdicts", ())
             ]
-            body = codec.pack({**fields, "verdicts": verdicts, "final_input": None, "cut": True})
-        if len(body) > codec.MAX_QUESTION:
+            body = packing.pack({**fields, "verdicts": verdicts, "final_input": None, "cut": True})
+        if len(body) > packing.MAX_QUESTION:
             raise CodecError("oversize", f"{len(body)} bytes")
     except CodecError as error:  # a fact that cannot be written is still told of
         told = {"seq": fields["seq"], "at": fields["at"], "of": ascii(fields.get("event"))}
-        body = codec.pack({"event": "unwritable", **told, "why": str(error)})
-    return codec.item(_NO_ID, 0, body)
+        body = packing.pack({"event": "unwritable", **told, "why": str(error)})
+    return packing.item(_NO_ID, 0, body)
 
 
-def read_facts(item: codec.Item) -> list[dict[str, Any]]:
+def read_facts(item: packing.Item) -> list[dict[str, Any]]:
     """The facts of an item, nearly always one; the question of a decision is opened. Raises CodecError.
 
     `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's;
     `final_input` None means the arguments were left as they were.
     """
-    fields = codec.unpack(item.body, codec.MAX_FRAME, codec.MAX_FRAME)
+    fields = packing.unpack(item.body, packing.MAX_FRAME, packing.MAX_FRAME)
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
     if fields["event"] == "agreed":
@@ -156,7 +156,7 @@ def _opened(fields: dict[str, Any]) -> dict[str, Any]:
     question = fields.pop("question", None)
     if not isinstance(question, bytes):
         raise CodecError("malformed", "a decision has the bytes of its question")
-    asked = codec.unpack(question)
+    asked = packing.unpack(question)
     if not isinstance(asked, dict):
         raise CodecError("malformed", "the question of a decision is a map")
     told = {name: value for name, value in fields.items() if value is not None}
@@ -199,7 +199,7 @@ def read_verdict(fields: Any) -> Heard:
         body["arguments"] = {CUT: None}
     return Heard(
         name,
-        codec.verdict(codec.pack(body)),
+        codec.verdict(packing.pack(body)),
         priority,
         phase,
         float(seconds) if isinstance(seconds, int | float) else 0.0,

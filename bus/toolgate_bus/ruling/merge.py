@@ -9,15 +9,15 @@ What stops or delays a call is `RESTRICTIVE`: a round hears it whenever it is re
 the only ones: `round`, `counterfactual` and the gate go by them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from toolgate_bus.protocol.events import Heard
 
-__all__ = ["NOTHING", "RESTRICTIVE", "Merged", "counts", "merge", "rank"]
+__all__ = ["NOTHING", "ORDER", "RESTRICTIVE", "Merged", "counts", "merge", "rank"]
 
-_ORDER: Final = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
+ORDER: Final[Mapping[str, int]] = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
 """Final answers, the most restrictive first."""
 RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold"))
 """What stops a call, or keeps it waiting."""
@@ -46,7 +46,7 @@ def rank(heard: Heard) -> tuple[int, str, bytes, str]:
 
 def counts(heard: Heard) -> bool:
     """Whether a verdict may influence the outcome at all."""
-    return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in _ORDER
+    return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in ORDER
 
 
 def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
@@ -71,4 +71,4 @@ def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
 
 
 def _order(heard: Heard) -> tuple[int, int, str, bytes, str]:
-    return (_ORDER[heard.verdict.action], *rank(heard))
+    return (ORDER[heard.verdict.action], *rank(heard))

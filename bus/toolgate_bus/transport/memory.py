@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolgate_bus.errors import BusDown
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.transport.ports import (
     Delivery,
     Made,
@@ -71,8 +71,8 @@ class MemoryHub:
     def _write(self, scheduler: str, orchestrator: str, event: str, items: Sequence[bytes]) -> None:
         now = asyncio.get_running_loop().time()
         inbox = self._inboxes.setdefault(scheduler, deque())
-        for part in codec.frames(items):
-            inbox.append(_Entry(f"{next(self._ids)}-0", orchestrator, event, codec.frame(part), now))
+        for part in packing.frames(items):
+            inbox.append(_Entry(f"{next(self._ids)}-0", orchestrator, event, packing.frame(part), now))
         self._hand_out(scheduler)
 
     def _hand_out(self, scheduler: str) -> None:
@@ -88,7 +88,7 @@ class MemoryHub:
     def _hear(self, orchestrator: str, scheduler: str, items: Sequence[bytes]) -> None:
         bus = self._orchestrators.get(orchestrator)
         if bus is not None and (scheduler in bus.reading or scheduler in bus.asked):
-            bus.listener.heard([(scheduler, codec.frame(items))])
+            bus.listener.heard([(scheduler, packing.frame(items))])
 
 
 class MemoryOrchestratorBus:
@@ -278,7 +278,7 @@ class MemorySchedulerBus:
         self._handle = None
         answers, self._answers = self._answers, {}
         for orchestrator, items in answers.items():
-            for part in codec.frames(items):
+            for part in packing.frames(items):
                 self._hub._hear(orchestrator, self.member.name, part)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.server.settings import shown
@@ -91,7 +91,7 @@ class Client:
         touched: list[Question] = []
         for scheduler, raw in frames:
             try:
-                found = codec.items(raw)
+                found = packing.items(raw)
             except CodecError as error:
                 metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
                 continue
@@ -147,7 +147,7 @@ class Client:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
         elif name in self._keyed:  # who knows who said it: it narrows nothing
-            return Announced(name, one.priority, ("*",), False, version or codec.VERSION, gone=one.gone)
+            return Announced(name, one.priority, ("*",), False, version or packing.VERSION, gone=one.gone)
         return Announced(
             name,
             one.priority,
@@ -168,7 +168,7 @@ class Client:
                 "a scheduler cannot be asked: it speaks no version of the wire that this agent speaks",
                 scheduler=one.name,
                 it_speaks=versions(one.wire),
-                this_agent=versions(codec.VERSIONS),
+                this_agent=versions(packing.VERSIONS),
             )
         elif 0 < one.version < before:
             for question in list(self.table.open.values()):
@@ -248,7 +248,7 @@ class Client:
                 return False
         return self.up
 
-    def _hand(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
+    def _hand(self, scheduler: str, item: packing.Item, now: float) -> Question | None:
         key = item[:2]
         question = self.table.open.get(key)
         if question is not None and scheduler in question.asked:
@@ -269,7 +269,7 @@ class Client:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
         return None
 
-    def _spoilt(self, scheduler: str, item: codec.Item, now: float) -> Question | None:
+    def _spoilt(self, scheduler: str, item: packing.Item, now: float) -> Question | None:
         """A verdict that we could not take: nobody knows what it said, so it counts as a denial."""
         question = self.table.open.get(item[:2])
         if question is not None and scheduler in question.asked:
@@ -285,7 +285,7 @@ class Client:
 
 
 def _reads_any(member: Member) -> bool:
-    return any(version in codec.VERSIONS for version in member.wire)
+    return any(version in packing.VERSIONS for version in member.wire)
 
 
 _shared: dict[tuple[int, str, str], Client] = {}

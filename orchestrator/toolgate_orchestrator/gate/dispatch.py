@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.facts.columnar import MOST_ASKED
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
     AskUser,
@@ -210,13 +210,13 @@ class Asking:
         question.outages = client.outages
         if self.keyring is None:
             version = audience.version
-            item = codec.item(key[0], key[1], body, None, version or codec.NEWEST)
-            older = item if version else codec.item(key[0], key[1], body, None, codec.VERSION)
+            item = packing.item(key[0], key[1], body, None, version or packing.NEWEST)
+            older = item if version else packing.item(key[0], key[1], body, None, packing.VERSION)
             for name in question.asked:
-                newest = version or audience.versions[name] == codec.NEWEST
+                newest = version or audience.versions[name] == packing.NEWEST
                 client.bus.ask(name, key[0], item if newest else older)
             return
-        question.digest = digest(codec.signed(*key, body))
+        question.digest = digest(packing.signed(*key, body))
         for name in question.asked:
             client.bus.ask(
                 name, key[0], self._signed("question", name, question, body, audience.versions[name])
@@ -227,8 +227,8 @@ class Asking:
         key, ring, mac = question.key, self.keyring, None
         if ring is not None:
             sign = ring.sign_withdrawn if kind == "withdrawn" else ring.sign_question
-            mac = sign(self.orchestrator, name, codec.signed(*key, body), version)
-        return codec.item(*key, body, mac, version)
+            mac = sign(self.orchestrator, name, packing.signed(*key, body), version)
+        return packing.item(*key, body, mac, version)
 
     def ask_again(self, question: Question, name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
@@ -279,10 +279,10 @@ class Asking:
         client = self._client
         if client is None or scheduler not in question.asked:
             return
-        body = codec.pack({"phase": question.phase})
+        body = packing.pack({"phase": question.phase})
         announced = client.announced.get(scheduler)
         version = announced.version if announced is not None else question.audience.versions.get(scheduler, 0)
-        item = self._signed("withdrawn", scheduler, question, body, version or codec.VERSION)
+        item = self._signed("withdrawn", scheduler, question, body, version or packing.VERSION)
         client.bus.ask(scheduler, question.key[0], item, "tool:withdrawn")
 
     @staticmethod
@@ -330,5 +330,5 @@ def _checked(verdict: Verdict | Failed) -> Verdict | Failed:
     if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failed):
         if verdict.reason is None or verdict.reason.isascii():
             return verdict
-        return verdict.model_copy(update={"reason": codec.readable(verdict.reason)})
+        return verdict.model_copy(update={"reason": packing.readable(verdict.reason)})
     return Failed(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Heard, ToolSelecting
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
@@ -381,4 +381,4 @@ def _name(tool_name: Any) -> str:
     # An LLM wrote it: it must fit the wire, whatever it is.
     if not isinstance(tool_name, str):
         return _UNREAD
-    return codec.readable(str.__str__(tool_name))
+    return packing.readable(str.__str__(tool_name))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failed, Heard, Modify, Phase, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
@@ -120,7 +120,7 @@ class Question:
 
     # ------------------------------------------------------------------ verdicts
 
-    def take(self, scheduler: str, item: codec.Item, now: float) -> None:
+    def take(self, scheduler: str, item: packing.Item, now: float) -> None:
         """One verdict off the bus; anything wrong with it is counted and dropped."""
         judge, audience = self._judge, self.audience
         revision = codec.PLAIN_BODIES.get(item.body)
@@ -147,7 +147,7 @@ class Question:
         if not self.receive(heard, now):
             self._late(heard)
 
-    def take_late(self, scheduler: str, item: codec.Item, now: float) -> bool:
+    def take_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
         """One verdict after the end; True if it was genuine."""
         heard = self._read(scheduler, item, now)
         if heard is None:
@@ -202,7 +202,7 @@ class Question:
             revision,
         )
 
-    def _read(self, scheduler: str, item: codec.Item, now: float) -> Heard | None:
+    def _read(self, scheduler: str, item: packing.Item, now: float) -> Heard | None:
         judge = self._judge
         try:
             if judge.keyring is not None and not judge.keyring.is_verdict(
@@ -212,7 +212,7 @@ class Question:
             verdict, revision = codec.said(item.body, item.version)
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
-            if error.reason == "forged" or codec.action_of(item.body) not in RESTRICTIVE:
+            if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:
                 return None
             # It meant to stop the call, or to keep it waiting: that much can be read.
             verdict = Deny(reason=f"{scheduler} objected to this call in words that cannot be read.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, NamedTuple, get_args
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import RESERVED_NAMES, Phase
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.conditions import globs
@@ -49,7 +49,7 @@ class Audience:
     shadows: frozenset[str]
     capped: frozenset[str]
     """Whose announced priority is above the cap."""
-    version: int = codec.NEWEST
+    version: int = packing.NEWEST
     """The version of the wire in which all of them are asked; 0 where they differ."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """The version of each."""
@@ -113,7 +113,7 @@ class Audiences:
         priorities = {name: min(own[name], self._cap(name, own[name])) for name in own}
         group = tuple((name, priorities.get(name, 0)) for name in sorted(names))
         # Who was never seen is asked in the version that everyone reads.
-        spoken = {name: announced[name].version if name in announced else codec.VERSION for name in names}
+        spoken = {name: announced[name].version if name in announced else packing.VERSION for name in names}
         asked_in = {version for version in spoken.values() if version}
         gone = {name for name in names if name in announced and announced[name].gone}
         return Audience(
@@ -161,7 +161,7 @@ def _unasked(asked: Sequence[Announced]) -> dict[str, dict[str, Unasked]]:
     for phase in get_args(Phase):
         for one in asked:
             if one.version == 0:
-                both = f"{versions(one.wire)} of the wire, this agent {versions(codec.VERSIONS)}"
+                both = f"{versions(one.wire)} of the wire, this agent {versions(packing.VERSIONS)}"
                 found.setdefault(phase, {})[one.name] = Unasked("incompatible", f"{one.name} speaks {both}")
             elif phase not in one.phases:
                 what = "replacements (phase verify)" if phase == "verify" else f"calls in the phase {phase}"

@@ -16,7 +16,7 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MOST_QUESTION, agreed_facts
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Decision, Heard
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
@@ -175,7 +175,7 @@ class Conclusion:
         final = None
         if decision.outcome == "modify":
             final = self._redactor.outgoing(decision.tool_input, call.outgoing, decision.tool_name).value
-        reason = decision.reason and self._redactor.text(codec.readable(decision.reason), call.outgoing)
+        reason = decision.reason and self._redactor.text(packing.readable(decision.reason), call.outgoing)
         verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
         beside = record.beside(decision, asked, call.failed_open, disagreeing)
         return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
@@ -188,7 +188,7 @@ class Conclusion:
                 fields["arguments"] = self._redactor.outgoing(fields["arguments"], call.outgoing).value
             for words in ("reason", "prompt"):
                 if words in fields:
-                    fields[words] = self._redactor.text(codec.readable(fields[words]), call.outgoing)
+                    fields[words] = self._redactor.text(packing.readable(fields[words]), call.outgoing)
         return fields
 
 
@@ -263,6 +263,8 @@ def _is_plain(value: Any) -> bool:
     if kind in _NUMBERS:
         return kind is not int or -(2**63) <= value < 2**63
     try:  # labels, lineage, and names that are not plain English
-        return kind in (str, dict, list) and codec.within_bounds(value) and codec.size(value) <= 2 * _LONGEST
+        return (
+            kind in (str, dict, list) and packing.within_bounds(value) and packing.size(value) <= 2 * _LONGEST
+        )
     except CodecError:
         return False

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
 from toolgate_bus.ruling.conditions import globs
 
@@ -30,8 +30,8 @@ __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
 _MARK_BYTES: Final = MARK.encode()
 _KEY: Final = secrets.token_bytes(32)
 """Of the placeholders of this process."""
-_DEPTH: Final = codec.MAX_DEPTH - 4
-_FEW_BYTES: Final = codec.MAX_NODES // 2
+_DEPTH: Final = packing.MAX_DEPTH - 4
+_FEW_BYTES: Final = packing.MAX_NODES // 2
 _WHOLE_BYTES: Final = WHOLE.encode()
 _LARGEST: Final = 2**63
 _REDACTED: Final = f"{MARK}redacted:"
@@ -39,7 +39,7 @@ _HIDDEN: Final = "⟦redacted⟧"
 _SHORT: Final = 4
 """A secret of fewer characters is looked for as a whole value only: it would be found in anything."""
 _MOST_VALUES: Final = 200_000
-_ROOM: Final = codec.MAX_QUESTION // 2
+_ROOM: Final = packing.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
 
 _MOST_SECRETS: Final = 256
@@ -157,12 +157,12 @@ class Redactor:
             if harmless is None:
                 harmless = min(self.max_chars(tool), _FEW_BYTES)
             try:
-                body = codec.pack(fields)
+                body = packing.pack(fields)
                 if (
                     len(body) <= harmless
                     and _MARK_BYTES not in body
                     and _WHOLE_BYTES not in body
-                    and codec.within_bounds(tool_input, _DEPTH)
+                    and packing.within_bounds(tool_input, _DEPTH)
                 ):
                     return body, Outgoing(tool_input)
             except CodecError:
@@ -170,13 +170,13 @@ class Redactor:
         out = self.outgoing(tool_input, before, tool)
         fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
         try:
-            body = codec.pack(fields)
+            body = packing.pack(fields)
         except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
             fields |= {name: _readable(value) for name, value in fields.items() if name != "tool_input"}
-            body = codec.pack(fields)
-        if len(body) > codec.MAX_QUESTION:  # the names of the tools, most likely
+            body = packing.pack(fields)
+        if len(body) > packing.MAX_QUESTION:  # the names of the tools, most likely
             fields |= {"available_tools": [fields["tool_name"]], "truncated": True}
-            body = codec.pack(fields)
+            body = packing.pack(fields)
         return body, out
 
     def text(self, text: str | None, out: Outgoing) -> str | None:
@@ -221,7 +221,7 @@ class Redactor:
 
     def _container_trouble(self, value: Any, depth: int, out: Outgoing) -> Kind | None:
         """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
-        if depth >= _DEPTH or len(value) > codec.MAX_ENTRIES:
+        if depth >= _DEPTH or len(value) > packing.MAX_ENTRIES:
             return "truncated"
         if isinstance(value, list):
             return None
@@ -256,12 +256,12 @@ class Redactor:
 
     def _fit(self, out: Outgoing) -> None:
         """Replace the largest arguments until the whole is within the wire's bounds."""
-        if codec.fits(out.value, _ROOM):
+        if packing.fits(out.value, _ROOM):
             return
-        sizes = sorted(((codec.size(value), key) for key, value in out.value.items()), reverse=True)
+        sizes = sorted(((packing.size(value), key) for key, value in out.value.items()), reverse=True)
         for _, key in sizes:
             out.value[key] = _hide(_reveal(out.value[key], out.placeholders), "truncated", out)
-            if codec.fits(out.value, _ROOM):
+            if packing.fits(out.value, _ROOM):
                 return
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
         out.value = {WHOLE: _hide(whole, "truncated", out)}
@@ -347,7 +347,7 @@ def _hide(value: Any, kind: Kind, out: Outgoing) -> str:
 def _fits(text: str) -> bool:
     """Whether a text can be encoded, and is short enough when it is."""
     try:
-        return len(text.encode()) <= codec.MAX_STRING
+        return len(text.encode()) <= packing.MAX_STRING
     except UnicodeEncodeError:
         return False
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import rerouted, target_of
 from toolgate_bus.protocol.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
 from toolgate_bus.ruling.counterfactual import Proposed, Ruled, actual, change, with_shadow
@@ -233,10 +233,10 @@ def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]
 
     What many calls have in common comes first: the record keeps it once (`columnar`).
     """
-    few = len(call.tools) <= codec.MAX_ENTRIES
+    few = len(call.tools) <= packing.MAX_ENTRIES
     return {
         "phase": phase,
-        "available_tools": list(call.tools) if few else list(call.tools)[: codec.MAX_ENTRIES],
+        "available_tools": list(call.tools) if few else list(call.tools)[: packing.MAX_ENTRIES],
         "available_agents": None if call.agents is None else list(call.agents),
         "truncated": not few,
         "ttl_ms": int(patience * 1000) or 1,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import Member
 
@@ -17,7 +17,7 @@ __all__ = ["LEAVING_S", "Announced", "Spoken", "believed", "newest", "readers", 
 
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
-OURS: Final = codec.VERSIONS
+OURS: Final = packing.VERSIONS
 _Replica = tuple[str, str]
 
 

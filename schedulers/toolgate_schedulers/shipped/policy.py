@@ -9,8 +9,8 @@ A sub-agent's call is ruled on as its own and as each agent's above it, and the 
 is denied to an agent, it cannot have done by another.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
@@ -19,6 +19,7 @@ from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once, unseen
 from toolgate_bus.ruling.conditions.truth import Truth
+from toolgate_bus.ruling.merge import ORDER
 
 __all__ = ["Policy", "PolicyConfig", "Rule", "explain_ruling", "name_of", "rule_on"]
 
@@ -28,7 +29,6 @@ Reason = Annotated[str, Field(min_length=1, max_length=800)]
 """The worker cuts at 1024: there must be room for the rule's name behind it."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
 _WOULD = {"deny": "denied", "ask": "asked a person"}
-_STRICTNESS: Final[Mapping[type, int]] = {Continue: 0, AskUser: 1, Deny: 2}
 
 
 class Rule(About):
@@ -98,7 +98,7 @@ def explain_ruling(config: PolicyConfig, call: ToolSelecting) -> tuple[Verdict, 
         if agent == call.agent or isinstance(verdict, Deny):
             continue
         above, rules = _rule_for_one(config, call.model_copy(update={"agent": agent}))
-        if _STRICTNESS[type(above)] > _STRICTNESS[type(verdict)]:
+        if ORDER[above.action] < ORDER[verdict.action]:
             reason = f"{above.reason}, as for {agent}, for whom {call.agent or 'this agent'} works"
             verdict, fired = above.model_copy(update={"reason": reason[:MAX_REASON]}), (*fired, *rules)
     return verdict, fired

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, TransportError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failed, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.transport.ports import SchedulerBus, Store
 from toolgate_bus.transport.redis.retry import Backoff
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     """Where a question came from: all that an answer needs."""
 
     orchestrator: str
-    item: codec.Item
+    item: packing.Item
 
 
 Send = Callable[[Asked, Verdict | Failed], Awaitable[None]]
@@ -62,7 +62,7 @@ class StoredHolds:
         Tries until that time (`time.monotonic`), once at least; then raises ToolgateError, and the
         hold may be there all the same: `forget` it.
         """
-        value = codec.pack([asked.orchestrator, *asked.item[:3]])
+        value = packing.pack([asked.orchestrator, *asked.item[:3]])
         key, seconds = self._key(asked.item.id, asked.item.phase), hold.seconds + SLACK_SECONDS
         await _again(lambda: self._store.put(key, value, seconds), until)
 
@@ -79,7 +79,7 @@ class StoredHolds:
             if asked is None or left is None:
                 continue
             try:
-                question = codec.question(asked.item._replace(version=codec.NEWEST))  # the more tolerant
+                question = codec.question(asked.item._replace(version=packing.NEWEST))  # the more tolerant
             except CodecError:
                 continue
             left = max(0.0, left - SLACK_SECONDS)
@@ -106,7 +106,7 @@ class StoredHolds:
         )
 
     async def _give(
-        self, keys: Sequence[str], verdict: Verdict | Failed, until: float, version: int = codec.VERSION
+        self, keys: Sequence[str], verdict: Verdict | Failed, until: float, version: int = packing.VERSION
     ) -> bool:
         """Answer the first of these holds that is there.
 
@@ -182,7 +182,7 @@ async def _again(act: Callable[[], Awaitable[Result]], until: float) -> Result:
 
 def _asked(raw: bytes | None) -> Asked | None:
     try:
-        stored: Any = codec.unpack(raw, codec.MAX_QUESTION + 1024) if raw is not None else None
+        stored: Any = packing.unpack(raw, packing.MAX_QUESTION + 1024) if raw is not None else None
     except CodecError:
         return None
     if not isinstance(stored, list) or len(stored) != 4:
@@ -190,7 +190,7 @@ def _asked(raw: bytes | None) -> Asked | None:
     orchestrator, id_, phase, body = stored
     if not isinstance(orchestrator, str):
         return None
-    return Asked(orchestrator, codec.Item(id_, phase, body, None))
+    return Asked(orchestrator, packing.Item(id_, phase, body, None))
 
 
 class Entry:

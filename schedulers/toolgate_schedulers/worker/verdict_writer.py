@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 
@@ -40,7 +40,7 @@ def write_verdict(verdict: Verdict | Failed, revision: str = "") -> Written:
             made = form(verdict)
             body = codec.verdict_body(made, revision)
             # As its reader will: what cannot be read would count as silence.
-            codec.said(body, codec.NEWEST if revision else codec.VERSION)
+            codec.said(body, packing.NEWEST if revision else packing.VERSION)
         except Exception as error:  # noqa: BLE001 - whatever an author may have put into it
             trouble = trouble or (str(error) if isinstance(error, CodecError) else type(error).__name__)
         else:
@@ -57,11 +57,11 @@ def _short(verdict: Verdict | Failed) -> Verdict | Failed:
 
 def _mended(verdict: Verdict | Failed) -> Verdict | Failed:
     """With question marks for what cannot be encoded, and without what is too much."""
-    reason = None if verdict.reason is None else codec.readable(verdict.reason)
+    reason = None if verdict.reason is None else packing.readable(verdict.reason)
     changes: dict[str, object] = {"reason": reason}
     if isinstance(verdict, AskUser):
-        changes["prompt"] = codec.readable(verdict.prompt)[:MAX_PROMPT]
-        changes["options"] = tuple(map(codec.readable, verdict.options))
+        changes["prompt"] = packing.readable(verdict.prompt)[:MAX_PROMPT]
+        changes["options"] = tuple(map(packing.readable, verdict.options))
     return _short(verdict.model_copy(update=changes))
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 
 import anyio
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.state.shared_state import Shared
@@ -109,7 +109,7 @@ class Worker:
             shadow=scheduler.shadow,
             pid=os.getpid(),
             host=socket.gethostname(),
-            wire=codec.VERSIONS,
+            wire=packing.VERSIONS,
             kinds=KINDS,
             build=BUILD,
             revision=scheduler.revision,
@@ -190,17 +190,17 @@ class Worker:
         else:
             self._bus.hold((delivery.entry,))
 
-    def _items(self, delivery: Delivery) -> list[codec.Item]:
+    def _items(self, delivery: Delivery) -> list[packing.Item]:
         try:
-            found = codec.items(delivery.frame)
+            found = packing.items(delivery.frame)
         except CodecError as error:
             found = [error]
         for bad in found:
             if isinstance(bad, CodecError):
                 metrics.count(metrics.BAD_MESSAGES, "orchestrator", bad.reason)
-        return [item for item in found if isinstance(item, codec.Item) and self._genuine(delivery, item)]
+        return [item for item in found if isinstance(item, packing.Item) and self._genuine(delivery, item)]
 
-    def _genuine(self, delivery: Delivery, item: codec.Item) -> bool:
+    def _genuine(self, delivery: Delivery, item: packing.Item) -> bool:
         ring = self._keyring
         if ring is None:
             return True
@@ -210,7 +210,7 @@ class Worker:
         metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
         return False
 
-    def _question(self, item: codec.Item) -> ToolSelecting | None:
+    def _question(self, item: packing.Item) -> ToolSelecting | None:
         try:
             return codec.question(item)
         except CodecError as error:
@@ -391,13 +391,13 @@ class Worker:
         orchestrator, question = asked
         tenure = ruling.get() or self._tenure
         tell(verdict, tenure.scheduler.priority)
-        body = self._body(verdict, tenure.revision if question.version > codec.VERSION else "")
+        body = self._body(verdict, tenure.revision if question.version > packing.VERSION else "")
         mac = None
         if self._keyring is not None:
             mac = self._keyring.sign_verdict(
                 orchestrator, self._name, digest(question.signed), body, question.version
             )
-        return codec.item(question.id, question.phase, body, mac, question.version)
+        return packing.item(question.id, question.phase, body, mac, question.version)
 
     def _body(self, verdict: Verdict | Failed, revision: str) -> bytes:
         if codec.is_plain(verdict):  # nearly every verdict

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from toolgate_bus.budgets.limits import Limits, limit_of
-from toolgate_bus.protocol.codec import pack
+from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.memory import MemoryStore
 
 pytestmark = pytest.mark.pure

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MOST_ASKED, MOST_QUESTION, agreed_facts
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Decision, Heard
 from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch
 
@@ -48,11 +48,11 @@ def batch_of(group, given_decisions, seq, took=0.5, named=()):
 
 
 def asked(arguments):
-    return codec.pack({"available_tools": ["t", "u"], "tool_name": "t", "tool_input": arguments})
+    return packing.pack({"available_tools": ["t", "u"], "tool_name": "t", "tool_input": arguments})
 
 
 def read(packed):
-    (item,) = codec.items(codec.frame([packed.item]))
+    (item,) = packing.items(packing.frame([packed.item]))
     return record.read_facts(item)
 
 
@@ -76,14 +76,14 @@ def test_each_is_read_back_exactly_as_if_it_had_a_fact_of_its_own(group, several
         )
         fields = [record.verdict_fields(one) for one in verdicts]
         raw = record.decision_fact(decision, asked(arguments), fields, None, None, seq + number, at + epoch)
-        (item,) = codec.items(codec.frame([raw]))
+        (item,) = packing.items(packing.frame([raw]))
         alone += record.read_facts(item)
     assert found == alone
 
 
 def test_what_all_questions_begin_with_is_kept_once():
     tools = {"available_tools": [f"tool-{number}" for number in range(50)]}
-    questions = [codec.pack({**tools, "tool_name": "t", "tool_input": {"n": n}}) for n in range(AT_ONCE)]
+    questions = [packing.pack({**tools, "tool_name": "t", "tool_input": {"n": n}}) for n in range(AT_ONCE)]
     batch = Batch(1, (("cost", 0),), ("t", "", 0.1, bytes(16), questions[0], 0.0, 0.1, "v1"))
     for question in questions[1:]:
         batch.notes += ("t", "", 0.1, bytes(16), question, 0.0, 0.1, "v1")
@@ -97,7 +97,7 @@ def test_large_questions_are_parted_into_facts_that_can_be_read():
     batch = batch_of((("cost", 0),), [(large, bytes(16), 0.1, 0.0)] * AT_ONCE, 7)
     packed = list(agreed_facts(batch, 0.0))
     assert sum(one.facts for one in packed) == AT_ONCE
-    assert max(len(one.item) for one in packed) <= codec.FULL_FRAME
+    assert max(len(one.item) for one in packed) <= packing.FULL_FRAME
     assert [fact["seq"] for one in packed for fact in read(one)] == list(range(7, 7 + AT_ONCE))
 
 
@@ -114,7 +114,7 @@ GOOD = {
 
 
 def opened(fields):
-    return record.read_facts(codec.Item(bytes(16), 0, msgpack.packb(fields), None))
+    return record.read_facts(packing.Item(bytes(16), 0, msgpack.packb(fields), None))
 
 
 def test_the_documented_fields_are_two_decisions():
@@ -153,7 +153,7 @@ def test_fields_that_do_not_fit_each_other_are_refused(name, wrong):
 
 
 def test_a_little_that_stands_for_very_much_is_refused():
-    begin = codec.pack({"a": "x" * 60_000})
+    begin = packing.pack({"a": "x" * 60_000})
     many = {"at": bytes(512), "ids": bytes(1024), "seconds": bytes(512), "asked": [], "rest": [b""] * 64}
     with pytest.raises(CodecError) as refused:
         opened({**GOOD, **many, "begin": begin})

@@ -6,7 +6,7 @@ import pytest
 from toolgate_bus.facts import reader as facts_reader
 from toolgate_bus.facts import record
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 
@@ -26,7 +26,7 @@ def _write(commands, namespace):
     async def write(orchestrator, *numbers, at=None):
         facts = [record.other_fact({"event": "usage", "n": one}, one, 0.0) for one in numbers]
         entry = f"{next(milliseconds)}-0" if at is None else at
-        frame = codec.frame(facts)
+        frame = packing.frame(facts)
         await commands.execute("ZADD", keys.writers, int(time.time() * 1000), orchestrator)
         await commands.execute("XADD", keys.facts(orchestrator), entry, "event", "facts", "frame", frame)
 

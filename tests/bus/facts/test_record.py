@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Heard, Modify
 
 pytestmark = pytest.mark.pure
@@ -30,8 +30,8 @@ def decided(outcome="continue", why="agreed", **fields):
 
 def kept(decision, *, final_input=None, reason=None, question=QUESTION):
     verdicts = [record.verdict_fields(heard) for heard in decision.verdicts]
-    raw = record.decision_fact(decision, codec.pack(question), verdicts, final_input, reason, 7, 2.5)
-    (item,) = codec.items(codec.frame([raw]))
+    raw = record.decision_fact(decision, packing.pack(question), verdicts, final_input, reason, 7, 2.5)
+    (item,) = packing.items(packing.frame([raw]))
     (fact,) = record.read_facts(item)
     return fact
 
@@ -109,7 +109,7 @@ def test_all_that_a_verdict_says_is_kept():
 @given(json_maps)
 def test_any_other_fact_comes_back(fields):
     raw = record.other_fact({**fields, "event": "my:event", "question": None}, 3, 1.0)
-    (item,) = codec.items(codec.frame([raw]))
+    (item,) = packing.items(packing.frame([raw]))
     (fact,) = record.read_facts(item)
     told = {name: value for name, value in fields.items() if name not in ("seq", "at", "event", "question")}
     # What JSON cannot say comes back as a text: readers print JSON.
@@ -131,7 +131,7 @@ hostile = st.fixed_dictionaries(
 
 @given(hostile.map(msgpack.packb) | st.binary(max_size=50))
 def test_what_others_wrote_is_a_fact_or_refused_and_nothing_else(body):
-    item = codec.Item(bytes(16), 0, body, None)
+    item = packing.Item(bytes(16), 0, body, None)
     try:
         facts = record.read_facts(item)
     except CodecError:

@@ -6,7 +6,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.facts.join import Gathering, gathered
 from toolgate_bus.facts.record import CUT, read_verdict, verdict_fields
 from toolgate_bus.facts.shadow_report import disagreements, is_redacted, ruled_of, shadow_totals
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
 from toolgate_bus.ruling.counterfactual import actual
 
@@ -25,11 +25,11 @@ def fact(*verdicts, outcome="continue", why="agreed", tool_input=None, final=Non
     tool, arguments = final or ("t", given)
     base = {"original_tool": "t", "original_input": given, "tool_name": tool, "tool_input": arguments}
     decision = Decision(key, outcome, why, **base, verdicts=verdicts, **fields)
-    question = codec.pack({"tool_name": "t", "tool_input": given})
+    question = packing.pack({"tool_name": "t", "tool_input": given})
     raw = record.decision_fact(
         decision, question, [verdict_fields(one) for one in verdicts], final and arguments, None, 1, 2.0
     )
-    (item,) = codec.items(codec.frame([raw]))
+    (item,) = packing.items(packing.frame([raw]))
     (fact,) = record.read_facts(item)
     return fact
 

@@ -18,7 +18,7 @@ from toolgate_bus.protocol.agents import (
     meant,
     stop_of,
 )
-from toolgate_bus.protocol.codec import pack
+from toolgate_bus.protocol.packing import pack
 
 pytestmark = pytest.mark.pure
 

@@ -10,7 +10,7 @@ from bus_strategies import json_maps, texts, verdicts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting
 
 pytestmark = pytest.mark.pure
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.pure
 WIRE = json.loads((Path(__file__).parents[2] / "vectors" / "wire.json").read_text())
 REASONS = {"malformed", "oversize", "version", "phase"}
 ID = bytes(range(16))
-GOOD = codec.item(ID, 0, codec.verdict_body(Continue()))
+GOOD = packing.item(ID, 0, codec.verdict_body(Continue()))
 
 
 def named(vectors):
@@ -51,8 +51,8 @@ def test_a_golden_verdict_is_read_and_written_byte_for_byte(vector):
 @pytest.mark.parametrize("vector", named(WIRE["questions"]))
 def test_a_golden_question_is_read_and_written_byte_for_byte(vector):
     body, id_ = bytes_of(vector["body"]), bytes_of(vector["id"])
-    assert codec.pack(vector["fields"]) == body
-    question = codec.question(codec.Item(id_, vector["phase"], body, None))
+    assert packing.pack(vector["fields"]) == body
+    question = codec.question(packing.Item(id_, vector["phase"], body, None))
     told = question.model_dump(mode="json")
     assert told == ToolSelecting(id=vector["id"], **vector["fields"]).model_dump(mode="json")
     assert {name: told[name] for name in vector["fields"]} == vector["fields"]
@@ -61,25 +61,25 @@ def test_a_golden_question_is_read_and_written_byte_for_byte(vector):
 @pytest.mark.parametrize("vector", named(WIRE["frames"]))
 def test_a_golden_frame_is_read_and_written_byte_for_byte(vector):
     items = [
-        codec.Item(bytes_of(one["id"]), one["phase"], bytes_of(one["body"]), bytes_of(one["mac"]))
+        packing.Item(bytes_of(one["id"]), one["phase"], bytes_of(one["body"]), bytes_of(one["mac"]))
         for one in vector["items"]
     ]
     raw = bytes_of(vector["frame"])
-    assert codec.items(raw) == items
-    assert codec.frame([codec.item(*one) for one in items]) == raw
+    assert packing.items(raw) == items
+    assert packing.frame([packing.item(*one) for one in items]) == raw
 
 
 @pytest.mark.parametrize("vector", named(WIRE["refused"]["frames"]))
 def test_a_bad_frame_is_refused(vector):
-    assert refusal(codec.items, bytes_of(vector["frame"])) == vector["reason"]
+    assert refusal(packing.items, bytes_of(vector["frame"])) == vector["reason"]
 
 
 @pytest.mark.parametrize("vector", named(WIRE["refused"]["items"]))
 def test_a_bad_item_stands_as_its_error_between_its_neighbours(vector):
-    before, bad, after = codec.items(codec.frame([GOOD, bytes_of(vector["item"]), GOOD]))
+    before, bad, after = packing.items(packing.frame([GOOD, bytes_of(vector["item"]), GOOD]))
     assert isinstance(bad, CodecError)
     assert bad.reason == vector["reason"]
-    assert before == after == codec.Item(ID, 0, codec.verdict_body(Continue()), None)
+    assert before == after == packing.Item(ID, 0, codec.verdict_body(Continue()), None)
 
 
 @pytest.mark.parametrize("vector", named(WIRE["refused"]["verdicts"]))
@@ -89,7 +89,7 @@ def test_a_bad_verdict_is_refused(vector):
 
 @pytest.mark.parametrize("vector", named(WIRE["refused"]["questions"]))
 def test_a_bad_question_is_refused(vector):
-    item = codec.Item(ID, vector["phase"], bytes_of(vector["body"]), None)
+    item = packing.Item(ID, vector["phase"], bytes_of(vector["body"]), None)
     assert refusal(codec.question, item) == vector["reason"]
 
 
@@ -124,16 +124,16 @@ questions = st.fixed_dictionaries(
 @given(questions, st.binary(min_size=16, max_size=16), st.none() | st.binary(max_size=32))
 def test_every_question_survives_the_wire(fields, id_, mac):
     phase = ["select", "verify"].index(fields["phase"])
-    raw = codec.frame([codec.item(id_, phase, codec.pack(fields), mac)])
-    (item,) = codec.items(raw)
+    raw = packing.frame([packing.item(id_, phase, packing.pack(fields), mac)])
+    (item,) = packing.items(raw)
     assert item.mac == mac
     assert codec.question(item) == ToolSelecting(id=id_.hex(), **fields)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.none() | st.binary(max_size=32)), max_size=64))
 def test_a_frame_gives_its_items_back_in_order(bodies):
-    items = [codec.Item(ID, at % 2, body, mac) for at, (body, mac) in enumerate(bodies)]
-    assert codec.items(codec.frame([codec.item(*one) for one in items])) == items
+    items = [packing.Item(ID, at % 2, body, mac) for at, (body, mac) in enumerate(bodies)]
+    assert packing.items(packing.frame([packing.item(*one) for one in items])) == items
 
 
 def test_a_continue_with_its_fields_in_another_order_is_read_as_well():
@@ -156,7 +156,7 @@ def test_no_number_is_a_value_that_arguments_may_hold():
 
 def read_everything(raw):
     """All that either side may do with a frame; a CodecError is the only complaint."""
-    for item in complaint(codec.items, raw) or ():
+    for item in complaint(packing.items, raw) or ():
         if isinstance(item, CodecError):
             assert item.reason in REASONS
         else:
@@ -190,7 +190,7 @@ wild = st.recursive(
         )
     ),
 )
-versions = st.sampled_from(codec.VERSIONS) | st.integers(-1, 3) | wild
+versions = st.sampled_from(packing.VERSIONS) | st.integers(-1, 3) | wild
 item_like = st.tuples(
     versions,
     st.just(ID) | wild,
@@ -205,7 +205,7 @@ item_like = st.tuples(
 @example(b"\x91\xc7\x00\x01")
 def test_random_bytes_are_refused_or_read_and_nothing_else(raw):
     read_everything(raw)
-    read_everything(codec.frame([codec.item(ID, 0, raw)]))
+    read_everything(packing.frame([packing.item(ID, 0, raw)]))
 
 
 @settings(max_examples=300)
@@ -220,7 +220,7 @@ def test_a_good_frame_with_one_byte_changed_is_refused_or_read_and_nothing_else(
     raw = bytearray(
         bytes_of(vector["frame"])
         if "frame" in vector
-        else codec.frame([codec.item(ID, vector["phase"], bytes_of(vector["body"]))])
+        else packing.frame([packing.item(ID, vector["phase"], bytes_of(vector["body"]))])
     )
     raw[at % len(raw)] ^= flip
     read_everything(bytes(raw))
@@ -230,7 +230,7 @@ def test_a_good_frame_with_one_byte_changed_is_refused_or_read_and_nothing_else(
 def test_a_frame_cut_off_anywhere_is_refused(vector):
     raw = bytes_of(vector["frame"])
     for length in range(len(raw)):
-        assert refusal(codec.items, raw[:length]) == "malformed"
+        assert refusal(packing.items, raw[:length]) == "malformed"
 
 
 @pytest.mark.parametrize("levels", [34, 1000, 100_000])
@@ -241,14 +241,14 @@ def test_depth_is_no_weapon(levels, opening):
     nested = b"\x83\xa6action\xa6modify\xa4tool\xa1t\xa9arguments\x81\xa1k" + bomb
     assert refusal(codec.verdict, nested) in ("malformed", "oversize")
     read_everything(b"\x91" + bomb)
-    read_everything(codec.frame([codec.item(ID, 0, nested)]))
+    read_everything(packing.frame([packing.item(ID, 0, nested)]))
 
 
 @pytest.mark.parametrize("leaf", [b"\x80", b"\x90"])
 def test_a_map_of_many_empty_containers_is_refused(leaf):
     rows = b"\xdc\x04\x00" + leaf * 1024
     nested = b"\x83\xa6action\xa6modify\xa4tool\xa1t\xa9arguments\x81\xa1k\xdc\x00\x30" + rows * 48
-    assert len(nested) < codec.MAX_VERDICT
+    assert len(nested) < packing.MAX_VERDICT
     assert refusal(codec.verdict, nested) == "malformed"
 
 
@@ -256,21 +256,21 @@ def test_a_map_of_many_empty_containers_is_refused(leaf):
     "header", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"]
 )
 def test_a_length_that_is_a_lie_costs_nothing(header):
-    assert refusal(codec.items, header) == "malformed"
+    assert refusal(packing.items, header) == "malformed"
     assert refusal(codec.verdict, header) == "malformed"
 
 
 @pytest.mark.parametrize("value", [2**64, {"a": object()}, {"a": "\ud800"}, {1, 2}])
 def test_what_cannot_be_written_is_refused_and_leaves_nothing_behind(value):
-    assert refusal(codec.pack, value) == "malformed"
-    assert refusal(codec.pack, ["before", value]) == "malformed"
-    assert codec.pack({"a": 1}) == msgpack.packb({"a": 1})
+    assert refusal(packing.pack, value) == "malformed"
+    assert refusal(packing.pack, ["before", value]) == "malformed"
+    assert packing.pack({"a": 1}) == msgpack.packb({"a": 1})
 
 
 def test_a_value_without_end_is_refused():
     endless: list[object] = []
     endless.append(endless)
-    assert refusal(codec.pack, endless) == "malformed"
+    assert refusal(packing.pack, endless) == "malformed"
 
 
 # ------------------------------------------------------------------ exact bounds
@@ -287,8 +287,8 @@ def padded_modify(length):
 
 
 def test_a_verdict_may_have_64_kib_and_not_a_byte_more():
-    assert isinstance(codec.verdict(padded_modify(codec.MAX_VERDICT)), Modify)
-    assert refusal(codec.verdict, padded_modify(codec.MAX_VERDICT + 1)) == "oversize"
+    assert isinstance(codec.verdict(padded_modify(packing.MAX_VERDICT)), Modify)
+    assert refusal(codec.verdict, padded_modify(packing.MAX_VERDICT + 1)) == "oversize"
 
 
 def question_of(length):
@@ -297,27 +297,27 @@ def question_of(length):
         "tool_name": "t",
         "tool_input": dict.fromkeys("abcd", "x" * 60000) | {"e": ""},
     }
-    fields["tool_input"]["e"] = "x" * (length - len(codec.pack(fields)) - 2)
-    body = codec.pack(fields)
+    fields["tool_input"]["e"] = "x" * (length - len(packing.pack(fields)) - 2)
+    body = packing.pack(fields)
     assert len(body) == length
-    return codec.Item(ID, 0, body, None)
+    return packing.Item(ID, 0, body, None)
 
 
 def test_a_question_may_have_256_kib_and_not_a_byte_more():
-    assert isinstance(codec.question(question_of(codec.MAX_QUESTION)), ToolSelecting)
-    assert refusal(codec.question, question_of(codec.MAX_QUESTION + 1)) == "oversize"
+    assert isinstance(codec.question(question_of(packing.MAX_QUESTION)), ToolSelecting)
+    assert refusal(codec.question, question_of(packing.MAX_QUESTION + 1)) == "oversize"
 
 
 def test_a_string_may_have_64_kib_and_not_a_byte_more():
-    assert codec.unpack(codec.pack("x" * codec.MAX_STRING)) == "x" * codec.MAX_STRING
-    assert refusal(codec.unpack, codec.pack("x" * (codec.MAX_STRING + 1))) == "malformed"
-    assert refusal(codec.unpack, codec.pack("é" * (codec.MAX_STRING // 2 + 1))) == "malformed"
+    assert packing.unpack(packing.pack("x" * packing.MAX_STRING)) == "x" * packing.MAX_STRING
+    assert refusal(packing.unpack, packing.pack("x" * (packing.MAX_STRING + 1))) == "malformed"
+    assert refusal(packing.unpack, packing.pack("é" * (packing.MAX_STRING // 2 + 1))) == "malformed"
 
 
 @pytest.mark.parametrize("make", [lambda n: [0] * n, lambda n: {str(at): 0 for at in range(n)}])
 def test_a_container_may_have_1024_entries_and_not_one_more(make):
-    assert codec.unpack(codec.pack(make(codec.MAX_ENTRIES))) == make(codec.MAX_ENTRIES)
-    assert refusal(codec.unpack, codec.pack(make(codec.MAX_ENTRIES + 1))) == "malformed"
+    assert packing.unpack(packing.pack(make(packing.MAX_ENTRIES))) == make(packing.MAX_ENTRIES)
+    assert refusal(packing.unpack, packing.pack(make(packing.MAX_ENTRIES + 1))) == "malformed"
 
 
 def nested(levels):
@@ -329,45 +329,45 @@ def nested(levels):
 
 
 def test_a_value_may_have_32_levels_below_it_and_not_one_more():
-    assert codec.within_bounds(nested(codec.MAX_DEPTH))
-    assert not codec.within_bounds(nested(codec.MAX_DEPTH + 1))
+    assert packing.within_bounds(nested(packing.MAX_DEPTH))
+    assert not packing.within_bounds(nested(packing.MAX_DEPTH + 1))
 
 
 def test_a_value_may_have_10_000_nodes_and_not_one_more():
     rows = [[0] * 999 for _ in range(10)]
-    assert codec.within_bounds(rows)
-    assert not codec.within_bounds([*rows, 0])
+    assert packing.within_bounds(rows)
+    assert not packing.within_bounds([*rows, 0])
 
 
 def test_a_frame_may_have_64_items_and_not_one_more():
-    assert len(codec.items(codec.frame([GOOD] * codec.MAX_ITEMS))) == codec.MAX_ITEMS
-    assert refusal(codec.items, codec.frame([GOOD] * (codec.MAX_ITEMS + 1))) == "malformed"
+    assert len(packing.items(packing.frame([GOOD] * packing.MAX_ITEMS))) == packing.MAX_ITEMS
+    assert refusal(packing.items, packing.frame([GOOD] * (packing.MAX_ITEMS + 1))) == "malformed"
 
 
 def test_a_frame_longer_than_the_longest_is_refused_unread():
-    assert refusal(codec.items, b"\x91" * (codec.MAX_FRAME + 1)) == "oversize"
+    assert refusal(packing.items, b"\x91" * (packing.MAX_FRAME + 1)) == "oversize"
 
 
 def test_the_largest_verdicts_travel_in_frames_that_are_read():
-    big = codec.item(ID, 0, padded_modify(codec.MAX_VERDICT - 100))
-    frames = list(codec.frames([big] * 63))
+    big = packing.item(ID, 0, padded_modify(packing.MAX_VERDICT - 100))
+    frames = list(packing.frames([big] * 63))
     assert sum(map(len, frames)) == 63
     for part in frames:
-        assert all(isinstance(one, codec.Item) for one in codec.items(codec.frame(part)))
+        assert all(isinstance(one, packing.Item) for one in packing.items(packing.frame(part)))
 
 
-@given(st.lists(st.integers(0, 2 * codec.FULL_FRAME), max_size=200))
+@given(st.lists(st.integers(0, 2 * packing.FULL_FRAME), max_size=200))
 def test_frames_keep_every_item_in_order_within_the_limits(sizes):
     items = [bytes(size) for size in sizes]
-    parts = list(codec.frames(items))
+    parts = list(packing.frames(items))
     assert [one for part in parts for one in part] == items
     for part in parts:
-        assert 0 < len(part) <= codec.MAX_ITEMS
-        assert len(part) == 1 or sum(map(len, part)) <= codec.FULL_FRAME
+        assert 0 < len(part) <= packing.MAX_ITEMS
+        assert len(part) == 1 or sum(map(len, part)) <= packing.FULL_FRAME
 
 
 @given(json_maps)
 def test_what_fits_can_be_read_back(value):
-    assert codec.fits(value, codec.size(value))
-    assert not codec.fits(value, codec.size(value) - 1)
-    assert codec.unpack(codec.pack(value)) == value
+    assert packing.fits(value, packing.size(value))
+    assert not packing.fits(value, packing.size(value) - 1)
+    assert packing.unpack(packing.pack(value)) == value

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.signing import Keyring, digest
 
 pytestmark = pytest.mark.pure
@@ -26,7 +26,7 @@ def hexed(name):
 def test_the_golden_signatures_are_made_and_accepted():
     ring = Keyring({VECTOR["scheduler"]: hexed("key")})
     who = (VECTOR["orchestrator"], VECTOR["scheduler"])
-    covered = codec.signed(hexed("id"), VECTOR["phase"], hexed("question_body"))
+    covered = packing.signed(hexed("id"), VECTOR["phase"], hexed("question_body"))
     asked = digest(covered)
     assert ring.sign_question(*who, covered) == hexed("question_mac")
     assert ring.is_question(*who, covered, hexed("question_mac"))

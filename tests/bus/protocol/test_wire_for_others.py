@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import msgpack
 import pytest
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.signing import digest
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
@@ -66,18 +66,18 @@ def test_a_verdict_that_is_written_otherwise_means_the_same(vector):
 
 @pytest.mark.parametrize("vector", named(WIRE["read"]["questions"]))
 def test_a_question_that_is_written_otherwise_means_the_same(vector):
-    question = codec.question(codec.Item(bytes(16), vector["phase"], raw(vector), None))
+    question = codec.question(packing.Item(bytes(16), vector["phase"], raw(vector), None))
     assert question.model_dump(mode="json", exclude_unset=True, exclude={"id"}) == vector["fields"]
 
 
 @pytest.mark.parametrize("vector", named(WIRE["questions"]))
 def test_the_golden_digests_are_what_a_verdicts_signature_covers(vector):
-    assert digest(codec.signed(raw(vector, "id"), vector["phase"], raw(vector))) == raw(vector, "digest")
+    assert digest(packing.signed(raw(vector, "id"), vector["phase"], raw(vector))) == raw(vector, "digest")
 
 
 @pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))
 def test_the_golden_withdrawals_are_written_so(vector):
-    assert codec.pack(vector["fields"]) == raw(vector)
+    assert packing.pack(vector["fields"]) == raw(vector)
     assert vector["fields"]["phase"] == ("select", "verify")[vector["phase"]]
 
 
@@ -96,7 +96,7 @@ def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
 @pytest.mark.parametrize("vector", named(WIRE["holds"]))
 async def test_a_golden_hold_is_kept_and_found_so(vector):
     store = MemoryStore()
-    item = codec.Item(raw(vector, "id"), vector["phase"], raw(vector, "question_body"), None)
+    item = packing.Item(raw(vector, "id"), vector["phase"], raw(vector, "question_body"), None)
     holds = StoredHolds(store, "s", lambda *_: None)
     await holds.keep(Asked(vector["orchestrator"], item), Hold(seconds=9))
     key = f"hold:s:{vector['id']}:{vector['phase']}"

@@ -81,7 +81,7 @@ def test_a_golden_verdict_is_read_with_its_revision(vector):
 
 @pytest.mark.parametrize("vector", named(WIRE["read"]["questions"]))
 def test_a_golden_question_is_read_whatever_else_it_says(vector):
-    question = codec.question(codec.Item(ID, vector["phase"], raw(vector), None, 2))
+    question = codec.question(packing.Item(ID, vector["phase"], raw(vector), None, 2))
     known = question.model_dump(mode="json", exclude_unset=True, include=set(vector["fields"]))
     assert (known, question.model_extra) == (vector["fields"], vector["unknown"])
 
@@ -89,11 +89,11 @@ def test_a_golden_question_is_read_whatever_else_it_says(vector):
 @pytest.mark.parametrize("vector", named(WIRE["frames"]))
 def test_a_golden_frame_is_read_and_written_byte_for_byte(vector):
     items = [
-        codec.Item(raw(one, "id"), one["phase"], raw(one), raw(one, "mac"), one["version"])
+        packing.Item(raw(one, "id"), one["phase"], raw(one), raw(one, "mac"), one["version"])
         for one in vector["items"]
     ]
-    assert codec.items(raw(vector, "frame")) == items
-    assert codec.frame([codec.item(*one) for one in items]) == raw(vector, "frame")
+    assert packing.items(raw(vector, "frame")) == items
+    assert packing.frame([packing.item(*one) for one in items]) == raw(vector, "frame")
 
 
 @pytest.mark.parametrize("vector", named(WIRE["signatures"]))
@@ -102,8 +102,8 @@ def test_the_golden_signatures_are_made_and_accepted(vector):
         Keyring({vector["scheduler"]: raw(vector, "key")}),
         (vector["orchestrator"], vector["scheduler"]),
     )
-    covered = codec.signed(raw(vector, "id"), vector["phase"], raw(vector, "question_body"))
-    gone = codec.signed(raw(vector, "id"), vector["phase"], raw(vector, "withdrawn_body"))
+    covered = packing.signed(raw(vector, "id"), vector["phase"], raw(vector, "question_body"))
+    gone = packing.signed(raw(vector, "id"), vector["phase"], raw(vector, "withdrawn_body"))
     assert ring.sign_question(*who, covered, 2) == raw(vector, "question_mac")
     assert ring.sign_withdrawn(*who, gone, 2) == raw(vector, "withdrawn_mac")
     asked, body = digest(covered), raw(vector, "verdict_body")
@@ -112,7 +112,7 @@ def test_the_golden_signatures_are_made_and_accepted(vector):
 
 @pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))
 def test_the_golden_withdrawals_are_taken(vector):
-    codec.withdrawn(codec.Item(ID, vector["phase"], raw(vector), None, 2))
+    codec.withdrawn(packing.Item(ID, vector["phase"], raw(vector), None, 2))
 
 
 def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
@@ -135,13 +135,13 @@ def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
 
 @pytest.mark.parametrize("vector", named(WIRE["refused"]["items"]))
 def test_a_bad_item_stands_as_its_error(vector):
-    assert codec.items(codec.frame([raw(vector, "item")]))[0].reason == vector["reason"]
+    assert packing.items(packing.frame([raw(vector, "item")]))[0].reason == vector["reason"]
 
 
 @pytest.mark.parametrize("kind", ["verdicts", "questions", "withdrawn"])
 def test_what_is_refused_is_refused_for_its_reason(kind):
     for vector in WIRE["refused"][kind]:
-        item = codec.Item(ID, vector.get("phase", 0), raw(vector), None, vector.get("version", 2))
+        item = packing.Item(ID, vector.get("phase", 0), raw(vector), None, vector.get("version", 2))
         read = {"verdicts": codec.said, "questions": codec.question, "withdrawn": codec.withdrawn}[kind]
         assert refusal(read, item.body if kind == "verdicts" else item) == vector["reason"], vector["name"]
 
@@ -170,19 +170,19 @@ def test_the_schemas_of_version_two_take_what_is_written_in_it(kind):
 
 
 def test_items_of_both_versions_share_a_frame_and_a_third_is_counted():
-    raw = codec.frame([codec.item(ID, 1, b"x", None, version) for version in (1, 2, 3)])
-    one, two, three = codec.items(raw)
+    raw = packing.frame([packing.item(ID, 1, b"x", None, version) for version in (1, 2, 3)])
+    one, two, three = packing.items(raw)
     assert (one.version, two.version, three.reason) == (1, 2, "version")
     assert one[:4] == two[:4] == (ID, 1, b"x", None)
 
 
 @pytest.mark.parametrize(("phase", "reason"), [(2, "phase"), (127, "phase"), (128, "malformed")])
 def test_a_phase_that_nobody_knows_yet_is_counted_as_that(phase, reason):
-    before, unknown, after = codec.items(
-        codec.frame([codec.item(ID, number, b"", None, 2) for number in (0, phase, 1)])
+    before, unknown, after = packing.items(
+        packing.frame([packing.item(ID, number, b"", None, 2) for number in (0, phase, 1)])
     )
     assert (before.phase, unknown.reason, after.phase) == (0, reason, 1)
-    assert codec.items(codec.frame([codec.item(ID, phase, b"")]))[0].reason == "malformed"
+    assert packing.items(packing.frame([packing.item(ID, phase, b"")]))[0].reason == "malformed"
 
 
 @given(verdicts, json_maps.filter(lambda one: not set(one) & {"action", "reason", "priority", "revision"}))
@@ -227,8 +227,8 @@ def test_version_one_knows_no_further_fields():
     body = msgpack.packb({"action": "deny", "reason": "no", "revision": "v1"})
     assert refusal(codec.verdict, body) == refusal(codec.said, body, 1) == "malformed"
     asked = msgpack.packb({"phase": "select", "tool_name": "t", "later": 1})
-    assert refusal(codec.question, codec.Item(ID, 0, asked, None, 1)) == "malformed"
-    assert codec.question(codec.Item(ID, 0, asked, None, 2)).model_extra == {"later": 1}
+    assert refusal(codec.question, packing.Item(ID, 0, asked, None, 1)) == "malformed"
+    assert codec.question(packing.Item(ID, 0, asked, None, 2)).model_extra == {"later": 1}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_version_one_knows_no_further_fields():
 def test_what_nobody_knows_is_bounded_as_well(unknown):
     assert refusal(codec.said, msgpack.packb({"action": "deny", "reason": "no", "x": unknown})) == "malformed"
     body = msgpack.packb({"phase": "select", "tool_name": "t", "x": unknown})
-    assert refusal(codec.question, codec.Item(ID, 0, body, None, 2)) == "malformed"
+    assert refusal(codec.question, packing.Item(ID, 0, body, None, 2)) == "malformed"
 
 
 @pytest.mark.parametrize("leaf", [b"\x80", b"\x90"])
@@ -249,9 +249,9 @@ def test_containers_are_counted_before_there_are_too_many(leaf):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing._Count, "__call__", counting(packing._Count.__call__, made))
         assert refusal(codec.said, b"\x82\xa6action\xa8continue\xa1x\xdc\x00\x3e" + rows) == "malformed"
-        assert len(made) <= codec.MAX_NODES + codec.MAX_ENTRIES + 1
+        assert len(made) <= packing.MAX_NODES + packing.MAX_ENTRIES + 1
         made.clear()
-        assert refusal(codec.items, b"\xdc\x00\x3e" + rows) == "malformed"
+        assert refusal(packing.items, b"\xdc\x00\x3e" + rows) == "malformed"
         assert len(made) <= packing.MOST_IN_FRAME + 1
 
 
@@ -267,17 +267,17 @@ def counting(count, made):
 
 
 def test_a_withdrawal_says_the_phase_and_in_version_one_nothing_else():
-    said = codec.pack({"phase": "select"})
-    for version in codec.VERSIONS:
-        codec.withdrawn(codec.Item(ID, 0, said, None, version))
-        assert refusal(codec.withdrawn, codec.Item(ID, 1, said, None, version)) == "malformed"
-    question = codec.pack({"phase": "select", "tool_name": "t"})
-    assert refusal(codec.withdrawn, codec.Item(ID, 0, question, None, 1)) == "malformed"
-    codec.withdrawn(codec.Item(ID, 0, codec.pack({"phase": "select", "why": "late"}), None, 2))
+    said = packing.pack({"phase": "select"})
+    for version in packing.VERSIONS:
+        codec.withdrawn(packing.Item(ID, 0, said, None, version))
+        assert refusal(codec.withdrawn, packing.Item(ID, 1, said, None, version)) == "malformed"
+    question = packing.pack({"phase": "select", "tool_name": "t"})
+    assert refusal(codec.withdrawn, packing.Item(ID, 0, question, None, 1)) == "malformed"
+    codec.withdrawn(packing.Item(ID, 0, packing.pack({"phase": "select", "why": "late"}), None, 2))
 
 
 def test_a_signed_question_passes_for_no_withdrawal():
-    signed = codec.signed(ID, 0, codec.pack({"phase": "select", "tool_name": "t"}))
+    signed = packing.signed(ID, 0, packing.pack({"phase": "select", "tool_name": "t"}))
     mac = RING.sign_question("o1", "cost", signed, 2)
     assert RING.is_question("o1", "cost", signed, mac, 2)
     assert not RING.is_withdrawn("o1", "cost", signed, mac, 2)

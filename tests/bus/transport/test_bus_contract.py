@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 
 
@@ -64,7 +64,7 @@ async def test_questions_of_one_tick_travel_in_one_frame(buses, wait_until):
         asker.ask("cost", id_of(number))
     await wait_until(lambda: replica.inbox.deliveries)
     (delivery,) = replica.inbox.deliveries
-    assert [item.id for item in codec.items(delivery.frame)] == [id_of(number) for number in range(7)]
+    assert [item.id for item in packing.items(delivery.frame)] == [id_of(number) for number in range(7)]
 
 
 async def test_many_questions_of_one_tick_travel_in_order_in_frames_of_at_most_64(buses, wait_until):
@@ -74,7 +74,7 @@ async def test_many_questions_of_one_tick_travel_in_order_in_frames_of_at_most_6
         asker.ask("cost", id_of(number))
     await wait_until(lambda: len(replica.inbox.ids()) >= 300)
     assert replica.inbox.ids() == hexes(range(300))
-    assert max(len(codec.items(one.frame)) for one in replica.inbox.deliveries) <= codec.MAX_ITEMS
+    assert max(len(packing.items(one.frame)) for one in replica.inbox.deliveries) <= packing.MAX_ITEMS
 
 
 async def test_a_withdrawal_is_delivered_as_one(buses, wait_until):
@@ -129,9 +129,11 @@ async def test_an_answer_that_is_written_now_is_heard_once_though_nothing_was_as
     asker = await buses.orchestrator(watch=["cost"])
     replica = await buses.scheduler("cost")
     await ready(asker, "cost", wait_until=wait_until)
-    item = codec.item(id_of(1), 0, codec.verdict_body(codec.Deny(reason="a person said no")))
+    item = packing.item(id_of(1), 0, codec.verdict_body(codec.Deny(reason="a person said no")))
     await replica.bus.answer_now(asker.bus.orchestrator, item)
-    replica.bus.answer(asker.bus.orchestrator, codec.item(id_of(2), 0, codec.verdict_body(codec.Continue())))
+    replica.bus.answer(
+        asker.bus.orchestrator, packing.item(id_of(2), 0, codec.verdict_body(codec.Continue()))
+    )
     await wait_until(lambda: len(asker.ears.verdicts()) == 2)
     assert asker.ears.verdicts()[0] == ("cost", hexes([1])[0], "a person said no")
 
@@ -322,16 +324,16 @@ async def test_who_is_watched_is_read_alive_or_not(buses, wait_until):
 
 async def test_facts_are_kept_in_the_order_in_which_they_were_told(buses, wait_until):
     asker = await buses.orchestrator()
-    expected = [codec.item(id_of(number), 0, codec.pack({"seq": number})) for number in range(200)]
+    expected = [packing.item(id_of(number), 0, packing.pack({"seq": number})) for number in range(200)]
     for item in expected:
         asker.bus.fact(lambda item=item: item)
 
     async def kept():
         if buses.kind == "memory":
-            return [codec.items(codec.frame([fact]))[0].id for fact in buses.hub.facts]
+            return [packing.items(packing.frame([fact]))[0].id for fact in buses.hub.facts]
         key = Keys(buses.namespace).facts(asker.bus.orchestrator)
         entries = await buses.commands.execute("XRANGE", key, "-", "+")
-        return [item.id for _, fields in entries for item in codec.items(fields[3])]
+        return [item.id for _, fields in entries for item in packing.items(fields[3])]
 
     async def complete():
         return len(await kept()) >= 200

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from toolgate_bus.commands.agents import _stop
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -34,12 +34,12 @@ async def test_who_left_does_not_come_back_with_its_next_heartbeat(redis_buses, 
 
 async def test_facts_told_just_before_the_end_are_written(redis_buses, commands):
     asker = await redis_buses.orchestrator()
-    asker.bus.fact(lambda: codec.item(id_of(1), 0, codec.pack({"seq": 1})))
+    asker.bus.fact(lambda: packing.item(id_of(1), 0, packing.pack({"seq": 1})))
     await asker.bus.aclose()
     key = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
     ((_, fields),) = await commands.execute("XRANGE", key, "-", "+")
     assert fields[:2] == [b"event", b"facts"]
-    assert [item.id for item in codec.items(fields[3])] == [id_of(1)]
+    assert [item.id for item in packing.items(fields[3])] == [id_of(1)]
 
 
 async def test_without_anybody_there_nothing_is_written(redis_buses, commands):
@@ -53,30 +53,30 @@ async def test_without_anybody_there_nothing_is_written(redis_buses, commands):
 async def test_a_frame_of_long_questions_is_closed_at_64_kib(redis_buses, wait_until):
     asker = await redis_buses.orchestrator()
     replica = await redis_buses.scheduler("cost")
-    body = codec.pack({"phase": "select", "tool_name": "t", "tool_input": {"x": "y" * 30_000}})
+    body = packing.pack({"phase": "select", "tool_name": "t", "tool_input": {"x": "y" * 30_000}})
     for number in range(5):
-        asker.bus.ask("cost", id_of(number), codec.item(id_of(number), 0, body))
+        asker.bus.ask("cost", id_of(number), packing.item(id_of(number), 0, body))
     await wait_until(lambda: len(replica.inbox.ids()) == 5)
-    assert [len(codec.items(one.frame)) for one in replica.inbox.deliveries] == [2, 2, 1]
+    assert [len(packing.items(one.frame)) for one in replica.inbox.deliveries] == [2, 2, 1]
 
 
 async def test_the_largest_question_that_may_be_asked_arrives(redis_buses, wait_until):
     asker = await redis_buses.orchestrator()
     replica = await redis_buses.scheduler("cost")
     fields = {"phase": "select", "tool_name": "t", "tool_input": dict.fromkeys("abcd", "x" * 60_000)}
-    fields["tool_input"]["e"] = "x" * (codec.MAX_QUESTION - codec.size(fields) - 5)
-    body = codec.pack(fields)
-    assert len(body) == codec.MAX_QUESTION
-    asker.bus.ask("cost", id_of(1), codec.item(id_of(1), 0, body))
+    fields["tool_input"]["e"] = "x" * (packing.MAX_QUESTION - packing.size(fields) - 5)
+    body = packing.pack(fields)
+    assert len(body) == packing.MAX_QUESTION
+    asker.bus.ask("cost", id_of(1), packing.item(id_of(1), 0, body))
     await wait_until(lambda: replica.inbox.ids() == hexes([1]))
-    (item,) = codec.items(replica.inbox.deliveries[0].frame)
+    (item,) = packing.items(replica.inbox.deliveries[0].frame)
     assert codec.question(item).tool_input == fields["tool_input"]
 
 
 async def test_verdicts_written_before_their_stream_was_read_are_read(redis_buses, commands, wait_until):
     asker = await redis_buses.orchestrator()
     key = Keys(redis_buses.namespace).verdicts(asker.bus.orchestrator, "early")
-    frame = codec.frame([codec.item(id_of(1), 0, codec.verdict_body(codec.Continue(reason="early")))])
+    frame = packing.frame([packing.item(id_of(1), 0, codec.verdict_body(codec.Continue(reason="early")))])
     await commands.execute("XADD", key, "*", "event", "verdict", "frame", frame)
     asker.bus.watch(["early"])
     await wait_until(lambda: asker.ears.verdicts() == [("early", id_of(1).hex(), "early")])
@@ -85,7 +85,7 @@ async def test_verdicts_written_before_their_stream_was_read_are_read(redis_buse
 async def test_fields_of_an_entry_may_come_in_any_order_and_number(redis_buses, commands, wait_until):
     asker = await redis_buses.orchestrator(watch=["cost"])
     key = Keys(redis_buses.namespace).verdicts(asker.bus.orchestrator, "cost")
-    frame = codec.frame([codec.item(id_of(1), 0, codec.verdict_body(codec.Continue()))])
+    frame = packing.frame([packing.item(id_of(1), 0, codec.verdict_body(codec.Continue()))])
     await commands.execute("XADD", key, "*", "frame", frame, "later", "x", "event", "verdict")
     await commands.execute("XADD", key, "*", "nothing", "known")
     await wait_until(lambda: len(asker.ears.frames) == 2)
@@ -217,7 +217,7 @@ async def test_closing_leaves_no_connection_no_task_and_no_roster_entry(
         await orchestrator.start()
         await scheduler.start(Member("cost", "r1"))
         scheduler.want(10)
-        orchestrator.ask("cost", id_of(1), codec.item(id_of(1), 0, codec.pack({})))
+        orchestrator.ask("cost", id_of(1), packing.item(id_of(1), 0, packing.pack({})))
         assert await connections(commands) != before
         await scheduler.aclose()
         await orchestrator.aclose()

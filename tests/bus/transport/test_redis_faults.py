@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 import pytest
 from toolgate_bus.facts import record
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis import orchestrator as orchestrator_bus
@@ -79,7 +79,7 @@ class Traffic:
 def readable(fields):
     """The items of an inbox entry; none where a test wrote rubbish."""
     try:
-        return codec.items(dict(zip(fields[::2], fields[1::2], strict=True))[b"frame"])
+        return packing.items(dict(zip(fields[::2], fields[1::2], strict=True))[b"frame"])
     except (codec.CodecError, KeyError):
         return []
 
@@ -236,8 +236,8 @@ async def test_killed_connections_are_made_again(traffic, times):
         pytest.param(b"", id="nothing"),
         pytest.param(b"\x91" * 2000, id="a thousand levels"),
         pytest.param(b"\x90", id="no items"),
-        pytest.param(codec.frame([codec.item(bytes(16), 0, b"rubbish")]), id="a rubbish body"),
-        pytest.param(b"x" * codec.MAX_FRAME, id="as much as a frame may hold"),
+        pytest.param(packing.frame([packing.item(bytes(16), 0, b"rubbish")]), id="a rubbish body"),
+        pytest.param(b"x" * packing.MAX_FRAME, id="as much as a frame may hold"),
     ],
 )
 async def test_rubbish_in_a_verdict_stream_is_handed_on_and_the_next_verdict_too(traffic, frame):

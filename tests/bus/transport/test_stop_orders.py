@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.agents import LiveAgent, decode_agents, encode_agents
-from toolgate_bus.protocol.codec import pack
+from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.redis.stop_orders import KEPT_S, MOST_ORDERS, Obeyed, decode_obeyed
 
 pytestmark = pytest.mark.pure

@@ -6,7 +6,7 @@ import pytest
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts import record
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Decision, Deny, Heard, Modify
 from toolgate_bus.ruling.counterfactual import Effect, Proposed
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
@@ -174,14 +174,14 @@ def decided(key, *verdicts, outcome="continue", why="agreed"):
     base = {"tool_name": "search", "tool_input": {}, "original_tool": "search", "original_input": {}}
     raw = record.decision_fact(
         Decision(f"{key:032x}", outcome, why, **base, verdicts=verdicts),
-        codec.pack(QUESTION),
+        packing.pack(QUESTION),
         [record.verdict_fields(heard) for heard in verdicts],
         None,
         None,
         key,
         2.0,
     )
-    (item,) = codec.items(codec.frame([raw]))
+    (item,) = packing.items(packing.frame([raw]))
     (fact,) = record.read_facts(item)
     return fact
 
@@ -238,8 +238,8 @@ def test_a_question_that_has_travelled_is_asked_as_it_was(truncated):
     arguments = {"key": HIDDEN, "deep": [{"more": HIDDEN}], "plain": 1}
     fields = {"tool_name": "search", "truncated": False}
     body, outgoing = redactor.question(fields, arguments)
-    assert codec.unpack(body)["tool_input"] == arguments
-    assert codec.unpack(body)["truncated"] is truncated
+    assert packing.unpack(body)["tool_input"] == arguments
+    assert packing.unpack(body)["truncated"] is truncated
     assert outgoing.placeholders == {HIDDEN: HIDDEN}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from toolgate_bus.facts import record
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
@@ -28,7 +28,7 @@ async def gate():
 
 
 def facts(gate):
-    return [record.read_facts(codec.items(codec.frame([raw]))[0])[0] for raw in gate.hub.facts]
+    return [record.read_facts(packing.items(packing.frame([raw]))[0])[0] for raw in gate.hub.facts]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_bus.telemetry import metrics
@@ -337,7 +337,7 @@ async def test_an_answer_of_one_who_was_not_asked_is_refused(world):
     outsider = await world.scheduler("outsider", Continue(), tools=("other",))
 
     async def slow(call):
-        item = codec.item(bytes.fromhex(call.id), 0, codec.verdict_body(Deny(reason="not my business")))
+        item = packing.item(bytes.fromhex(call.id), 0, codec.verdict_body(Deny(reason="not my business")))
         outsider.answer(gate._client.bus.orchestrator, item)
         await asyncio.sleep(0.05)
         return Continue()

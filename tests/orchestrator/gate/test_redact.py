@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.placeholders import hidden_type
 from toolgate_orchestrator.gate.config import RedactConfig
@@ -24,7 +24,7 @@ def travels(redactor, arguments):
     """Ask about these arguments and read the question as a scheduler does; fails unless that works."""
     fields = {"phase": "select", "tool_name": "t", "available_tools": ["t"] * 100, "truncated": False}
     body, outgoing = redactor.question(fields, arguments)
-    question = codec.question(codec.Item(bytes(16), 0, body, None))
+    question = codec.question(packing.Item(bytes(16), 0, body, None))
     assert isinstance(question, ToolSelecting)
     assert same(question.tool_input, outgoing.value)
     assert question.truncated == outgoing.truncated
@@ -56,7 +56,7 @@ def same(one, other):
 def test_a_named_field_never_leaves_at_any_depth_and_in_any_case(arguments):
     outgoing = STRICT.outgoing(arguments)
     assert SECRET not in str(outgoing.value)
-    assert SECRET.encode() not in codec.pack(outgoing.value)
+    assert SECRET.encode() not in packing.pack(outgoing.value)
     assert same(back(outgoing), arguments)
 
 
@@ -138,7 +138,7 @@ def arguments_with_a_secret(draw):
 @given(arguments_with_a_secret())
 def test_secrets_never_leave_and_always_come_back(arguments):
     question, outgoing = travels(STRICT, arguments)
-    wire = codec.pack(question.tool_input)
+    wire = packing.pack(question.tool_input)
     assert SECRET.encode() not in wire
     assert b"sk-" not in wire
     assert same(back(outgoing), arguments)

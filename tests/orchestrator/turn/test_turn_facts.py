@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from toolgate_bus.facts import record
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.gate.client import Client
@@ -38,7 +38,7 @@ class Record:
         await coordinator.mount("orchestrator", CLASSES[loop]({"toolgate": ASKED}, self._gate))
 
     def __call__(self, *events: str) -> list[dict[str, Any]]:
-        told = [record.read_facts(codec.items(codec.frame([raw]))[0])[0] for raw in self._hub.facts]
+        told = [record.read_facts(packing.items(packing.frame([raw]))[0])[0] for raw in self._hub.facts]
         return [fact for fact in told if fact["event"] in events]
 
 

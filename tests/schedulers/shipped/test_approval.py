@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import BusDown, ConfigError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_schedulers.author.forms import as_scheduler
@@ -171,10 +171,10 @@ class Fleet:
         """What a replica answers; a hold is kept, as its worker would."""
         verdict = await replica.decide(question)
         if isinstance(verdict, Hold):
-            item = codec.Item(
+            item = packing.Item(
                 bytes.fromhex(question.id),
                 ("select", "verify").index(question.phase),
-                codec.pack(question.model_dump(exclude={"id"})),
+                packing.pack(question.model_dump(exclude={"id"})),
                 None,
             )
             await self.holds.keep(Asked("orch", item), verdict)
@@ -235,7 +235,7 @@ async def test_a_replica_that_starts_gives_what_was_answered_while_nobody_was_th
     await fleet.asked(fleet.replica("dead"), call(amount=50))
     approval = await fleet.only()
     await fleet.shared.notices.post(TOPIC, b"\xc1 no notice")
-    await fleet.shared.notices.post(TOPIC, codec.pack(["answered", "approval", "f" * 32]))
+    await fleet.shared.notices.post(TOPIC, packing.pack(["answered", "approval", "f" * 32]))
     await fleet.answer(approval, "edit", tool="refund", arguments={"n": 1})
     late = ApprovalScheduler(fleet.config)
     await late.start(SchedulerContext(fleet.shared, fleet.holds, "default", "late", "approval"))

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Reservation
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.codec import pack
 from toolgate_bus.protocol.money import MAX_AMOUNT
+from toolgate_bus.protocol.packing import pack
 from toolgate_schedulers import ToolSelecting
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig

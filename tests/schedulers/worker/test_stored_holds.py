@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, TransportError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Hold, ToolSelecting
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_schedulers.testing import trial
@@ -20,8 +20,8 @@ YES = Continue(reason="a person said yes")
 
 def asked(phase=0):
     call = ToolSelecting(id=ID, phase=("select", "verify")[phase], tool_name="transfer")
-    body = codec.pack(call.model_dump(exclude={"id"}))
-    return Asked("orch", codec.Item(bytes.fromhex(ID), phase, body, None))
+    body = packing.pack(call.model_dump(exclude={"id"}))
+    return Asked("orch", packing.Item(bytes.fromhex(ID), phase, body, None))
 
 
 class World:
@@ -182,7 +182,7 @@ async def test_one_that_holds_and_thinks_is_heard_though_the_bus_is_away_for_a_m
         yield Deny(reason="thought about it")
 
     def sometimes(hub, orchestrator, scheduler, items):
-        if [codec.verdict(codec.items(codec.frame(items))[0].body).action] == ["deny"]:
+        if [codec.verdict(packing.items(packing.frame(items))[0].body).action] == ["deny"]:
             said.append(1)
             if len(said) < 3:
                 raise BusDown("away")

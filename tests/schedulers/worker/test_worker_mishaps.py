@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from toolgate_bus.errors import OutcomeUnknown
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Hold
 from toolgate_bus.state.shared import shared_in_memory
 from toolgate_bus.telemetry import metrics
@@ -106,10 +106,10 @@ async def test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_
     before = metrics.value(counter, scheduler="cost")
     try:
         for number, more in enumerate((late, {})):
-            body = codec.pack(
+            body = packing.pack(
                 {"phase": "select", "tool_name": f"t{number}", "tool_input": {}, "ttl_ms": 2_000}
             )
-            frame = codec.frame([codec.item(bytes([number] * 16), 0, body)])
+            frame = packing.frame([packing.item(bytes([number] * 16), 0, body)])
             delivery = Delivery(f"{number}-0", "o1", "tool:selecting", frame)
             worker.deliver([delivery._replace(**more)])
         await wait_until(lambda: len(done) == 2)

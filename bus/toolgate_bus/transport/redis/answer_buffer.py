@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -112,8 +112,8 @@ class AnswersOut:
             self._talked.add(orchestrator)
             stream = self._keys.verdicts(orchestrator, self._scheduler)
             head = ("XADD", stream, "*", "event", "verdict", "frame")
-            for part in codec.frames(items):
-                packed = pack_command((*head, codec.frame(part)))
+            for part in packing.frames(items):
+                packed = pack_command((*head, packing.frame(part)))
                 out.append(packed)
                 tags.append(Verdicts(packed, len(part), batch))
                 batch.waits += 1

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Made, Packed
@@ -56,14 +56,14 @@ class FactsOut:
     def due(self) -> bool:
         """Whether they should go along with what is written now: a full frame, or here for long enough."""
         waiting = len(self._waiting)
-        return waiting >= codec.MAX_ITEMS or (waiting > 0 and time.monotonic() >= self._along_at)
+        return waiting >= packing.MAX_ITEMS or (waiting > 0 and time.monotonic() >= self._along_at)
 
     def frames(self) -> list[bytes]:
         """The frames of all that wait, to be written now; each counts as unconfirmed until `confirmed`."""
         waiting = list(self._waiting)
         self._waiting.clear()
         made = [fact for make in waiting for fact in _made(make)]
-        frames = [(codec.frame(part), facts) for part, facts in _parts(made)]
+        frames = [(packing.frame(part), facts) for part, facts in _parts(made)]
         self._unconfirmed.extend(frames)
         return [frame for frame, _ in frames]
 
@@ -97,7 +97,7 @@ def _parts(made: Iterable[Packed]) -> Iterator[tuple[list[bytes], int]]:
     part: list[bytes] = []
     facts = size = 0
     for item, held in made:
-        if part and (facts + held > codec.MAX_ITEMS or size + len(item) > codec.FULL_FRAME):
+        if part and (facts + held > packing.MAX_ITEMS or size + len(item) > packing.FULL_FRAME):
             yield part, facts
             part, facts, size = [], 0, 0
         part.append(item)

@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import decode_stop, encode_agents
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
@@ -274,7 +274,7 @@ class RedisOrchestratorBus:
         await self._roster.learn_minute()
         look = self._roster.asks(everything=everything)
         told = self._roster.beat(
-            f"o:{self.orchestrator}", encode_reading(self.reading, codec.VERSIONS), timed=True
+            f"o:{self.orchestrator}", encode_reading(self.reading, packing.VERSIONS), timed=True
         )
         own = (self._keys.wake, self._keys.control)[self._beats % 2](self.orchestrator)
         commands: list[Sequence[Arg]] = [

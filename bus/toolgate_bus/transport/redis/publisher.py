@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import anyio
 
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -177,8 +177,8 @@ class Outbox:
             self._asked.add(scheduler)
             head = ("XADD", self._keys.inbox(scheduler), "*", "event", event, "orch", self._orchestrator)
             at = 0
-            for part in codec.frames([item for _, item in waiting]):
-                packed.append(pack_command((*head, "frame", codec.frame(part))))
+            for part in packing.frames([item for _, item in waiting]):
+                packed.append(pack_command((*head, "frame", packing.frame(part))))
                 tags.append(_Asked(scheduler, event, waiting[at : at + len(part)]))
                 at += len(part)
         if self._facts.due:

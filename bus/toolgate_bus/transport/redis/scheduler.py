@@ -18,7 +18,7 @@ from typing import Any, Final
 import anyio
 
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError, TransportError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
@@ -194,7 +194,7 @@ class RedisSchedulerBus:
         """Write one verdict; returns when the server has it, raises TransportError where it may not."""
         self._out.wrote(orchestrator)
         stream = self._keys.verdicts(orchestrator, self._member.name)
-        await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", codec.frame([item]))
+        await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", packing.frame([item]))
 
     def done(self, entry: str) -> None:
         """Acknowledge one entry, once the server has taken the answers queued before it."""

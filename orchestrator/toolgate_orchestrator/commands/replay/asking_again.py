@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolgate_bus.facts.shadow_report import comparable
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Decision, Heard, ToolSelecting
 from toolgate_bus.protocol.placeholders import MARK
 from toolgate_bus.ruling.counterfactual import Effect, Proposed, actual, proposed, reruled
@@ -40,7 +40,7 @@ class Travelled(Redactor):
     ) -> tuple[bytes, Outgoing]:
         """The body of a question about these arguments as they stand."""
         fields |= {"tool_input": tool_input, "truncated": self.truncated or fields["truncated"]}
-        return codec.pack(fields), Outgoing(tool_input, {text: text for text in _placeholders(tool_input)})
+        return packing.pack(fields), Outgoing(tool_input, {text: text for text in _placeholders(tool_input)})
 
 
 def _placeholders(root: Any) -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 
 from toolgate_schedulers.shipped.approval.records import Approval
 
@@ -18,7 +18,7 @@ __all__ = ["Problem", "as_text", "check", "from_text", "mapping", "problem", "re
 
 MARK: Final = "⟦toolgate:"
 """How placeholders begin (docs/reference/wire.md)."""
-LARGEST: Final = codec.MAX_VERDICT - 4096
+LARGEST: Final = packing.MAX_VERDICT - 4096
 
 
 class Problem(NamedTuple):
@@ -94,7 +94,7 @@ def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Prob
     if tool == call.tool_name and arguments == call.tool_input:
         return Problem("", "nothing is changed: approve it as it is")
     try:
-        if not codec.within_bounds(dict(arguments)) or codec.size(arguments) > LARGEST:
+        if not packing.within_bounds(dict(arguments)) or packing.size(arguments) > LARGEST:
             return Problem("arguments", f"at most {LARGEST} bytes, and not too deep or wide")
     except CodecError as error:
         return Problem("arguments", f"cannot travel: {error}")

@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 
 import anyio
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Failed, Verdict
 from toolgate_bus.state.notifications import KEPT_S, Notice, Notices
 from toolgate_bus.transport.ports import Store
@@ -206,7 +206,7 @@ def approval_of(scheduler: str, held: HeldQuestion) -> Approval:
 def news(notice: Notice) -> News | None:
     """What a notice says; None for what is none of ours."""
     try:
-        said = codec.unpack(notice.body, 1024)
+        said = packing.unpack(notice.body, 1024)
     except CodecError:
         return None
     if not (isinstance(said, list) and len(said) == 3 and all(isinstance(word, str) for word in said)):
@@ -215,7 +215,7 @@ def news(notice: Notice) -> News | None:
 
 
 def _news(kind: str, approval: Approval) -> bytes:
-    return codec.pack((kind, approval.scheduler, approval.id))
+    return packing.pack((kind, approval.scheduler, approval.id))
 
 
 async def _never(_asked: Asked, _verdict: Verdict | Failed) -> None:

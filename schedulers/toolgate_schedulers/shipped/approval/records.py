@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol import codec
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import ToolSelecting
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 ID_DIGITS = 32
-_LIMIT = codec.MAX_QUESTION + 16_384
+_LIMIT = packing.MAX_QUESTION + 16_384
 
 Short = Annotated[str, Field(max_length=256)]
 Words = Annotated[str, Field(max_length=1024)]
@@ -125,7 +125,7 @@ def _hashed(*words: str) -> str:
 
 def packed(record: _Record) -> bytes:
     """A record's bytes; raises CodecError for what cannot be written."""
-    return codec.pack(record.model_dump(exclude_none=True))
+    return packing.pack(record.model_dump(exclude_none=True))
 
 
 def unpacked(model: type[Record], raw: bytes | None) -> Record | None:
@@ -133,6 +133,6 @@ def unpacked(model: type[Record], raw: bytes | None) -> Record | None:
     if raw is None:
         return None
     try:
-        return model.model_validate(codec.unpack(raw, _LIMIT))
+        return model.model_validate(packing.unpack(raw, _LIMIT))
     except (CodecError, ValidationError):
         return None
