@@ -17,7 +17,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-system test-fast lint docs check soak soak-attacks mutants cost up down clean
+.PHONY: help demo shell test test-system test-fast lint docs check soak soak-attacks mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -25,6 +25,9 @@ help: ## list the targets
 
 demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool calls
 	@$(BIN)/toolgate demo
+
+shell: $(ALL) ## a shell in which `toolgate` is found
+	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $${SHELL:-/bin/sh} -i
 
 test: $(DEV) ## run the tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m pure -n auto

@@ -141,6 +141,55 @@ def test_the_demo_tells_a_person_what_happened_in_plain_words(
     assert not world.files()
 
 
+def test_the_numbers_of_the_demo_agree_with_each_other(process: Callable[..., Any], world: World) -> None:
+    running = process("toolgate", "demo", env=world.env)
+    assert running.wait(60) == 0, running.stderr
+    first, _, second = running.stdout.partition("Act two")
+    numbers = [
+        [int(one) for one in re.findall(r"^ *(\d+)  .* chose ", act, re.MULTILINE)] for act in (first, second)
+    ]
+    assert numbers[0] == [1, 2, 3, 4, 5]
+    assert f"Summary: {len(numbers[0])} calls: " in first
+    assert f"{len(re.findall(r' ms(?:  .*)?$', first, re.MULTILINE))} verdicts" in first
+    assert "LLM is a script" in first
+    unseen = re.search(r"Calls (\d+) to (\d+) were watcher's meanwhile", second)
+    shown = numbers[1][-1]
+    last = int(unseen[2]) if unseen else shown
+    assert numbers[1] == list(range(1, shown + 1))
+    assert unseen is None or int(unseen[1]) == shown + 1
+    watched = second.count("lead > watcher chose ") + last - shown
+    assert f"Summary: {last} calls of 5 agents" in second
+    assert f"ended watcher after {watched} calls" in second
+
+
+async def test_the_commands_that_the_demo_closes_with_work_as_printed(
+    process: Callable[..., Any], world: World, wait_until: Callable[..., Any], tmp_path: Path
+) -> None:
+    runtime = world.directory / "runtime"
+    runtime.mkdir(mode=0o700)
+    env = {"XDG_RUNTIME_DIR": str(runtime), "PATH": "/usr/bin:/bin"}
+    running = process("toolgate", "demo", env=env)
+    assert running.wait(60) == 0, running.stderr
+    closing = running.stdout.partition("What to try next")[2].splitlines()[1:]
+    there = next(number for number, line in enumerate(closing) if not line.startswith("  "))
+    ours, theirs = closing[:there], closing[there + 1 :]
+    assert "activate" in ours[0]
+    rules = process(
+        "bash",
+        "-ec",
+        "\n".join(ours).replace("toolgate scheduler run", "exec toolgate scheduler run"),
+        cwd=tmp_path,
+        env=env,
+    )
+    await wait_until(lambda: "rules on *" in rules.stderr or not rules.alive, timeout=30)
+    assert "4 cases: 4 as expected" in rules.stdout, rules.stderr
+    agent = process("bash", "-ec", "\n".join(theirs), cwd=tmp_path, env=env)
+    assert agent.wait() == 0, agent.stderr
+    assert "The notes are still there. The tool call was denied: deleting is for people" in agent.stdout
+    assert "deny      delete_file" in agent.stdout
+    rules.end()
+
+
 @pytest.mark.parametrize(("terminal", "coloured"), [("xterm-256color", True), ("dumb", False)])
 def test_colours_are_for_terminals_that_have_them(world: World, terminal: str, coloured: bool) -> None:
     shown = _on_a_terminal(world, terminal)

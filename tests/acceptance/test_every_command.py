@@ -75,6 +75,8 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "scheduler list": (("scheduler", "list"), ("scheduler", "list", "--json")),
     "scheduler run": (("scheduler", "run", "\x1b[2Jnone\x9b"),),
     "scheduler new": (("scheduler", "new", "\x1b[2J"),),
+    "init": (("init", "{directory}"),),
+    "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
     "scheduler try": (
         (
             "scheduler",
@@ -100,7 +102,7 @@ TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 """What is shown in columns: where there is no room, cells go on below, and never in the first column."""
 OF_THEIR_OWN: Final = {"bench", "bench fleet", "demo"}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
-NOT_ON_A_BUS: Final = {"scheduler new", "scheduler try"}
+NOT_ON_A_BUS: Final = {"init", "policy test", "scheduler new", "scheduler try"}
 
 
 @dataclass

@@ -23,10 +23,12 @@ GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
 SUMMARIES = {
     "demo": "Watch three schedulers rule on an agent and on a team. Start here.",
+    "init": "Write a mount plan and rules to begin with.",
     "run": "Run an agent from a mount plan, ruled on by schedulers.",
     "chat": "Talk with an agent, ruled on by schedulers.",
     "replay": "Put recorded agent runs before schedulers.",
     "scheduler": "Run schedulers, list those alive, write a new one.",
+    "policy": "Hold the rules of a policy to a file of cases.",
     "decisions": "Show what was decided, with every verdict.",
     "approvals": "Answer the calls that wait for a person.",
     "budget": "Set budgets and see what is spent.",

@@ -7,7 +7,10 @@ Nothing here opens a connection.
 import asyncio
 import contextlib
 import gc
+import shlex
+import shutil
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +30,11 @@ __all__ = [
     "MetricsAddressOption",
     "MetricsPortOption",
     "NamespaceOption",
+    "QuietOption",
     "RedisOption",
+    "activation",
     "bus_settings",
+    "command_name",
     "console",
     "err_console",
     "exit_code",
@@ -82,6 +88,7 @@ JsonOption = Annotated[
     bool,
     typer.Option("--json", help="Print JSON, one object a line, instead of a table."),
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Say no more than must be said.")]
 METRICS_PORT: Final = "TOOLGATE_METRICS_PORT"
 MetricsPortOption = Annotated[
     int | None,
@@ -174,6 +181,26 @@ def exit_code(error: ToolgateError) -> int:
 def print_error(error: ToolgateError) -> None:
     """Print the error in red on stderr."""
     err_console.print(f"[bold red]Error:[/] [red]{escape_lines(str(error))}[/]", soft_wrap=True)
+
+
+def command_name() -> str:
+    """How this command is called here: `toolgate` where that is on PATH, else with its folder."""
+    own = Path(sys.executable).with_name("toolgate")
+    return shlex.quote(str(own)) if own.exists() and not _is_on_path(own) else "toolgate"
+
+
+def activation() -> str:
+    """The line that puts `toolgate` on PATH, for a shell in this folder; empty where it is there already."""
+    script = Path(sys.executable).with_name("activate")
+    if not script.exists() or _is_on_path(script.with_name("toolgate")):
+        return ""
+    here = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    return f". {shlex.quote(str(here))}"
+
+
+def _is_on_path(own: Path) -> bool:
+    found = shutil.which("toolgate")
+    return found is not None and own.exists() and Path(found).samefile(own)
 
 
 def fail(error: ToolgateError) -> NoReturn:

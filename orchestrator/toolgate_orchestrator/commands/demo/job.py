@@ -7,7 +7,6 @@ would: a Python file in a folder, run by `toolgate scheduler run house_rules:arc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
 from typing import Any, Final
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
@@ -102,8 +101,8 @@ def lay_out(directory: Path) -> Layout:
             SchedulerSpec("house_rules:archivist", directory=rules),
         ),
         {
-            "policy": "shipped; keeps invoices, and reports from whoever works for the lead",
-            "router": "shipped; sends calls to a cheaper tool, and work to a cheaper agent",
+            "policy": "shipped; keeps invoices, and the lead from reports",
+            "router": "shipped; sends calls to cheaper tools and agents",
             "archivist": "your own, seven lines; moves new files into reports/",
         },
     )
@@ -122,11 +121,17 @@ def script() -> list[dict[str, Any]]:
     return [*calls, {"text": ANSWER}]
 
 
-def next_steps() -> str:
-    """What to try after the demo."""
-    return dedent("""\
-        toolgate scheduler run policy --config rules.yaml    let it rule on your agents
-        toolgate run "Tidy my notes" --plan plan.yaml        an agent that it rules on
-        toolgate replay runs.jsonl --with policy=rules.yaml  what it would have done last week
-        toolgate agents                                      who is at work, and for whom
-        toolgate decisions --follow                          every decision, with every verdict""")
+def next_steps(activate: str) -> str:
+    """What to try after the demo; `activate` is the line that puts `toolgate` on PATH, if one is needed."""
+    first, again = (f"  {activate}\n", f"{activate} && ") if activate else ("", "")
+    return (
+        "What to try next, in this terminal:\n"
+        f"{first}"
+        "  toolgate init sandbox && cd sandbox\n"
+        "  toolgate policy test rules.yaml cases.yaml\n"
+        "  toolgate scheduler run policy --config rules.yaml\n"
+        "That stays, and rules. In another terminal, from this folder:\n"
+        f"  {again}cd sandbox\n"
+        '  toolgate run "Tidy up" --plan plan.yaml\n'
+        "  toolgate decisions"
+    )

@@ -29,8 +29,9 @@ Line = Callable[..., None]
 class TeamView:
     """Prints the second act while it happens; `line` prints one line."""
 
-    def __init__(self, line: Line, number: Callable[[], int]) -> None:
-        self._line, self._number = line, number
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._calls = self._shown = 0
         self._watched = 0
         self._looking = False
         self._held: Text | None = None
@@ -40,8 +41,8 @@ class TeamView:
         """Who is there, and what is asked of them."""
         self._line()
         self._line("Act two: a team", style="bold")
-        self._line("Agents give work to agents. The same schedulers rule on the calls of all of them,")
-        self._line("and on who works for whom: for giving work away is a tool call like any other.")
+        self._line("Agents give work to agents; their LLMs are scripts, too. The same schedulers rule on the")
+        self._line("calls of all, and on who works for whom: giving work away is a tool call like any other.")
         self._line()
         for name, about in TEAM.items():
             self._line(f"  {name:<{WIDTH}} {about}")
@@ -50,16 +51,18 @@ class TeamView:
 
     def team_ruled(self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[Heard, ...]) -> None:
         """One call, what each scheduler said of it, what came of that."""
+        self._calls += 1
         if agents[-1] == WATCHER:
             self._watched += 1
         if self._looking:
             return
+        self._shown = self._calls
         if agents == (LEAD,):
             self._line()
             self._line(next(self._scenes, ""), style="bold")
         again = agents[-1] == WATCHER and self._watched > WHOLE
         self._line() if not again else None
-        self._line(_choice(self._number(), agents, decision, again=again))
+        self._line(_choice(self._calls, agents, decision, again=again))
         for line in () if again else verdict_lines(verdicts, WIDTH):
             self._line(line)
         self._line(outcome_line(decision))
@@ -92,6 +95,9 @@ class TeamView:
     def stopped(self, command: Command) -> None:
         """The order, and what came of it."""
         self._command(command)
+        if self._calls > self._shown:
+            self._line()
+            self._line(f"Calls {self._shown + 1} to {self._calls} were {WATCHER}'s meanwhile, each ruled on.")
         self._give_held()
 
     def closing(self, story: Story) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.text import Text
+from toolgate_bus.commands.options import activation
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.protocol.events import Decision, Heard
 from toolgate_bus.server.embedded import Server
@@ -33,7 +34,7 @@ class DemoView:
     def __init__(self, console: Terminal) -> None:
         self._console = console
         self._calls = 0
-        self.team = TeamView(self._line, self._next)
+        self.team = TeamView(self._line)
         """Shows the second act."""
 
     def opening(self, layout: Layout, server: Server, schedulers: Sequence[RunningScheduler]) -> None:
@@ -41,6 +42,7 @@ class DemoView:
         self._line("Toolgate demo", style="bold")
         self._line("Act one: an agent", style="bold")
         self._line("Three scheduler processes rule on every tool call of a small agent, before it runs.")
+        self._line("Its LLM is a script: it needs no key. The processes, the rulings and the tools are real.")
         self._line()
         self._line(
             f"  {'server':<{WIDTH}} pid {server.pid:<8} private, on a unix socket; gone when this ends"
@@ -75,9 +77,8 @@ class DemoView:
         pids = ", ".join(f"{one.name} {one.pid}" for one in schedulers)
         self._line(f"Scheduler processes: {pids}. They, the server and the files go with this command.")
         self._line()
-        self._line("What to try next", style="bold")
-        for step in next_steps().splitlines():
-            self._line(f"  {step}")
+        for step in next_steps(activation()).splitlines():
+            self._line(step, style=None if step.startswith(" ") else "bold")
 
     def broken(self, promised: dict[str, bool]) -> None:
         """What should have happened and did not."""

@@ -1,0 +1,3 @@
+"""`toolgate init`: files to begin with."""
+
+__all__: list[str] = []

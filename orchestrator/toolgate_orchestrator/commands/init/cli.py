@@ -1,0 +1,65 @@
+"""`toolgate init`: a mount plan, rules and cases for them, in a folder of one's own; they work as they are.
+
+Nothing is overwritten. What it prints last are the commands to go on with.
+"""
+
+import shlex
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from toolgate_bus.commands.options import QuietOption, command_name
+from toolgate_bus.commands.terminal import print_text
+from toolgate_bus.errors import ConfigError
+
+__all__ = ["init"]
+
+NAMES: Final = ("plan.yaml", "rules.yaml", "cases.yaml", "workspace/notes.txt")
+
+
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="The folder to write to; it is made if need be.")
+    ] = Path(),
+    quiet: QuietOption = False,
+) -> None:
+    """Write a mount plan and the rules for it: an agent with a script for an LLM, which runs at once.
+
+    \b
+      plan.yaml     an agent with tools; a real LLM stands in it as a comment
+      rules.yaml    what it may do: the configuration of a policy
+      cases.yaml    what is expected of these rules
+      workspace/    the folder that its tools work in
+
+    Nothing is overwritten. Exit codes: 0 written, 2 a file is there already.
+    """
+    write(directory)
+    if quiet:
+        return
+    print_text(f"Wrote {', '.join(NAMES)} to {directory.absolute()}.\n")
+    toolgate, folder = command_name(), shlex.quote(str(directory))
+    there = "" if directory == Path() else f"cd {folder} && "
+    print_text(
+        "Start the rules, which stay; then, in another terminal, the agent:\n"
+        f"  {there}{toolgate} scheduler run policy --config rules.yaml\n"
+        f'  {there}{toolgate} run "Tidy up" --plan plan.yaml\n\n'
+        f"Change the rules, and see what becomes of calls: {toolgate} policy test rules.yaml cases.yaml"
+    )
+
+
+def write(directory: Path) -> None:
+    """Write the files; raises ConfigError where one is there already, or cannot be written."""
+    there = [name for name in NAMES if (directory / name).exists() or (directory / name).is_symlink()]
+    if there:
+        raise ConfigError(
+            f"{directory / there[0]} is there already: nothing was written; name another folder"
+        )
+    templates = files("toolgate_orchestrator.commands.init") / "files"
+    try:
+        for name in NAMES:
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            with (directory / name).open("x", encoding="utf-8") as file:
+                file.write((templates / Path(name).name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{error.filename or directory} cannot be written: {error.strerror}") from None

@@ -1,0 +1,201 @@
+"""`toolgate policy test`: hold the rules of a policy to a file of expectations, without a bus.
+
+A case is a call, what is to come of it, and perhaps by which rule. The policy is the one that `scheduler run
+policy` would run. Told besides: which rules no case made fire.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from pydantic import Field, JsonValue
+from toolgate_bus.commands.options import JsonOption, QuietOption
+from toolgate_bus.commands.terminal import console, escape, print_json
+from toolgate_bus.config.check import StrictModel, check
+from toolgate_bus.config.document import Document, read_document
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.events import AskUser, Deny, ToolSelecting, Verdict
+
+from toolgate_schedulers.shipped.policy import PolicyConfig, explain_ruling, name_of
+from toolgate_schedulers.testing import question
+
+__all__ = ["app"]
+
+DEFAULT: Final = "default"
+Expected = Literal["allow", "deny", "ask"]
+
+app = typer.Typer(name="policy", no_args_is_help=True)
+
+
+class Case(StrictModel):
+    """A call, and what is to come of it."""
+
+    name: str | None = None
+    tool: Annotated[str, Field(min_length=1)]
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    agent: str = ""
+    lineage: tuple[str, ...] = ()
+    session: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    agent_target: str | None = None
+    truncated: bool = False
+    expect: Expected
+    rule: str | None = None
+    """Which rule is to decide: its name, `rule 1` and so on, or `default`."""
+    reason: str | None = None
+    """A glob that the reason is to fit."""
+
+    def call(self) -> ToolSelecting:
+        """The call as a question."""
+        about = self.model_dump(exclude={"name", "tool", "arguments", "expect", "rule", "reason"})
+        return question(self.tool, self.arguments, **about)
+
+
+class Cases(StrictModel):
+    """The file of expectations."""
+
+    cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=10_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a case."""
+
+    where: str
+    case: Case
+    got: Expected
+    rule: str
+    reason: str
+
+    @property
+    def faults(self) -> list[str]:
+        """What is otherwise than expected; nothing where all is well."""
+        case, found = self.case, []
+        if case.expect != self.got:
+            found.append(f"expected {case.expect}, got {self.got}")
+        if case.rule not in (None, self.rule):
+            found.append(f"expected it of {case.rule}, it came of {self.rule}")
+        if case.reason is not None and not fnmatchcase(self.reason, case.reason):
+            found.append(f"expected the reason {case.reason!r}, got {self.reason!r}")
+        return found
+
+
+@app.callback()
+def _group() -> None:
+    """Hold the rules of a policy to what you expect of them."""
+
+
+@app.command("test")
+def run_cases(
+    rules: Annotated[Path, typer.Argument(metavar="RULES", help="The configuration of the policy.")],
+    cases: Annotated[Path, typer.Argument(metavar="CASES", help="The expectations, in YAML or JSON.")],
+    strict: Annotated[bool, typer.Option("--strict", help="Fail also where a rule never fired.")] = False,
+    quiet: QuietOption = False,
+    json_: JsonOption = False,
+) -> None:
+    """Rule on each case, and say which did not come out as expected, and which rules never fired.
+
+    \b
+      cases:
+        - {tool: read_file, expect: allow}
+        - name: nobody deletes             # optional, as all below `expect`
+          tool: delete_file
+          arguments: {path: notes.txt}
+          agent: clerk
+          labels: {team: docs}
+          expect: deny                     # allow, deny or ask
+          rule: keep notes                 # its name, or: rule 1, default
+          reason: "*for people*"           # a glob
+
+    \b
+      toolgate policy test rules.yaml cases.yaml
+      toolgate policy test rules.yaml cases.yaml --strict --json
+
+    Exit codes: 0 all as expected, 1 not so (with --strict also: a rule never
+    fired), 2 a file is wrong.
+    """
+    written = read_document(rules)
+    config = check(PolicyConfig, written.mapping(), written)
+    fired: Counter[int] = Counter()
+    outcomes = list(_outcomes(config, read_document(cases), fired))
+    failed = [one for one in outcomes if one.faults]
+    never = [number for number in range(len(config.rules)) if not fired[number]]
+    if json_:
+        for one in outcomes:
+            print_json(_case_record(one))
+        print_json(_summary_record(config, outcomes, fired))
+    else:
+        _show(failed if quiet else outcomes)
+        for number in never:
+            name, place = name_of(config.rules[number], number), written.where(("rules", number))
+            console.print(f"[yellow]never fired[/] {escape(place)}: {escape(name)}", soft_wrap=True)
+        console.print(
+            f"{len(outcomes)} cases: {len(outcomes) - len(failed)} as expected, {len(failed)} not; "
+            f"{len(config.rules) - len(never)} of {len(config.rules)} rules fired"
+        )
+    if failed or (strict and never):
+        raise typer.Exit(1)
+
+
+def _outcomes(config: PolicyConfig, document: Document, fired: Counter[int]) -> Iterator[Outcome]:
+    """Each case, ruled on; counts the rules that fired. Raises ConfigError for a wrong file."""
+    names = {name_of(rule, number) for number, rule in enumerate(config.rules)} | {DEFAULT}
+    for number, case in enumerate(check(Cases, document.mapping(), document).cases):
+        where = document.where(("cases", number))
+        if case.rule is not None and case.rule not in names:
+            raise ConfigError(f"{where}: cases.{number}.rule: there is no rule {case.rule!r}")
+        verdict, rules = explain_ruling(config, case.call())
+        fired.update(rules)
+        enforcing = [rule for rule in rules if config.rules[rule].mode == "enforce"]
+        by = name_of(config.rules[enforcing[-1]], enforcing[-1]) if enforcing else DEFAULT
+        yield Outcome(where, case, _word(verdict), by, verdict.reason or "")
+
+
+def _word(verdict: Verdict) -> Expected:
+    match verdict:
+        case Deny():
+            return "deny"
+        case AskUser():
+            return "ask"
+        case _:
+            return "allow"
+
+
+def _show(outcomes: Iterable[Outcome]) -> None:
+    for one in outcomes:
+        name = one.case.name or one.case.tool
+        if faults := one.faults:
+            console.print(f"[bold red]FAIL[/]  {escape(one.where)}: {escape(name)}", soft_wrap=True)
+            for fault in faults:
+                console.print(f"      {escape(fault)}", soft_wrap=True)
+            why = f": {one.reason}" if one.reason else ""
+            console.print(f"      by {escape(one.rule + why)}", soft_wrap=True)
+        else:
+            console.print(f"[green]ok[/]    {escape(name)}: {one.got} by {escape(one.rule)}", soft_wrap=True)
+
+
+def _case_record(one: Outcome) -> dict[str, Any]:
+    return {
+        "case": one.case.name or one.case.tool,
+        "where": one.where,
+        "ok": not one.faults,
+        "expected": one.case.expect,
+        "got": one.got,
+        "rule": one.rule,
+        "reason": one.reason,
+        "faults": one.faults,
+    }
+
+
+def _summary_record(config: PolicyConfig, outcomes: list[Outcome], fired: Counter[int]) -> dict[str, Any]:
+    rules = {name_of(rule, number): fired[number] for number, rule in enumerate(config.rules)}
+    return {
+        "cases": len(outcomes),
+        "failed": sum(bool(one.faults) for one in outcomes),
+        "rules": rules,
+        "never_fired": [name for name, count in rules.items() if not count],
+    }

@@ -1,0 +1,113 @@
+"""`toolgate policy test` holds rules to expectations, and tells which rules no case made fire."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.acceptance
+
+RULES = """
+rules:
+  - {name: watch writers, tools: "write_*", action: deny, mode: observe}
+  - {name: no deleting, tools: delete_file, action: deny, reason: deleting is for people}
+  - {tools: pay, action: ask, agents: clerk}
+  - {name: never used, tools: nothing, action: deny}
+default: allow
+"""
+GOOD = """
+cases:
+  - {tool: read_file, expect: allow, rule: default}
+  - {tool: write_file, expect: allow, rule: default, reason: "*watch writers would have denied"}
+  - {tool: delete_file, expect: deny, rule: no deleting, reason: "deleting is for people*"}
+  - {tool: pay, agent: clerk, expect: ask, rule: rule 3}
+  - {tool: pay, agent: chief, expect: allow}
+  - {tool: pay, agent: chief, lineage: [clerk, chief], expect: ask, rule: rule 3}
+"""
+BAD = """
+cases:
+  - {tool: read_file, expect: allow}
+  - name: people delete
+    tool: delete_file
+    expect: allow
+  - {tool: pay, agent: clerk, expect: ask, rule: default, reason: other}
+"""
+
+
+@pytest.fixture
+def tested(process, tmp_path):
+    """`tested(cases, *options)`: how `policy test` ended."""
+    (tmp_path / "rules.yaml").write_text(RULES)
+
+    def run(cases, *options):
+        (tmp_path / "cases.yaml").write_text(cases)
+        running = process("toolgate", "policy", "test", "rules.yaml", "cases.yaml", *options, cwd=tmp_path)
+        running.wait()
+        return running
+
+    return run
+
+
+def test_expectations_that_hold_end_with_0_and_a_rule_that_never_fired_is_named(tested):
+    ended = tested(GOOD)
+    assert ended.wait() == 0, ended.stdout
+    *_, never, total = ended.stdout.splitlines()
+    assert never == "never fired rules.yaml:6: never used"
+    assert total == "6 cases: 6 as expected, 0 not; 3 of 4 rules fired"
+    assert "ok    delete_file: deny by no deleting" in ended.stdout
+
+
+def test_strict_fails_where_a_rule_never_fired(tested):
+    assert tested(GOOD, "--strict").wait() == 1
+
+
+def test_expectations_that_do_not_hold_end_with_1_and_say_what_came_of_what(tested):
+    ended = tested(BAD, "--quiet")
+    assert ended.wait() == 1
+    assert ended.stdout.splitlines()[:7] == [
+        "FAIL  cases.yaml:4: people delete",
+        "      expected allow, got deny",
+        "      by no deleting: deleting is for people (no deleting)",
+        "FAIL  cases.yaml:7: pay",
+        "      expected it of default, it came of rule 3",
+        "      expected the reason 'other', got 'pay needs approval (rule 3)'",
+        "      by rule 3: pay needs approval (rule 3)",
+    ]
+
+
+def test_scripts_get_a_line_a_case_and_how_often_each_rule_fired(tested):
+    ended = tested(BAD, "--json")
+    assert ended.wait() == 1
+    first, second, _, total = map(json.loads, ended.stdout.splitlines())
+    assert (first["case"], first["ok"], first["got"], first["rule"]) == (
+        "read_file",
+        True,
+        "allow",
+        "default",
+    )
+    assert (second["case"], second["faults"]) == ("people delete", ["expected allow, got deny"])
+    assert total == {
+        "cases": 3,
+        "failed": 2,
+        "rules": {"watch writers": 0, "no deleting": 1, "rule 3": 1, "never used": 0},
+        "never_fired": ["watch writers", "never used"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("cases", "said"),
+    [
+        ("cases: []", "cases.yaml:1: cases: List should have at least 1 item"),
+        ("", "cases.yaml: cases: Field required"),
+        ("cases:\n- {tol: a, expect: deny}", "cases.yaml:2: cases.0.tol: unknown key; allowed: agent, "),
+        (
+            "cases:\n- {tool: a, expect: denied}",
+            "cases.yaml:2: cases.0.expect: Input should be 'allow', 'deny' or",
+        ),
+        ("cases:\n- {tool: a, expect: deny, rule: x}", "cases.yaml:2: cases.0.rule: there is no rule 'x'"),
+    ],
+)
+def test_a_wrong_file_of_cases_is_refused_with_its_line(tested, cases, said):
+    ended = tested(cases)
+    assert ended.wait() == 2
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
