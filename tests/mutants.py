@@ -479,7 +479,7 @@ MUTANTS = (
     Mutant(
         "shadows",
         "both sides of a comparison are the first",
-        f"{ORCHESTRATOR}/commands/replay/against.py",
+        f"{ORCHESTRATOR}/commands/replay/jobs.py",
         "effect_of(after),",
         "effect_of(before),",
         "test_replay_against.py::test_what_against_says_is_what_happens_when_the_set_is_switched_on",

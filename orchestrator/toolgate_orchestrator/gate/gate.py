@@ -35,7 +35,7 @@ from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
-from toolgate_orchestrator.gate.recorder import Conclusion
+from toolgate_orchestrator.gate.recorder import Conclusion, span_of_decision, tell
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import (
     GATE_FAILED,
@@ -47,7 +47,6 @@ from toolgate_orchestrator.gate.ruling import (
     question_fields,
 )
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.gate.spans import span_of_decision, tell
 from toolgate_orchestrator.gate.validation import Tools
 
 _log = loggers.get_logger("toolgate.gate")

@@ -18,7 +18,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MOST_QUESTION, agreed_facts
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Decision, Heard
-from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
 from toolgate_bus.telemetry.unanimous import Batch, Group
 from toolgate_bus.transport.ports import Packed
@@ -30,7 +30,7 @@ from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fields
 
-__all__ = ["Conclusion"]
+__all__ = ["Conclusion", "span_of_decision", "tell"]
 
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
 """Fields of a verdict that may repeat what is secret."""
@@ -268,3 +268,40 @@ def _is_plain(value: Any) -> bool:
         )
     except CodecError:
         return False
+
+
+def span_of_decision(call: Call, parent: Mapping[str, str] | None) -> tracing.Span:
+    """`toolgate.decide TOOL`, a child of `parent`, or of the current span where that is None.
+
+    Names, ids and numbers only: a reason may repeat arguments; the record has it, redacted.
+    """
+    tool, agent = call.labels
+    return tracing.span(
+        f"toolgate.decide {tool}",
+        parent=parent,
+        attributes={
+            "toolgate.decision.id": call.id.hex(),
+            "toolgate.tool": call.tool_name,
+            "gen_ai.agent.name": agent or None,
+            "gen_ai.conversation.id": call.who["session"] or None,
+            "gen_ai.tool.call.id": call.who["tool_call_id"] or None,
+        },
+    )
+
+
+def tell(span: tracing.Span, decision: Decision) -> None:
+    """Add what came of it. A denial is told by status, with `why` as the kind of error."""
+    if span is tracing.NO_SPAN:
+        return
+    span.set(
+        {
+            "toolgate.outcome": decision.outcome,
+            "toolgate.why": decision.why,
+            "toolgate.final_tool": decision.tool_name if decision.allowed else None,
+            "toolgate.scheduler": decision.scheduler,
+            "toolgate.verdicts": len(decision.verdicts),
+            "toolgate.asked_user": decision.asked_user,
+        }
+    )
+    if decision.outcome == "deny":
+        span.fail(decision.why)

@@ -16,9 +16,9 @@ from toolgate_bus.protocol.agents import LiveAgent
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.turn.content_blocks import OnText
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.provider_stream import OnText
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.session_tree import Standing, agents_of, enter_lineage

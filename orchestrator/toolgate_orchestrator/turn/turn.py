@@ -35,14 +35,13 @@ from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, Passage, Ran
 from toolgate_orchestrator.turn.cancellation import Interruption, despite_cancellation
-from toolgate_orchestrator.turn.content_blocks import OnText
 from toolgate_orchestrator.turn.facts import Facts
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.llm_request import Llm, LlmFailed, RequestDenied, choose_provider
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of, tool_specs
-from toolgate_orchestrator.turn.provider_stream import Reply
+from toolgate_orchestrator.turn.provider_stream import OnText, Reply
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of

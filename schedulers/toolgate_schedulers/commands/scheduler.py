@@ -207,10 +207,10 @@ def list_(
     from toolgate_schedulers.commands.scheduler_list import (  # here: as above
         as_json,
         lines_of,
+        living,
         readers_line,
         table_of,
     )
-    from toolgate_schedulers.commands.scheduler_roster import living
 
     with joined_bus(redis, namespace, keys) as settings:
         view, totals, reach_s = run_async(lambda: living(settings))

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 from toolgate_bus.commands.terminal import escape
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster, RosterView
 from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, who_cannot_ask
+
+from toolgate_schedulers.worker.bus_address import bus_url, no_bus
+
+__all__ = ["Line", "as_json", "lines_of", "living", "readers_line", "table_of"]
 
 if TYPE_CHECKING:
     from toolgate_bus.facts.shadow_report import ShadowTotals
-
-__all__ = ["Line", "as_json", "lines_of", "readers_line", "table_of"]
 
 _COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
 _RIGHT = ("replicas", "priority", "answered", "late", "last seen")
@@ -139,3 +145,29 @@ def as_json(line: Line) -> dict[str, Any]:
             for member in line.members
         ],
     }
+
+
+async def living(settings: BusSettings) -> "tuple[RosterView, dict[str, ShadowTotals], float]":
+    """Who is alive, what living shadows disagreed on lately, and how many seconds back that is known."""
+    commands = RedisCommands(bus_url(settings), "toolgate-list", connections=1)
+    try:
+        view = await Roster(commands, settings.namespace).read(ages=True)
+        if not any(member.shadow for member in view.members):
+            return view, {}, 0.0
+        return view, *await _disagreed(commands, settings.namespace)
+    except ConfigError:
+        raise
+    except TransportError as error:
+        raise no_bus(settings, error) from None
+    finally:
+        await commands.aclose()
+
+
+async def _disagreed(commands: RedisCommands, namespace: str) -> "tuple[dict[str, ShadowTotals], float]":
+    # Here: what the record holds takes longer to load than all else of this command.
+    from toolgate_bus.facts.join import gathered
+    from toolgate_bus.facts.reader import FactsReader
+    from toolgate_bus.facts.shadow_report import shadow_totals
+
+    facts, reach_s = await FactsReader(commands, namespace).newest()
+    return shadow_totals(gathered(facts)), reach_s

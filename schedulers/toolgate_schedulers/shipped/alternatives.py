@@ -11,16 +11,16 @@
 the router, or several sources, of which the first that is there counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 
 from toolgate_schedulers.shipped.router.router import Literally, mapped
 
-__all__ = ["Alternative", "Group", "Groups", "alternatives", "group_of", "named_once", "team_of"]
+__all__ = ["Alternative", "Group", "Groups", "alternatives", "group_of", "team_of"]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Source = str | Literally
@@ -82,10 +82,7 @@ class Group(StrictModel):
         return self
 
 
-Groups = Annotated[tuple[Group, ...], Field(max_length=1024)]
-
-
-def named_once(groups: Sequence[Group]) -> Sequence[Group]:
+def _named_once(groups: tuple[Group, ...]) -> tuple[Group, ...]:
     """The groups, if no tool and no agent stands in two of them; raises ValueError that names it."""
     for kind in ("tool", "agent"):
         seen: set[str] = set()
@@ -96,6 +93,9 @@ def named_once(groups: Sequence[Group]) -> Sequence[Group]:
                 raise ValueError(f"{twice[0]} stands in two groups: {kind}s may stand in one")
             seen.update(members)
     return groups
+
+
+Groups = Annotated[tuple[Group, ...], Field(max_length=1024), AfterValidator(_named_once)]
 
 
 def group_of(groups: Iterable[Group], tool: str) -> Group | None:

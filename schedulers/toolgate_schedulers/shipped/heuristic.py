@@ -13,7 +13,7 @@ by its availability alone.
 import hashlib
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.state.counters import MemoryTurns, Turns
@@ -24,7 +24,6 @@ from toolgate_schedulers.shipped.alternatives import (
     Groups,
     alternatives,
     group_of,
-    named_once,
     team_of,
 )
 
@@ -44,12 +43,6 @@ class HeuristicConfig(StrictModel):
     """Of `random`: the same decision is always drawn the same."""
     override_enabled: bool = Field(default=True, strict=True)
     """False replaces nothing: it only denies tools and agents that are not available."""
-
-    @field_validator("groups")
-    @classmethod
-    def _one_group_each(cls, groups: Groups) -> Groups:
-        named_once(groups)
-        return groups
 
 
 def choices(config: HeuristicConfig, call: ToolSelecting) -> list[Alternative]:

@@ -69,11 +69,6 @@ class Limit(StrictModel):
     burst: Calls | None = None
     """Calls that may come at once after a pause; without it, the rate's."""
 
-    @field_validator("tools", "agents", mode="before")
-    @classmethod
-    def _one_or_more(cls, written: Any) -> Any:
-        return [written] if isinstance(written, str) else written
-
     @field_validator("per")
     @classmethod
     def _known(cls, per: str) -> str:

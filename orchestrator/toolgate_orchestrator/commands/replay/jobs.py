@@ -1,29 +1,36 @@
 """What `toolgate replay` does, once its options are known to be right."""
 
+import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ruling.counterfactual import Effect, Proposed, words_of
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.roster import Roster
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, new_namespace
-from toolgate_orchestrator.commands.replay.against import compare_runs
-from toolgate_orchestrator.commands.replay.against_record import Trial, compare_record
-from toolgate_orchestrator.commands.replay.comparison import Comparison
+from toolgate_orchestrator.commands.replay.asking_again import Trial, compare_record
+from toolgate_orchestrator.commands.replay.calls import ReplayedCall
+from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Comparison, Prices, Set, compared
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
 from toolgate_orchestrator.commands.replay.recording import Recording
 from toolgate_orchestrator.commands.replay.report import Report, report_on
 from toolgate_orchestrator.commands.replay.session import check_loop
-from toolgate_orchestrator.commands.replay.side import Side, opened, progress
+from toolgate_orchestrator.commands.replay.side import Playing, Side, opened, progress
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
 
 __all__ = ["Asked", "against_record", "against_runs", "play_runs"]
+
+_WAITED_FOR: dict[str, Literal["ask", "hold"]] = {"no_approver": "ask", "expired": "hold"}
+"""Denials that are none yet: in a replay there is nobody to ask, and no hold is answered by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +141,84 @@ def _length(seconds: float) -> str:
         if seconds >= 2 * unit or (seconds >= unit and unit == 3600 and seconds % unit):
             return f"{seconds / unit:.0f} {name}"
     return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
+
+
+async def compare_runs(recording: Recording, before: Side, after: Side, prices: Prices) -> Comparison:
+    """Play every run to both sides at once; raises ConfigError where one cannot be started.
+
+    The LLM is a record and says the same whatever is ruled. Each side has a namespace, a gate and sessions of
+    its own: what schedulers count, reserve and learn stays theirs.
+    """
+    began, calls = time.monotonic(), list[ComparedCall]()
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opened(before, recording))
+        other = await stack.enter_async_context(opened(after, recording))
+        with progress(len(recording.runs)) as advance:
+            for run in recording.runs:
+                first, second = await asyncio.gather(one.play(run), other.play(run))
+                calls += [
+                    _compared(run.number, *pair, prices)
+                    for pair in zip(first.calls, second.calls, strict=True)
+                ]
+                advance()
+        words = {f"before: {name}": said for name, said in one.words().items()}
+        words |= {f"after: {name}": said for name, said in other.words().items()}
+    return compared(
+        recording.source,
+        time.monotonic() - began,
+        Set(_name(one), _schedulers(one)),
+        Set("--against", _schedulers(other)),
+        calls,
+        limits={"unanswered_before": _unanswered(one), "unanswered_after": _unanswered(other)},
+        violations=[*_violations("before", one), *_violations("after", other)],
+        words=words,
+    )
+
+
+def effect_of(one: ReplayedCall) -> Effect:
+    """What became of a replayed call."""
+    decision = one.decision
+    scheduler, reason = (decision.scheduler, decision.reason) if decision else (None, None)
+    if one.ran_tool is not None:
+        return Effect("run", Proposed(one.ran_tool, one.ran_arguments), scheduler, reason)
+    kind = _WAITED_FOR.get(decision.why) if decision else None
+    if kind and decision:
+        told = (heard for heard in decision.verdicts if heard.scheduler == scheduler)
+        reason = next(filter(None, map(words_of, told)), reason)
+    return Effect(kind or "deny", Proposed(one.call.tool, one.call.arguments), scheduler, reason)
+
+
+def _compared(run: int, before: ReplayedCall, after: ReplayedCall, prices: Prices) -> ComparedCall:
+    call = before.call
+    return ComparedCall(
+        {"run": run, "position": call.position, "id": call.id},
+        Proposed(call.tool, call.arguments),
+        effect_of(before),
+        effect_of(after),
+        prices.of(before.ran_tool) if before.ran_tool is not None else 0,
+        prices.of(after.ran_tool) if after.ran_tool is not None else 0,
+    )
+
+
+def _name(playing: Playing) -> str:
+    if playing.side.specs:
+        return "--with"
+    return "the living schedulers" if _schedulers(playing) else "no scheduler"
+
+
+def _schedulers(playing: Playing) -> tuple[str, ...]:
+    """Who was started, or who was heard; shadows did not rule."""
+    if playing.running:
+        return tuple(sorted(one.name for one in playing.running))
+    calls = (call for run in playing.played for call in run.calls)
+    return tuple(sorted({heard.scheduler for call in calls for heard in call.heard if not heard.shadow}))
+
+
+def _unanswered(playing: Playing) -> int:
+    """Calls on which somebody who was asked gave no verdict in time."""
+    calls = (call for run in playing.played for call in run.calls)
+    return sum(bool(call.decision and call.decision.silent) for call in calls)
+
+
+def _violations(which: str, playing: Playing) -> Sequence[str]:
+    return [f"{which}: run {run.run.number}: {fault}" for run in playing.played for fault in run.faults]

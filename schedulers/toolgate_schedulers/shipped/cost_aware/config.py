@@ -11,7 +11,7 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import NAME_PATTERN
 from toolgate_bus.protocol.money import MAX_AMOUNT, micro, shown
 
-from toolgate_schedulers.shipped.alternatives import Groups, Name, named_once
+from toolgate_schedulers.shipped.alternatives import Groups, Name
 
 __all__ = ["Budget", "CostAwareConfig", "Price"]
 
@@ -101,12 +101,6 @@ class CostAwareConfig(StrictModel):
     """Charge what LLM requests cost (`usage.cost_usd`) to the same budgets."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
     """For texts."""
-
-    @field_validator("alternatives")
-    @classmethod
-    def _one_group_each(cls, groups: Groups) -> Groups:
-        named_once(groups)
-        return groups
 
     @field_validator("budgets")
     @classmethod
