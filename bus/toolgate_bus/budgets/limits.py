@@ -16,11 +16,13 @@ from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.transport.ports import Store
 
-__all__ = ["Described", "Limits", "Overrides", "describe", "described", "limit_of"]
+__all__ = ["BOOKS", "Described", "Limits", "Overrides", "describe", "described", "limit_of"]
 
 Overrides = Mapping[str, int | None]
 """Budget or account to its limit in micro-units; None only counts."""
 
+BOOKS: Final = ("budget", "budget-shadow", "budget-hooks")
+"""The ledgers that there may be: of schedulers, of rehearsals, of hook modules."""
 LOCK_S: Final = 5.0
 ATTEMPTS: Final = 100
 PAUSE_S: Final = 0.05

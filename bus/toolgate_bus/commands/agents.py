@@ -18,9 +18,10 @@ from toolgate_bus.commands.options import (
     console,
     err_console,
     joined_bus,
+    refuse_options_before,
     run_async,
 )
-from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.commands.terminal import escape, new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent, forest, meant, stop_of
 from toolgate_bus.protocol.money import shown
@@ -68,7 +69,7 @@ def agents(
 ) -> None:
     """Show the live agents as trees."""
     if ctx.invoked_subcommand is not None:
-        _no_options_before(ctx)
+        refuse_options_before(ctx)
         return
     if watch and as_json:
         raise ConfigError("--watch: shows a table; with --json, call it again and again")
@@ -197,24 +198,12 @@ async def _watch(url: str, namespace: str) -> None:
         await commands.aclose()
 
 
-def _no_options_before(ctx: typer.Context) -> None:
-    """Raise ConfigError for an option that stands before the subcommand: it would say nothing there."""
-    for param in ctx.command.params:
-        source = ctx.get_parameter_source(param.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            name = ctx.invoked_subcommand
-            raise ConfigError(f"{param.opts[0]}: give it after `{name}`: toolgate agents {name} …")
-
-
 def _busy(one: LiveAgent) -> bool:
     return one.doing != "idle"
 
 
 def _table(agents: Collection[LiveAgent]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        figure = name in ("turns", "calls", "vetoes", "spent", "age")
-        table.add_column(name, justify="right" if figure else "left", no_wrap=name != "now")
+    table = new_table(_COLUMNS, right=_COLUMNS[3:], whole=set(_COLUMNS) - {"now"})
     for depth, one in forest(agents):
         table.add_row(*map(escape, _row(depth, one)))
     return table

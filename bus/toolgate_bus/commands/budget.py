@@ -19,7 +19,7 @@ from toolgate_bus.commands.options import (
     joined_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.commands.terminal import escape, new_table, print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import micro, shown
@@ -335,9 +335,7 @@ def _length(budget: Described | None, one: Balance) -> str:
 
 
 def _table(accounts: Iterable[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, justify="right" if column in _MONEY else "left", overflow="fold")
+    table = new_table(_COLUMNS, right=_MONEY)
     for one in accounts:
         notes = ["limit set by hand"] if one["limit_set"] else []
         notes += [f"{one['overruns']} overruns"] if one["overruns"] else []

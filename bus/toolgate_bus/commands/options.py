@@ -43,6 +43,7 @@ __all__ = [
     "metrics_served",
     "new_event_loop",
     "print_error",
+    "refuse_options_before",
     "run_async",
     "started_bus",
 ]
@@ -171,6 +172,15 @@ def metrics_served(port: int | None, address: str, side: str) -> Iterator[str | 
     finally:
         _measured.remove(side)
         serving.close()
+
+
+def refuse_options_before(ctx: typer.Context) -> None:
+    """Raise ConfigError for an option that stands before the subcommand: it would say nothing there."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            name = ctx.invoked_subcommand
+            raise ConfigError(f"{param.opts[0]}: give it after `{name}`: {ctx.command_path} {name} …")
 
 
 def exit_code(error: ToolgateError) -> int:

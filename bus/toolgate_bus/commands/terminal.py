@@ -5,8 +5,8 @@ are its own. `escape` is for words of others in a line of ours: they cannot begi
 nor hold markup. `print_json` is for `--json`. No rule about characters is written here.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType  # noqa: TID251 - made safe below
@@ -15,7 +15,19 @@ from rich.segment import Segment
 
 from toolgate_bus.telemetry.printable import clean, json_text, visible
 
-__all__ = ["Terminal", "console", "err_console", "escape", "escape_lines", "print_json", "print_text"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "Terminal",
+    "console",
+    "err_console",
+    "escape",
+    "escape_lines",
+    "new_table",
+    "print_json",
+    "print_text",
+]
 
 
 class Terminal(Console):
@@ -48,6 +60,19 @@ def escape(text: object) -> str:
 def escape_lines(text: str) -> str:
     """A text of several lines for output with markup."""
     return _escape_markup(clean(text))
+
+
+def new_table(
+    columns: Iterable[str], *, right: Collection[str] = (), whole: Collection[str] = (), header: str = "bold"
+) -> "Table":
+    """A table without lines; figures stand `right`, and what is `whole` is not parted on a narrow screen."""
+    from rich.table import Table  # here: many commands never show one
+
+    table = Table(box=None, pad_edge=False, header_style=header)
+    for one in columns:
+        justify: Literal["right", "left"] = "right" if one in right else "left"
+        table.add_column(one, justify=justify, overflow="fold", no_wrap=one in whole)
+    return table
 
 
 def print_json(value: Any, default: Callable[[Any], Any] = repr) -> None:

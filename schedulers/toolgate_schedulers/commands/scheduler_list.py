@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from toolgate_bus.commands.terminal import escape
+from toolgate_bus.commands.terminal import escape, new_table
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.ports import Member
@@ -86,10 +86,7 @@ def lines_of(
 
 def table_of(lines: Sequence[Line]) -> Table:
     """The table that a person reads."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        justify: Literal["right", "left"] = "right" if column in _RIGHT else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _GIVE_WAY)
+    table = new_table(_COLUMNS, right=_RIGHT, whole=set(_COLUMNS) - set(_GIVE_WAY))
     for line in lines:
         notes = ["shadow"] if line.newest.shadow else []
         if told := line.shadow_totals:

@@ -18,7 +18,7 @@ from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, Trans
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failed, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.transport.ports import SchedulerBus, Store
-from toolgate_bus.transport.redis.retry import Backoff
+from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.limits import Described
 from toolgate_bus.commands.exporter import fleet, service
-from toolgate_bus.commands.exporter.budget_gauges import budget_gauges
-from toolgate_bus.commands.exporter.fleet import FleetCounts
-from toolgate_bus.commands.exporter.savings import Savings
+from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
+from toolgate_bus.commands.exporter.gauges import budget_gauges
 from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.commands.exporter.shelf import Kept
 from toolgate_bus.errors import BusDown, TransportError

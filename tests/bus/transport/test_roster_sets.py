@@ -2,7 +2,8 @@
 
 import pytest
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.roster_sets import FEW, MOST, OLD, SET_MS, TIME, Minutes, Names, Place
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.roster_sets import FEW, MOST, OLD, SET_MS, TIME, Names, Place
 
 pytestmark = pytest.mark.pure
 
@@ -11,19 +12,19 @@ OF_SCHEDULERS = KEYS.roster_of("schedulers", 100)
 
 
 def minutes(at=100 * 60.0):
-    known = Minutes()
+    known = ServerClock()
     known.told([b"%d" % at, b"0"], 0.0)
     return known
 
 
 def test_the_minute_is_the_servers():
-    clock = Minutes()
+    clock = ServerClock()
     assert not clock.known
     clock.told(OSError("no"), 5.0)
     assert not clock.known
     clock.told([b"6059", b"500000"], 1000.0)
-    assert clock.at(1000.0) == (100, 59.5)
-    assert clock.at(1001.0)[0] == 101
+    assert clock.minute(1000.0) == (100, 59.5)
+    assert clock.minute(1001.0)[0] == 101
 
 
 def test_a_place_costs_one_command_a_heartbeat_on_average_beside_the_heartbeat_itself():

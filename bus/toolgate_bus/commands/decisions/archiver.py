@@ -24,7 +24,7 @@ from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.retry import Backoff
+from toolgate_bus.transport.redis.tasks import Backoff
 
 __all__ = ["archive"]
 

@@ -22,6 +22,7 @@ from toolgate_bus.commands.options import (
     console,
     err_console,
     joined_bus,
+    refuse_options_before,
     run_async,
 )
 from toolgate_bus.commands.terminal import escape, print_json
@@ -188,7 +189,7 @@ def decisions(
     with --follow).
     """
     if context.invoked_subcommand:
-        _no_options_before(context)
+        refuse_options_before(context)
         return
     if follow_ and (until is not None or from_ is not None):
         raise ConfigError("--follow: goes with what comes, so not with --until or --from")
@@ -336,12 +337,3 @@ def _tell(directory: Path, found: Checked, as_json: bool) -> None:
     verdict = "Nothing is missing." if found.whole else f"Wrong or missing: {len(found.words())}."
     told = f"{found.facts} facts ({found.decisions} of them decisions); files: {found.files}."
     console.print(f"{directory}: {told} {verdict}", soft_wrap=True, markup=False)
-
-
-def _no_options_before(context: typer.Context) -> None:
-    """Options of the list do nothing for another command: that must not go unnoticed."""
-    for param in context.command.params:
-        source = context.get_parameter_source(param.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            name = context.invoked_subcommand
-            raise ConfigError(f"{param.opts[0]}: give it after `{name}`: toolgate decisions {name} …")

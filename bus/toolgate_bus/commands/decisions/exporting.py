@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 
 from toolgate_bus.commands.decisions.archive_store import line_of
 from toolgate_bus.commands.decisions.filters import Filters, written
-from toolgate_bus.commands.decisions.source import Source, decisions_in
+from toolgate_bus.commands.decisions.source import Source, decisions_in, facts_for
 from toolgate_bus.commands.options import err_console
 from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError
@@ -42,16 +42,9 @@ async def export(source: Source, filters: Filters, file: str, *, facts: bool) ->
 
 
 async def _decisions(source: Source, filters: Filters) -> AsyncIterator[Fact]:
-    async for decision in decisions_in(_until(source, filters)):
+    async for decision in decisions_in(facts_for(source, filters)):
         if filters.match(decision):
             yield decision
-
-
-async def _until(source: Source, filters: Filters) -> AsyncIterator[Fact]:
-    async for fact in source.facts(filters.since):
-        if filters.over(fact):
-            return
-        yield fact
 
 
 async def _facts(source: Source, filters: Filters) -> AsyncIterator[Fact]:

@@ -1,13 +1,13 @@
 """`toolgate decisions`: the decisions that are wanted, the newest of them, and those that come."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from toolgate_bus.commands.decisions.filters import Filters
-from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in
+from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.decisions.view import print_decision, print_disagreements, print_totals
 from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.terminal import escape, print_json
@@ -80,7 +80,7 @@ async def show_kept(listing: Listing, source: Source, limit: int) -> None:
     newest: deque[Fact] = deque(maxlen=limit or None)
     totals: dict[str, ShadowTotals] = {}
     kept = shown = 0
-    async for decision in decisions_in(_until(listing, source)):
+    async for decision in decisions_in(facts_for(source, listing.filters)):
         kept += 1
         if listing.shadow and listing.filters.match(decision):
             add_to_totals(totals, decision)
@@ -102,14 +102,6 @@ def _say_that_there_are_none(kept: int, listing: Listing, source: Source) -> Non
         err_console.print("No decisions yet. `toolgate decisions --follow` waits for them.")
     else:
         err_console.print(f"No decisions. {escape(source.keeps)}")
-
-
-async def _until(listing: Listing, source: Source) -> AsyncIterator[Fact]:
-    """The facts that may matter."""
-    async for fact in source.facts(listing.filters.since):
-        if listing.filters.over(fact):
-            return
-        yield fact
 
 
 async def follow(listing: Listing, source: ServerSource, limit: int) -> None:

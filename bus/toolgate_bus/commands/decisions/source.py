@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from toolgate_bus.commands.decisions.archive_reading import archived_facts
+from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.facts.join import Gathering
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-__all__ = ["REMEMBERED", "ArchiveSource", "ServerSource", "Source", "decisions_in", "opened"]
+__all__ = ["REMEMBERED", "ArchiveSource", "ServerSource", "Source", "decisions_in", "facts_for", "opened"]
 
 Fact = dict[str, Any]
 
@@ -78,6 +79,14 @@ async def opened(settings: BusSettings) -> AsyncIterator[ServerSource]:
     finally:
         await reader.leave()
         await commands.aclose()
+
+
+async def facts_for(source: Source, filters: Filters) -> AsyncIterator[Fact]:
+    """The facts that may matter to these filters."""
+    async for fact in source.facts(filters.since):
+        if filters.over(fact):
+            return
+        yield fact
 
 
 async def decisions_in(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolgate_bus.budgets.ledger import Open
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import Limits, described
+from toolgate_bus.budgets.limits import BOOKS, Limits, described
 from toolgate_bus.commands.doctor.budgets import BookState
 from toolgate_bus.commands.doctor.facts import Kept
 from toolgate_bus.commands.doctor.inboxes import Inbox, Reading
@@ -36,7 +36,6 @@ from toolgate_bus.transport.redis.store import RedisStore
 
 __all__ = ["books", "inboxes", "info_of", "kept_facts", "server_state"]
 
-BOOKS: Final = ("budget", "budget-shadow", "budget-hooks")
 PINGS: Final = 21
 LAG_SAMPLES: Final = 9
 LAG_STEP_S: Final = 0.005

@@ -1,11 +1,11 @@
-"""The server's clock as one process sees it: to tell how old an entry is, nothing else.
+"""The server's clock as one process sees it: to tell how old an entry is, and which minute it is.
 
 Pure: local times are arguments, in seconds of any monotonic clock. Entry ids begin with the
 server's time in milliseconds, so an age compares the server with itself; no two machines' clocks
 are compared. The estimate only sheds work that nobody waits for any longer (DESIGN §5).
 """
 
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["ServerClock", "entry_order"]
 
@@ -31,9 +31,19 @@ class ServerClock:
         if self._offset is None or offset > self._offset:
             self._offset = offset
 
-    def told(self, seconds: int, microseconds: int, sent: float, received: float) -> None:
-        """The reply to TIME, asked at `sent`; it corrects whatever was believed before."""
-        self._offset = seconds + microseconds / 1e6 - (sent + received) / 2
+    def told(self, reply: Any, received: float, sent: float | None = None) -> None:
+        """The reply to TIME, asked at `sent`, or just now; it corrects whatever was believed before.
+
+        Anything else than such a reply is passed over.
+        """
+        if isinstance(reply, list) and len(reply) == 2:
+            at = received if sent is None else (sent + received) / 2
+            self._offset = int(reply[0]) + int(reply[1]) / 1e6 - at
+
+    def minute(self, now: float) -> tuple[int, float]:
+        """The server's minute, and how many seconds of it have passed."""
+        minute, seconds = divmod(now + (self._offset or 0.0), 60.0)
+        return int(minute), seconds
 
     def age(self, entry: bytes, now: float) -> float:
         """Seconds since the entry was written; 0 when unknown or absurd."""

@@ -137,7 +137,7 @@ class Heart:
             for command, reply in zip(commands[:2], replies, strict=False):
                 if isinstance(reply, Exception):
                     raise refusal(str(command[min(1, len(command) - 1)]), reply)
-            self._clock.told(int(replies[0][0]), int(replies[0][1]), sent, time.monotonic())
+            self._clock.told(replies[0], time.monotonic(), sent)
             self._roster.told(replies[0])
 
     async def _leave(self, mark: Callable[[int], bytes]) -> None:

@@ -26,11 +26,10 @@ from toolgate_bus.transport.heartbeats import is_signed
 from toolgate_bus.transport.ports import Arg, Made, Member, OrchestratorListener
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
 from toolgate_bus.transport.redis.publisher import Outbox
-from toolgate_bus.transport.redis.retry import Backoff
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import OLD, TIME
 from toolgate_bus.transport.redis.stop_orders import Obeyed
-from toolgate_bus.transport.redis.tasks import keep
+from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
 __all__ = ["RedisOrchestratorBus"]

@@ -28,7 +28,8 @@ from toolgate_bus.transport.heartbeats import (
     read_versions,
 )
 from toolgate_bus.transport.ports import Commands, Member
-from toolgate_bus.transport.redis.roster_sets import MOST, OLD, TIME, Command, Look, Minutes, Names, Place
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.roster_sets import MOST, OLD, TIME, Command, Look, Names, Place
 
 __all__ = [
     "BEAT_SECONDS",
@@ -133,7 +134,7 @@ class Roster:
         """`turns` are the kinds that are read: one at a time where there is no hurry, in this order."""
         self._commands = commands
         self._keys = Keys(namespace)
-        self._minutes = Minutes()
+        self._clock = ServerClock()
         self._names = Names(self._keys, turns)
         self._places: dict[str, Place] = {}
         self._attendance = Attendance()
@@ -151,12 +152,12 @@ class Roster:
 
     async def learn_minute(self) -> None:
         """Ask the server for its time, unless that is known: sets are named by it."""
-        if not self._minutes.known:
+        if not self._clock.known:
             self.told(await self._commands.execute("TIME"))
 
     def told(self, time_reply: Any) -> None:
         """The server's reply to TIME, which came just now."""
-        self._minutes.told(time_reply, time.monotonic())
+        self._clock.told(time_reply, time.monotonic())
 
     def beat(self, member: str, value: bytes, *, timed: bool = False) -> list[Command]:
         """The commands of one heartbeat of `kind:…`, for a pipeline; the first is what expires.
@@ -165,7 +166,7 @@ class Roster:
         """
         beat: Command = ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000))
         place = self._places.setdefault(member, Place(self._keys, member))
-        rest = place.commands(self._minutes, time.monotonic())
+        rest = place.commands(self._clock, time.monotonic())
         return [beat, *(one for one in rest if not (timed and one == TIME))]
 
     async def write(self, member: str, value: bytes) -> None:
@@ -202,7 +203,7 @@ class Roster:
 
     def asks(self, *, everything: bool) -> Look:
         """One look at who is named: its commands are for a pipeline."""
-        return self._names.asks(self._minutes, time.monotonic(), everything=everything)
+        return self._names.asks(self._clock, time.monotonic(), everything=everything)
 
     def named(self, look: Look, replies: Sequence[Any]) -> set[str]:
         """Who is named, by the replies to a look of `asks`; strangers beyond the bound are counted."""

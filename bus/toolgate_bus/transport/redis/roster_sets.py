@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.clock import ServerClock
 
-__all__ = ["KINDS", "MOST", "OLD", "TIME", "Command", "Look", "Minutes", "Names", "Place"]
+__all__ = ["KINDS", "MOST", "OLD", "TIME", "Command", "Look", "Names", "Place"]
 
 Command = tuple[str | bytes | int, ...]
 TIME: Final[Command] = ("TIME",)
@@ -34,30 +35,6 @@ DEAD_S: Final = 60.0
 MAX_NAME: Final = 160
 
 
-class Minutes:
-    """The server's minute, as far as this process knows: by the server's clock, never its own."""
-
-    __slots__ = ("_offset",)
-
-    def __init__(self) -> None:
-        self._offset: float | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether the server said anything yet."""
-        return self._offset is not None
-
-    def told(self, reply: Any, now: float) -> None:
-        """The reply to TIME, which came at `now` (monotonic seconds); anything else is passed over."""
-        if isinstance(reply, list) and len(reply) == 2:
-            self._offset = int(reply[0]) + int(reply[1]) / 1e6 - now
-
-    def at(self, now: float) -> tuple[int, float]:
-        """The minute, and how many seconds of it have passed."""
-        minute, seconds = divmod(now + (self._offset or 0.0), 60.0)
-        return int(minute), seconds
-
-
 class Place:
     """One member's own place on the roster: what it writes with each heartbeat, two commands on average."""
 
@@ -69,16 +46,16 @@ class Place:
         self._at = -MISSED_S
         self._minute = -1
 
-    def commands(self, minutes: Minutes, now: float) -> list[Command]:
+    def commands(self, clock: ServerClock, now: float) -> list[Command]:
         """What makes this member found, beside its heartbeat."""
-        minute = minutes.at(now)[0]
+        minute = clock.minute(now)[0]
         missed, self._at = now - self._at >= MISSED_S, now
         if missed or minute != self._minute:
             self._beats, self._minute = 0, minute
         turn, self._beats = self._beats % 4, self._beats + 1
         old: Command = ("SADD", self._keys.roster, self._member)
         kind = KINDS.get(self._member[0])
-        if turn == 0 and minutes.known and kind is not None:
+        if turn == 0 and clock.known and kind is not None:
             key = self._keys.roster_of(kind, minute)
             own: list[Command] = [("SADD", key, self._member), ("PEXPIRE", key, SET_MS)]
             return [*own, old] if missed else own
@@ -115,9 +92,9 @@ class Names:
         """Everyone who was named when it was last looked."""
         return set().union(*self._named.values())
 
-    def asks(self, minutes: Minutes, now: float, *, everything: bool) -> Look:
+    def asks(self, clock: ServerClock, now: float, *, everything: bool) -> Look:
         """The next look; `everything` looks at all kinds, and at the minute before as well."""
-        minute, seconds = minutes.at(now)
+        minute, seconds = clock.minute(now)
         self._turn += 1
         everything = everything or not self._named
         kinds = (

@@ -38,10 +38,9 @@ from toolgate_bus.transport.redis.connection import (
 )
 from toolgate_bus.transport.redis.consumer_group import RENEW_SECONDS, ConsumerGroup
 from toolgate_bus.transport.redis.heartbeat import Heart
-from toolgate_bus.transport.redis.retry import Backoff
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, encode_leave, encode_member
 from toolgate_bus.transport.redis.roster_sets import OLD
-from toolgate_bus.transport.redis.tasks import keep
+from toolgate_bus.transport.redis.tasks import Backoff, keep
 
 __all__ = ["RedisSchedulerBus"]
 

@@ -1,19 +1,22 @@
 """Tasks that keep something going for as long as a bus lives.
 
 A keeper that fails by our own fault must not silently end the bus: it is logged, and begins again a
-second later.
+second later. What fails because the server is away is tried again, ever more slowly (`Backoff`).
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from toolgate_bus.telemetry.loggers import get_logger
 
-__all__ = ["being_cancelled", "keep"]
+__all__ = ["Backoff", "being_cancelled", "keep"]
 
+FIRST: Final = 0.01
+LAST: Final = 0.4
 _log = get_logger("toolgate.bus")
 
 
@@ -31,3 +34,30 @@ def being_cancelled() -> bool:
     """Whether somebody cancelled this task; false where a CancelledError came out of what it called."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+class Backoff:
+    """Waits 10 ms, then longer, up to 0.4 s, so that a server is found again well within a second."""
+
+    def __init__(self) -> None:
+        self._seconds = FIRST
+        self._noted = False
+
+    def reset(self) -> None:
+        """It worked: begin anew."""
+        self._seconds, self._noted = FIRST, False
+
+    def note(self, log: Any, what: str, error: Exception) -> None:
+        """Log the first failure of a row, not every one."""
+        if not self._noted:
+            self._noted = True
+            log.warning(what, error=str(error))
+
+    async def wait(self) -> None:
+        """Wait a jittered while; longer next time."""
+        await anyio.sleep(self._seconds * random.uniform(0.5, 1.0))
+        self._seconds = min(LAST, self._seconds * 2)
+
+    async def wait_long(self) -> None:
+        """Wait a second: what failed needs a person, so at most one try a second."""
+        await anyio.sleep(1.0)

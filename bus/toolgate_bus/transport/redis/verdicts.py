@@ -26,7 +26,7 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.connection import BLOCK_MS, READ, Link, ServerError, open_link, pack_command
 from toolgate_bus.transport.redis.quarantine import Misbehaving
-from toolgate_bus.transport.redis.retry import Backoff
+from toolgate_bus.transport.redis.tasks import Backoff
 
 __all__ = ["VerdictReader"]
 

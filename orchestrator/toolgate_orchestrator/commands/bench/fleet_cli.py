@@ -5,9 +5,8 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from toolgate_bus.commands.options import JsonOption, console, err_console, run_async
-from toolgate_bus.commands.terminal import print_json
+from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import Server, private_server
 
@@ -93,9 +92,8 @@ async def _run(server: Server, load: Any, *, quiet: bool) -> list[Row]:
 
 def _conclude(rows: list[Row]) -> None:
     told = [row.figures() for row in rows]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", *(f"{row.agents} agents" for row in rows)):
-        table.add_column(name, justify="right" if name else "left")
+    counts_of = [f"{row.agents} agents" for row in rows]
+    table = new_table(["", *counts_of], right=counts_of)
     for name, of in _LINES.items():
         table.add_row(name, *map(of, told))
     console.print(table)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
-from toolgate_bus.commands.terminal import escape
+from toolgate_bus.commands.terminal import escape, new_table
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.telemetry.printable import visible
 
@@ -54,9 +54,8 @@ def asker(call: ToolSelecting) -> str:
 
 def table(waiting: Iterable[Waiting]) -> Table:
     """The calls that wait."""
-    made = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("id", "call", "asked by", "rule", "age", "left"):
-        made.add_column(column, overflow="fold", no_wrap=column in ("id", "age", "left"))
+    columns = ("id", "call", "asked by", "rule", "age", "left")
+    made = new_table(columns, whole=("id", "age", "left"), header="dim")
     for one in waiting:
         old, call = age(one), one.approval.question
         made.add_row(
@@ -72,9 +71,7 @@ def table(waiting: Iterable[Waiting]) -> Table:
 
 def always_table(standing: Iterable[tuple[Standing, float]]) -> Table:
     """What passes without asking."""
-    made = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("id", "tool", "arguments", "session", "rule", "by", "left"):
-        made.add_column(column, overflow="fold")
+    made = new_table(("id", "tool", "arguments", "session", "rule", "by", "left"), header="dim")
     for one, left in standing:
         made.add_row(
             escape(short(one.id)),
