@@ -4,13 +4,16 @@ from urllib.parse import urlsplit
 
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.diagnosis import diagnose
 
 __all__ = ["bus_url", "no_bus", "shown"]
 
 
 def no_bus(settings: BusSettings, error: TransportError) -> TransportError:
     """The same error, with the address that was tried."""
-    return type(error)(f"the bus at {shown(bus_url(settings))} cannot be reached: {error}")
+    url = bus_url(settings)
+    trouble = diagnose(url, str(error.__cause__ or error), refused=isinstance(error, ConfigError))
+    return type(error)(f"the bus at {shown(url)} {trouble.what}; {trouble.change}")
 
 
 def bus_url(settings: BusSettings) -> str:

@@ -13,12 +13,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 import anyio
 import hiredis
 
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, TransportError
 from toolgate_bus.transport.ports import Arg
+from toolgate_bus.transport.redis.diagnosis import diagnose
 
 
 @contextlib.contextmanager
@@ -254,9 +256,8 @@ async def open_link(
             await connection.disconnect(nowait=True)
         if not isinstance(error, RedisError | OSError | TimeoutError | BusDown):
             raise
-        if _is_refusal(error):
-            raise ConfigError(f"the server refused the credentials: {error}") from None
-        raise BusDown(str(error) or type(error).__name__) from None
+        refused = _is_refusal(error)
+        raise (ConfigError if refused else BusDown)(_first_words(url, error, refused=refused)) from error
     link = Link(on_reply, most_bytes)
     writer = connection._writer
     link.take_over(cast("asyncio.Transport", writer.transport), (connection, writer))
@@ -317,6 +318,9 @@ class RedisCommands:
         self._client: Any = redis.Redis(connection_pool=pool)
         self._client.response_callbacks.clear()  # replies as the server sends them, on every version
         self._running: set[asyncio.Task[Any]] = set()
+        self._url = url
+        self._answered = False
+        """Whether the server is one, and has let us in."""
 
     async def execute(self, *command: Arg) -> Any:
         """Run one command; raises BusDown, OutcomeUnknown, Refusal or another TransportError."""
@@ -351,22 +355,28 @@ class RedisCommands:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         try:
-            return await asyncio.shield(task)
+            reply = await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_forget)
             raise
         except RedisConnectionError as error:
             if _is_refusal(error):
-                raise Refusal(f"the server refused the credentials: {error}") from None
-            raise await self._elsewhere(error) or _gone(error) from None
+                raise Refusal(_first_words(self._url, error, refused=True)) from error
+            raise await self._elsewhere(error) or _gone(error)(self._words(error)) from error
         except (RedisTimeoutError, TimeoutError) as error:
-            raise OutcomeUnknown(str(error) or "timed out") from None
+            raise OutcomeUnknown(self._words(error)) from error
         except ResponseError as error:
             if _is_refusal(error) and not isinstance(error, NoPermissionError):
-                raise Refusal(f"the server refused the credentials: {error}") from None
+                raise Refusal(_first_words(self._url, error, refused=True)) from error
             raise await self._elsewhere(error) or _RefusedError(error) from None
         except (RedisError, OSError) as error:
-            raise OutcomeUnknown(str(error)) from None
+            raise OutcomeUnknown(self._words(error)) from error
+        self._answered = True
+        return reply
+
+    def _words(self, error: Exception) -> str:
+        """What went wrong; of a server that never answered, what it may be instead."""
+        return _said_by(error) if self._answered else _first_words(self._url, error)
 
     async def _elsewhere(self, error: RedisError) -> TransportError | None:
         """Our word for it where the server is not the one to talk to; connections are made anew then."""
@@ -418,13 +428,22 @@ def _said(error: RedisError) -> str:
     return f"{code} {error}" if code is not None else str(error)
 
 
-def _gone(error: RedisConnectionError) -> TransportError:
+def _gone(error: RedisConnectionError) -> type[TransportError]:
     text = str(error)
-    return (
-        BusDown(text)
-        if "connecting to" in text or "No connection available" in text
-        else OutcomeUnknown(text)
-    )
+    away = "connecting to" in text or "No connection available" in text
+    return BusDown if away else OutcomeUnknown
+
+
+def _said_by(error: Exception) -> str:
+    return str(error) or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def _first_words(url: str, error: Exception, *, refused: bool = False) -> str:
+    """What is wrong with a server that is asked for the first time, and what to change."""
+    parts = urlsplit(url)
+    where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+    trouble = diagnose(url, _said_by(error), refused=refused)
+    return f"{where} {trouble.what}; {trouble.change}"
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -1,0 +1,96 @@
+"""Why a server cannot be used, in words, and what to change: from the URL and what the client says. Pure.
+
+Told to whoever makes the first contact; a connection that worked before is another matter.
+"""
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+__all__ = ["Trouble", "diagnose"]
+
+START: Final = (
+    "start the server, or name the right one: --redis URL or TOOLGATE_REDIS_URL "
+    "(redis://host:6379/0, rediss:// with TLS, unix:///path)"
+)
+CREDENTIALS: Final = (
+    "put the password into a file that only you can read, TOOLGATE_REDIS_PASSWORD_FILE=FILE, and the user "
+    "into the URL (redis://USER@host:6379/0); deploy/redis/make_acl.py makes both"
+)
+FIRST_BYTE: Final = {
+    "H": "an HTTP server answers there",
+    "S": "an SSH server answers there",
+    "2": "a mail or file server (SMTP, FTP) answers there",
+}
+_GOT: Final = re.compile(r'got "(\\x[0-9a-f]{2}|.)" as reply')
+
+
+class Trouble(NamedTuple):
+    """What is wrong with a server, and what to do about it."""
+
+    name: str
+    what: str
+    """Goes on from the server's name."""
+    change: str
+
+
+def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
+    """What the client's words mean; `refused`: the server wants other credentials."""
+    said = said.rstrip(".")
+    words, scheme = said.casefold(), urlsplit(url).scheme
+    if "loading" in words:
+        return Trouble("loading", "still loads its data", "wait until it has; look again")
+    if refused:
+        return _refused(words, said)
+    if (got := _GOT.search(said)) is not None:
+        return _foreign(got[1])
+    if "ssl" in words or "certificate" in words or "tls" in words:
+        return _tls(words, said)
+    if "timed out" in words or "timeout" in words:
+        change = (
+            "look at the server's process (stopped? swapping? a long script?), and at firewalls in between"
+        )
+        if scheme == "rediss":
+            change += "; one that speaks no TLS waits as well: then name it as redis://…"
+        return Trouble("hangs", "does not answer: it hangs, or nothing comes through", change)
+    ended = "closed" in words or "reset by peer" in words
+    if ended and "connecting to" not in words and scheme == "redis":
+        change = "a port that wants TLS does so: name it as rediss://…; else look into the server's log"
+        return Trouble("closed", f"closes the connection at once: {said}", change)
+    if "refused" in words or "connect call failed" in words:
+        return Trouble("unreachable", "cannot be reached: nothing listens there", START)
+    return Trouble("unreachable", f"cannot be reached: {said}", START)
+
+
+def _foreign(got: str) -> Trouble:
+    if got in ("\\x15", "\\x16"):
+        return Trouble("closed", "is not Redis without TLS: TLS is wanted there", "name it as rediss://…")
+    who = FIRST_BYTE.get(got, f"what answers there begins with {got!r}")
+    return Trouble("foreign", f"is not Redis: {who}", START)
+
+
+def _refused(words: str, said: str) -> Trouble:
+    if "no permissions" in words:
+        return Trouble(
+            "user-may-nothing",
+            f"lets this user in, and may not even be pinged by it: {said}",
+            "give the user +ping, or make the users by deploy/redis/make_acl.py",
+        )
+    if "noauth" in words or "authentication required" in words:
+        return Trouble("credentials", f"wants a password: {said}", CREDENTIALS)
+    return Trouble(
+        "credentials", f"refuses these credentials: {said.partition(': ')[2] or said}", CREDENTIALS
+    )
+
+
+def _tls(words: str, said: str) -> Trouble:
+    if "wrong_version" in words or "wrong version" in words or "record layer" in words:
+        return Trouble("tls-not-spoken", "speaks no TLS", "name it as redis://…, without TLS")
+    if "hostname mismatch" in words or "doesn't match" in words or "ip address mismatch" in words:
+        change = "use the name in the certificate, or make one for this name (deploy/redis/make-certificates)"
+        return Trouble("tls-name", "has a certificate for another name", change)
+    if "verify failed" in words or "self-signed" in words or "self signed" in words:
+        change = "name the authority that signed it: rediss://…?ssl_ca_certs=/path/ca.crt"
+        return Trouble("tls-authority", "has a certificate that is signed by nobody known here", change)
+    change = "it may want a certificate of yours: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
+    return Trouble("tls", f"cannot be reached by TLS: {said}", change)
