@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "one Ctrl-C ends the running tool",
-        f"{ORCHESTRATOR}/commands/run/turn_control.py",
+        f"{ORCHESTRATOR}/commands/run/chat_cli.py",
         "immediate = self._presses == 2",
         "immediate = True",
         "test_chat_terminal.py::test_ctrl_c_once_lets_the_running_tool_finish_and_ends_the_turn",
@@ -344,7 +344,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "a cancelled turn cancels the next",
-        f"{ORCHESTRATOR}/commands/run/turn_control.py",
+        f"{ORCHESTRATOR}/commands/run/chat_cli.py",
         "self._coordinator.cancellation.reset()",
         "pass",
         "test_chat_terminal.py::test_text_is_shown_before_the_answer_is_complete",
@@ -452,7 +452,7 @@ MUTANTS = (
     Mutant(
         "money",
         "the cost weight is never read",
-        f"{SCHEDULERS}/shipped/cost_aware/scoring.py",
+        f"{SCHEDULERS}/shipped/cost_aware/estimates.py",
         "cost_weight * _part(one.estimate.cost, dearest)",
         "0.0",
         "test_published_schedulers.py::test_the_weights_are_read",

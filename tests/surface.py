@@ -45,10 +45,10 @@ from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.demo.view import demo_record
 from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
-from toolgate_orchestrator.commands.replay.calls import ReplayedCall
 from toolgate_orchestrator.commands.replay.comparison import Comparison
 from toolgate_orchestrator.commands.replay.playback_mount import ReplayConfig
 from toolgate_orchestrator.commands.replay.report import Report, call_record
+from toolgate_orchestrator.commands.replay.session import ReplayedCall
 from toolgate_orchestrator.commands.run.view import Ended
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.modules.context_simple import ContextConfig

@@ -21,8 +21,7 @@ from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
 from toolgate_bus.ruling.conditions import globs
 
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
-from toolgate_orchestrator.gate.scanning import Look, Scanner
-from toolgate_orchestrator.gate.text_fields import secrets_within
+from toolgate_orchestrator.gate.scanning import Look, Scanner, secrets_within
 from toolgate_orchestrator.gate.written import written
 
 __all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]

@@ -1,16 +1,19 @@
 """Looks for the patterns of `redact`, and never long: what it may not look at counts as found.
 
 An agent's loop waits for this. A search is linear, and a pattern's steps times a text's length are
-bounded; of one question, so is the time of this thread, whatever else the machine does.
+bounded; of one question, so is the time of this thread, whatever else the machine does. Secret fields are
+found inside texts that are JSON, too: all of it one object, one list, or one string that holds such a text.
+Other notations are not read (docs/secure.md, "Redaction", lists them).
 """
 
+import json
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final
 
 from toolgate_bus.ruling.conditions.patterns import Group, together
 
-__all__ = ["MOST_SECONDS", "MOST_STEPS", "Look", "Scanner"]
+__all__ = ["MOST_SECONDS", "MOST_STEPS", "Look", "Scanner", "secrets_within"]
 
 MOST_STEPS: Final = 2_000_000
 """Of one pattern on one text: some 15 ms where it takes them all, which few do."""
@@ -22,6 +25,9 @@ _BEAT: Final = 2_048
 """After about so many characters one looks at the clock."""
 _EACH: Final = 64
 """A text counts as at least so many."""
+MOST_NESTED: Final = 4
+"""Texts within texts; what is nested deeper counts as secret."""
+_BEGINS: Final = ("{", "[", '"')
 
 
 class Scanner:
@@ -83,3 +89,54 @@ class Look:
     def _is_over(self) -> bool:
         self._beat = 0
         return self._clock() > self._ends
+
+
+class _Pairs(tuple[tuple[str, Any], ...]):
+    """An object as it is written: the first of two equal names counts for some readers, too."""
+
+    __slots__ = ()
+
+
+def secrets_within(text: str, fields: Collection[str], nested: int = 0) -> list[str] | None:
+    """The texts under these fields (in casefolded names) of a text; None where it has no such field.
+
+    A text that is nested too deep to be read has one: nobody can say that it has not.
+    """
+    text = text.strip().removeprefix("\ufeff").lstrip()
+    if text[:1] not in _BEGINS:
+        return None
+    try:
+        value = json.loads(text, parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
+        found = list(_found(value, fields, nested))
+    except RecursionError:
+        return []
+    except ValueError:
+        return None
+    return [one for texts in found for one in texts] if found else None
+
+
+def _found(value: Any, fields: Collection[str], nested: int) -> Iterator[list[str]]:
+    """The texts of each place where a secret field is."""
+    if isinstance(value, _Pairs):
+        for name, child in value:
+            if name.casefold() in fields:
+                yield [*_texts(child)]
+            else:
+                yield from _found(child, fields, nested)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _found(child, fields, nested)
+    elif isinstance(value, str) and nested < MOST_NESTED:
+        within = secrets_within(value, fields, nested + 1)
+        if within is not None:
+            yield within
+    elif isinstance(value, str) and value.lstrip()[:1] in _BEGINS:
+        yield []
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from (value,) if value else ()
+    elif isinstance(value, list | tuple):
+        for child in value:
+            yield from _texts(child)

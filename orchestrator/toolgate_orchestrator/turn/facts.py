@@ -1,20 +1,38 @@
-"""The facts of one turn: each says whose it is, and goes to the gate for whoever reads the record.
+"""The facts and spans of one turn.
 
-Which facts there are, and what stands in them, is told in `docs/reference/wire.md`. Where there is no gate,
-they are counted and not kept.
+    invoke_agent AGENT ─┬─ chat MODEL
+                        ├─ toolgate.decide TOOL ── toolgate.verdict SCHEDULER (in the scheduler's process)
+                        └─ execute_tool TOOL (of a delegation: invoke_agent of the one that works for it)
+
+Spans are named by OpenTelemetry's conventions for generative AI (semantic-conventions-genai in 2026);
+prompts, arguments and results are left out. Each fact says whose it is, and goes to the gate for whoever
+reads the record; `docs/reference/wire.md` tells which there are. Where there is no gate, they are counted
+and not kept.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.session_tree import place_of
+from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.session_tree import Place, place_of
 
-__all__ = ["TOOL_UNUSED", "TURN", "USAGE", "Facts", "Note", "took"]
+__all__ = [
+    "TOOL_UNUSED",
+    "TURN",
+    "USAGE",
+    "Facts",
+    "Note",
+    "span_of_request",
+    "span_of_tool",
+    "span_of_turn",
+    "tell_usage",
+    "took",
+]
 
 Note = Callable[[str, dict[str, Any]], None]
 """Takes a fact: event name and data."""
@@ -28,6 +46,14 @@ TOOL_UNUSED: Final = "tool:unused"
 
 _LABELLED: Final = (TURN, USAGE)
 """They belong to no decision, which would tell the labels."""
+
+_USED: Final = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
 
 
 def took(started: float) -> dict[str, float]:
@@ -71,3 +97,59 @@ class Facts:
         if self.place.parent:
             told |= {"parent": self.place.parent, "lineage": list(self.place.lineage)}
         self.note(TURN, told | ({"trace": trace} if trace else {}))
+
+
+def span_of_turn(agent: str, place: Place, loop: str) -> tracing.Span:
+    """One turn of an agent; one that works for others tells for whom."""
+    if not tracing.active():
+        return tracing.NO_SPAN
+    return tracing.span(
+        f"invoke_agent {agent}" if agent else "invoke_agent",
+        attributes={
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": agent or None,
+            "gen_ai.conversation.id": place.session or None,
+            "toolgate.loop": loop,
+            "toolgate.root_session": place.root if place.parent else None,
+            "toolgate.parent_session": place.parent,
+            "toolgate.lineage": " > ".join(place.lineage) or None,
+        },
+    )
+
+
+def span_of_request(provider: str, model: str | None, iteration: int) -> tracing.Span:
+    """One request to an LLM, from sending to the last of its answer."""
+    if not tracing.active():
+        return tracing.NO_SPAN
+    return tracing.span(
+        f"chat {model}" if model else "chat",
+        kind="client",
+        attributes={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": model,
+            "toolgate.iteration": iteration,
+        },
+    )
+
+
+def tell_usage(span: tracing.Span, usage: Mapping[str, Any] | None) -> None:
+    """Add the tokens that an answer used."""
+    if span is not tracing.NO_SPAN and usage:
+        span.set({name: usage[key] for key, name in _USED.items() if type(usage.get(key)) is int})
+
+
+def span_of_tool(call: Call, *, mounted: bool) -> tracing.Span:
+    """One run of a tool: the one that runs, whatever the LLM had chosen."""
+    if not tracing.active():
+        return tracing.NO_SPAN
+    return tracing.span(
+        f"execute_tool {call.name if mounted else OTHER}",
+        attributes={
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.type": "function",
+            "toolgate.decision.id": call.decision or None,
+        },
+    )

@@ -18,11 +18,10 @@ from pydantic import BaseModel
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.tasks import being_cancelled
 
-from toolgate_orchestrator.turn.facts import USAGE, Note, took
+from toolgate_orchestrator.turn.facts import USAGE, Note, span_of_request, tell_usage, took
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.messages import chat_request, text_of
 from toolgate_orchestrator.turn.provider_stream import ContentBlocks, OnCall, OnText, Reading, Reply, usage_of
-from toolgate_orchestrator.turn.spans import span_of_request, tell_usage
 
 __all__ = ["Llm", "LlmFailed", "Reply", "RequestDenied", "choose_provider", "model_of"]
 

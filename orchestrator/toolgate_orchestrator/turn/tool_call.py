@@ -22,12 +22,11 @@ from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.transport.redis.tasks import being_cancelled
 
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, took
+from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, span_of_tool, took
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import Call
-from toolgate_orchestrator.turn.spans import span_of_tool
 from toolgate_orchestrator.turn.tool_output import (
     as_tool_result,
     changed_by_hook,

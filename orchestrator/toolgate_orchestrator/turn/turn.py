@@ -35,7 +35,7 @@ from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, Passage, Ran
 from toolgate_orchestrator.turn.cancellation import Interruption, despite_cancellation
-from toolgate_orchestrator.turn.facts import Facts
+from toolgate_orchestrator.turn.facts import Facts, span_of_turn
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.llm_request import Llm, LlmFailed, RequestDenied, choose_provider
@@ -45,7 +45,6 @@ from toolgate_orchestrator.turn.provider_stream import OnText, Reply
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of
-from toolgate_orchestrator.turn.spans import span_of_turn
 from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
 
 __all__ = ["LIMIT_REMINDER", "Loop", "RunCalls", "Turn"]

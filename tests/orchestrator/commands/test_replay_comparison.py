@@ -10,11 +10,11 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Decision, Deny, Heard, Modify
 from toolgate_bus.ruling.counterfactual import Effect, Proposed
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
-from toolgate_orchestrator.commands.replay.against_view import comparison_view
 from toolgate_orchestrator.commands.replay.asking_again import Travelled
 from toolgate_orchestrator.commands.replay.cli import fail_on, seconds_of
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Prices, Set, compared
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
+from toolgate_orchestrator.commands.replay.view import comparison_view
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of
 
 pytestmark = pytest.mark.pure

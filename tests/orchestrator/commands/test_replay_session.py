@@ -11,7 +11,6 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Continue, Decision, Heard
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay import provider_replay, tool_replay
-from toolgate_orchestrator.commands.replay.calls import call_faults, replayed_calls
 from toolgate_orchestrator.commands.replay.playback import Playback
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
@@ -19,7 +18,13 @@ from toolgate_orchestrator.commands.replay.recording import Recording, arguments
 from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.recording_turns import read_run
 from toolgate_orchestrator.commands.replay.report import milliseconds, report_on
-from toolgate_orchestrator.commands.replay.session import ReplayOptions, check_loop, replay_run
+from toolgate_orchestrator.commands.replay.session import (
+    ReplayOptions,
+    call_faults,
+    check_loop,
+    replay_run,
+    replayed_calls,
+)
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of, targets_of
 
 OWN = Path(__file__).parents[2] / "data" / "runs.jsonl"

@@ -15,14 +15,16 @@ from toolgate_schedulers.shipped.cost_aware.delegations import MOST, Delegations
 from toolgate_schedulers.shipped.cost_aware.estimates import (
     ENOUGH,
     WINDOW,
+    Candidate,
     Estimate,
     Learned,
     estimate,
+    preferred,
     quantile,
+    scores,
 )
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
 from toolgate_schedulers.shipped.cost_aware.scheduler import candidates_of
-from toolgate_schedulers.shipped.cost_aware.scoring import Candidate, preferred, scores
 
 pytestmark = pytest.mark.pure
 

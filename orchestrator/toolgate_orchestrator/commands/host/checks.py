@@ -5,7 +5,7 @@ its list of models. Contributed by the entry-point group `toolgate.checks`.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
@@ -13,14 +13,14 @@ from typing import Any, Final
 from toolgate_bus.commands.doctor.check import Bus, Check, Context
 from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
 from toolgate_bus.config.check import check
+from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import read_keys
 
-from toolgate_orchestrator.commands.host.hidden_fields import hidden_fields
 from toolgate_orchestrator.commands.host.installed_modules import config_model, offers_of, own_loops
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 from toolgate_orchestrator.commands.host.warnings import unrequired
-from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.config import RedactConfig, ToolgateConfig
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 
 __all__ = ["CHECKS"]
@@ -251,3 +251,39 @@ CHECKS = (
     Check("plan", SUBJECT, _plan, frozenset({"plan"}), _bus),
     Check("provider", "provider", _reachable, frozenset({"plan"})),
 )
+
+
+def hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Finding]:
+    """A warning for each rule with a condition on a field that does not leave the agent's process.
+
+    What a rule cannot see counts against the call: one that denies or asks by a hidden field always fits.
+    """
+    hidden = {name.casefold() for name in redact.fields}
+    found = []
+    for scheduler, file in configs if hidden else ():
+        for rule, path in _conditions(_yaml_of(file)):
+            if hidden.intersection(path.casefold().replace("\\.", ".").split(".")):
+                what = (
+                    f"{rule} of {scheduler} ({file}) looks at {path}, which the plan hides by `redact`: one "
+                    "that denies or asks fits every such call, one that allows or routes fits none"
+                )
+                change = "take the field out of `redact.fields`, or the condition out of the rule"
+                found.append(warning("plan", "plan-rule-hidden", what, change))
+    return found
+
+
+def _yaml_of(file: Path) -> Any:
+    try:
+        return read_document(file).value
+    except ConfigError:  # told by the check of the file itself
+        return None
+
+
+def _conditions(config: Any) -> Iterator[tuple[str, str]]:
+    """What each rule with conditions is called, and the path of each condition."""
+    for kind in ("rules", "routes"):
+        rules = config.get(kind) if isinstance(config, Mapping) else None
+        for number, rule in enumerate(rules if isinstance(rules, list) else [], start=1):
+            when = rule.get("when") if isinstance(rule, Mapping) else None
+            for path in when if isinstance(when, Mapping) else ():
+                yield str(rule.get("name") or f"{kind.removesuffix('s')} {number}"), str(path)

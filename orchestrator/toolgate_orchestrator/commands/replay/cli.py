@@ -221,9 +221,8 @@ def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool)
 
 
 def _view(report: Any) -> RenderableType:
-    from toolgate_orchestrator.commands.replay.against_view import comparison_view
     from toolgate_orchestrator.commands.replay.comparison import Comparison
-    from toolgate_orchestrator.commands.replay.view import view
+    from toolgate_orchestrator.commands.replay.view import comparison_view, view
 
     return comparison_view(report) if isinstance(report, Comparison) else view(report)
 

@@ -18,12 +18,11 @@ from toolgate_bus.transport.redis.roster import Roster
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, new_namespace
 from toolgate_orchestrator.commands.replay.asking_again import Trial, compare_record
-from toolgate_orchestrator.commands.replay.calls import ReplayedCall
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Comparison, Prices, Set, compared
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
 from toolgate_orchestrator.commands.replay.recording import Recording
 from toolgate_orchestrator.commands.replay.report import Report, report_on
-from toolgate_orchestrator.commands.replay.session import check_loop
+from toolgate_orchestrator.commands.replay.session import ReplayedCall, check_loop
 from toolgate_orchestrator.commands.replay.side import Playing, Side, opened, progress
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
 

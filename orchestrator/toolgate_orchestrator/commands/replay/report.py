@@ -14,8 +14,7 @@ from typing import Any
 from toolgate_bus.protocol.events import Heard
 
 from toolgate_orchestrator.commands.host.rulings import verdict_record
-from toolgate_orchestrator.commands.replay.calls import ReplayedCall
-from toolgate_orchestrator.commands.replay.session import ReplayedRun
+from toolgate_orchestrator.commands.replay.session import ReplayedCall, ReplayedRun
 
 __all__ = ["Report", "SchedulerFigures", "ToolFigures", "call_record", "milliseconds", "report_on"]
 

@@ -10,7 +10,7 @@ is reserved for it; as much has to be left.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +22,16 @@ from toolgate_bus.transport.ports import MAX_VALUE
 
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
 
-__all__ = ["Estimate", "Learned", "estimate", "estimate_of_agent", "quantile"]
+__all__ = [
+    "Candidate",
+    "Estimate",
+    "Learned",
+    "estimate",
+    "estimate_of_agent",
+    "preferred",
+    "quantile",
+    "scores",
+]
 
 WINDOW: Final = 31
 ENOUGH: Final = 5
@@ -178,3 +187,52 @@ def _split(text: Any) -> Values:
     """The values in a text of at most so many numbers; none in any other."""
     words = text.split(" ", WINDOW) if isinstance(text, str) else []
     return tuple(map(int, words)) if all(_NUMBER.fullmatch(word) for word in words) else ()
+
+
+class Candidate(NamedTuple):
+    """A call that could run."""
+
+    tool: str
+    arguments: dict[str, Any] | None
+    """None keeps those of the call."""
+    estimate: Estimate
+    own: bool
+    """Whether it is the call itself."""
+    agent: str | None = None
+    """Whom a delegation asks."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, unlike all other candidates of its call."""
+        return self.tool if self.agent is None else f"{self.tool} to {self.agent}"
+
+
+def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[float]:
+    """The score of each, from 0 to the sum of the weights; lower is better.
+
+    cost_weight x cost / dearest + latency_weight x latency / slowest: neither the currency nor the unit of
+    time matters. Where all of them cost nothing, or take no time, that part is 0 for all.
+    """
+    dearest = max((one.estimate.cost for one in candidates), default=0)
+    slowest = max((one.estimate.latency_s for one in candidates), default=0.0)
+    return [
+        cost_weight * _part(one.estimate.cost, dearest)
+        + latency_weight * _part(one.estimate.latency_s, slowest)
+        for one in candidates
+    ]
+
+
+def preferred(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[Candidate]:
+    """The candidates, best first; of equals the LLM's own choice.
+
+    With a weight above 0 the score decides, also while there is money. With both weights 0 the LLM's own
+    choice comes first, and the others, for when it is not affordable, from the cheapest to the dearest.
+    """
+    if not (cost_weight or latency_weight):
+        return sorted(candidates, key=lambda one: (not one.own, one.estimate.most))
+    rated = zip(scores(candidates, cost_weight, latency_weight), candidates, strict=True)
+    return [one for _, one in sorted(rated, key=lambda pair: (pair[0], not pair[1].own))]
+
+
+def _part(value: float, most: float) -> float:
+    return value / most if most else 0.0

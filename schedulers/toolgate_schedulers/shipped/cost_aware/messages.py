@@ -9,8 +9,7 @@ from toolgate_bus.protocol.money import shown
 
 from toolgate_schedulers.shipped.alternatives import group_of
 from toolgate_schedulers.shipped.cost_aware.config import DAY, HOUR, SLICE, CostAwareConfig
-from toolgate_schedulers.shipped.cost_aware.estimates import Learned, estimate
-from toolgate_schedulers.shipped.cost_aware.scoring import Candidate
+from toolgate_schedulers.shipped.cost_aware.estimates import Candidate, Learned, estimate
 
 __all__ = ["refusal", "replacement"]
 

@@ -34,9 +34,15 @@ from toolgate_schedulers.shipped.alternatives import alternatives
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
-from toolgate_schedulers.shipped.cost_aware.estimates import Estimate, Learned, estimate, estimate_of_agent
+from toolgate_schedulers.shipped.cost_aware.estimates import (
+    Candidate,
+    Estimate,
+    Learned,
+    estimate,
+    estimate_of_agent,
+    preferred,
+)
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
-from toolgate_schedulers.shipped.cost_aware.scoring import Candidate, preferred
 
 __all__ = ["CostAware", "candidates_of"]
 
