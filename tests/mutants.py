@@ -280,8 +280,8 @@ MUTANTS = (
         9,
         "a cancelled caller cancels the command",
         f"{BUS}/transport/redis/connection.py",
-        "return await asyncio.shield(task)",
-        "return await task",
+        "reply = await asyncio.shield(task)",
+        "reply = await task",
         "../bus/transport/test_redis_connections.py::test_a_cancelled_caller_does_not_cancel_the_command",
     ),
     Mutant(

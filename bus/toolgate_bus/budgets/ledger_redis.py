@@ -11,6 +11,7 @@ from toolgate_bus.budgets.ledger import (
     ASTRAY,
     Account,
     Balance,
+    Ledger,
     Offer,
     Open,
     Outcome,
@@ -24,7 +25,7 @@ from toolgate_bus.budgets.ledger_rules import Book
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.reads import (
     read_fields,
     read_rows,
@@ -49,17 +50,17 @@ GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#
 _log = get_logger("toolgate.ledger")
 
 
-class RedisLedger:
+class RedisLedger(Ledger):
     """`Ledger` on a server; `book` keeps several apart, such as that of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, book: str = "budget") -> None:
         self._commands = commands
         self._prefix = Keys(namespace).stored(book)
 
+    @override
     async def reserve(
         self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> Reservation:
-        """Hold the money for the first of these offers that all accounts can hold, or for none in any."""
         asked = [
             word
             for offer in offers
@@ -75,20 +76,20 @@ class RedisLedger:
             int(left),
         )
 
+    @override
     async def executing(self, decision: str) -> None:
-        """The call begins to run."""
         await self._run(GIVING, *_step_words(Step("executing", decision)))
 
+    @override
     async def settle(self, decision: str, actual: int | None) -> Settled:
-        """It ran and cost this much; None is what was reserved."""
         return _settled(await self._run(GIVING, *_step_words(Step("settle", decision, actual))))
 
+    @override
     async def release(self, decision: str) -> None:
-        """It did not run, and will not."""
         await self._run(GIVING, *_step_words(Step("release", decision)))
 
+    @override
     async def take(self, steps: Sequence[Step]) -> list[Settled]:
-        """Several steps at once, each atomic by itself; what came of those that settled or could not."""
         if not steps:
             return []
         asked = [GIVING.command(self._prefix, words=tuple(_step_words(step))) for step in steps]
@@ -110,26 +111,26 @@ class RedisLedger:
             _log.error("a key of the ledger is not the ledger's", decision=step.decision, error=str(error))
             return Settled("unplaced")
 
+    @override
     async def claim(self, decision: str, owner: str, by: str) -> bool:
-        """Hand a decision over from its owner to `by`; True where `by` owns it then."""
         return bool(await self._run(GIVING, "claim", decision, TOMBSTONE_MS, KEPT_MS, owner, by))
 
+    @override
     async def astray(self) -> dict[str, int]:
-        """How often money was told of that was not reserved (`ASTRAY`), where it was at all."""
         found = await read_fields(self._commands, f"{self._prefix}:astray", *ASTRAY)
         return {name: many for name, raw in zip(ASTRAY, found, strict=True) if (many := _number(raw))}
 
+    @override
     async def orphan(self, decision: str) -> bool:
-        """Nobody will tell: it is paid at its estimate. True if it held money."""
         return bool(await self._run(GIVING, "orphan", decision, TOMBSTONE_MS, KEPT_MS, ""))
 
+    @override
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        """Spend without asking, once for each event; True the first time."""
         words = (checked_amount(amount), KEPT_MS, *_words(accounts))
         return bool(await self._run(TAKING, "charge", event, *words))
 
+    @override
     async def open(self) -> list[Open]:
-        """The decisions that hold money, oldest first."""
         pairs = await read_scores(self._commands, f"{self._prefix}:open")
         records = [f"{self._prefix}:r:{name}" for name, _ in pairs]
         found = await read_rows(self._commands, records, "owner", "exec")
@@ -152,8 +153,8 @@ class RedisLedger:
             if values[0] is not None
         ]
 
+    @override
     async def forget(self, key: str) -> int:
-        """Set what was spent from the accounts of this key to zero; how many there were."""
         places = [
             place
             for place in await read_set(self._commands, f"{self._prefix}:accounts")
@@ -170,61 +171,61 @@ class RedisLedger:
         return await script.run(self._commands, self._prefix, words=words)
 
 
-class MemoryLedger:
+class MemoryLedger(Ledger):
     """`Ledger` in this process; for tests of schedulers."""
 
     def __init__(self) -> None:
         self.book = Book()
 
+    @override
     async def reserve(
         self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> Reservation:
-        """Hold the money for the first of these offers that all accounts can hold, or for none in any."""
         return self.book.reserve(decision, phase, offers, accounts, owner, time.time())
 
+    @override
     async def executing(self, decision: str) -> None:
-        """The call begins to run."""
         self.book.executing(decision)
 
+    @override
     async def settle(self, decision: str, actual: int | None) -> Settled:
-        """It ran and cost this much; None is what was reserved."""
         return self.book.settle(decision, actual, time.time())
 
+    @override
     async def release(self, decision: str) -> None:
-        """It did not run, and will not."""
         self.book.release(decision, time.time())
 
+    @override
     async def take(self, steps: Sequence[Step]) -> list[Settled]:
-        """Several steps at once, each atomic by itself; what came of those that settled or could not."""
         settled = [self.book.take(step, time.time()) for step in steps]
         return [one for one in settled if one.outcome != "done"]
 
+    @override
     async def claim(self, decision: str, owner: str, by: str) -> bool:
-        """Hand a decision over from its owner to `by`; True where `by` owns it then."""
         return self.book.claim(decision, owner, by)
 
+    @override
     async def astray(self) -> dict[str, int]:
-        """How often money was told of that was not reserved."""
         return dict(self.book.strays)
 
+    @override
     async def orphan(self, decision: str) -> bool:
-        """Nobody will tell: it is paid at its estimate. True if it held money."""
         return self.book.orphan(decision)
 
+    @override
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        """Spend without asking, once for each event; True the first time."""
         return self.book.charge(event, amount, accounts, time.time())
 
+    @override
     async def open(self) -> list[Open]:
-        """The decisions that hold money, oldest first."""
         return self.book.open(time.time())
 
+    @override
     async def balances(self) -> list[Balance]:
-        """Every account, by key."""
         return self.book.balances()
 
+    @override
     async def forget(self, key: str) -> int:
-        """Set what was spent from the accounts of this key to zero; how many there were."""
         return self.book.forget(key)
 
 

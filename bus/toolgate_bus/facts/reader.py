@@ -26,7 +26,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, Facts, override
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.reads import (
     is_other_type,
@@ -61,7 +61,7 @@ Fact = dict[str, Any]
 _log = get_logger("toolgate.facts")
 
 
-class FactsReader:
+class FactsReader(Facts):
     """Facts of one namespace; `role` is what its heartbeat on the roster says that it reads for."""
 
     def __init__(self, commands: Commands, namespace: str, role: ReaderRole = "follower") -> None:
@@ -230,8 +230,8 @@ class FactsReader:
         """The server's own time, in milliseconds."""
         return int(await read_time(self._commands) * 1000)
 
+    @override
     async def alive(self) -> frozenset[str]:
-        """The orchestrators that are alive."""
         return frozenset((await self._roster.read(everything=False)).orchestrators)
 
     async def join(self) -> None:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = [
@@ -167,25 +167,25 @@ class Counting:
         return answer
 
 
-class RedisTally:
+class RedisTally(Tally):
     """`Tally` on a server; `name` keeps several apart, such as those of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, name: str = "tally") -> None:
         self._commands = commands
         self._prefix = Keys(namespace).stored(name)
 
+    @override
     async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
-        """Count a call, once for each decision; `scope` keeps those apart who count different calls."""
         words = (decision, made.session, made.tree, made.call, made.iteration, made.group)
         limits = (checked_window(window), MEMO_MS, KEPT_MS)
         said = await COUNT.run(self._commands, f"{self._prefix}:{scope}", words=(*words, *limits))
         session, tree, turn, row, recent, ms = map(int, said.split())
         return Counts(session, tree, turn, row, recent, ms / 1000)
 
+    @override
     async def delegate(
         self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
     ) -> Delegated:
-        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
         of_session, of_tree = (-1 if limit is None else limit for limit in (session, tree))
         words = (decision, made.session, made.tree, of_session, of_tree, MEMO_MS, KEPT_MS)
         said = await DELEGATE.run(self._commands, f"{self._prefix}:{scope}", words=words)
@@ -193,18 +193,18 @@ class RedisTally:
         return Delegated(bool(counted), width, agents)
 
 
-class MemoryTally:
+class MemoryTally(Tally):
     """`Tally` in this process; for tests of schedulers."""
 
     def __init__(self) -> None:
         self.counting = Counting()
 
+    @override
     async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
-        """Count a call, once for each decision; `scope` keeps those apart who count different calls."""
         return self.counting.count(scope, decision, made, window, time.time_ns() // 1_000_000)
 
+    @override
     async def delegate(
         self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
     ) -> Delegated:
-        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
         return self.counting.delegate(scope, decision, made, session, tree)

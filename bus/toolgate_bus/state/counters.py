@@ -3,7 +3,7 @@
 from typing import Final, Protocol
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = ["MemoryTurns", "RedisTurns", "Turns"]
@@ -20,25 +20,25 @@ class Turns(Protocol):
         """The number of this one under `key`, from 0 without gaps; who asks again gets the same."""
 
 
-class RedisTurns:
+class RedisTurns(Turns):
     """`Turns` on a server."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._keys = commands, Keys(namespace)
 
+    @override
     async def turn(self, key: str, who: str) -> int:
-        """The number of this one under `key`, from 0 without gaps; who asks again gets the same."""
         counter = self._keys.stored(f"turns:{key}")
         return int(await _NEXT.run(self._commands, counter, f"{counter}:{who}", words=(KEPT_MS,)))
 
 
-class MemoryTurns:
+class MemoryTurns(Turns):
     """`Turns` in this process."""
 
     def __init__(self) -> None:
         self._given: dict[str, dict[str, int]] = {}
 
+    @override
     async def turn(self, key: str, who: str) -> int:
-        """The number of this one under `key`, from 0 without gaps; who asks again gets the same."""
         given = self._given.setdefault(key, {})
         return given.setdefault(who, len(given))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.reads import add_entry, read_next, trim_before
 
 __all__ = ["KEPT_S", "MAX_WAIT_S", "MemoryNotices", "Notice", "Notices", "RedisNotices"]
@@ -49,7 +49,7 @@ def _checked(body: bytes) -> bytes:
     return body
 
 
-class RedisNotices:
+class RedisNotices(Notices):
     """`Notices` on a server; `waiting` are commands of its own, for reads that block."""
 
     def __init__(self, commands: Commands, waiting: Commands, namespace: str) -> None:
@@ -71,7 +71,7 @@ class RedisNotices:
         return [Notice(place.decode(), fields[1] if fields else b"") for place, fields in entries]
 
 
-class MemoryNotices:
+class MemoryNotices(Notices):
     """`Notices` in this process."""
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class MemoryNotices:
         self._posted = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
+    @override
     async def post(self, topic: str, body: bytes) -> None:
-        """Add a notice."""
         now = time.monotonic()
         kept = self._topics.setdefault(topic, deque())
         self._posted += 1

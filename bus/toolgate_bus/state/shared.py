@@ -12,7 +12,7 @@ from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
 from toolgate_bus.state.shared_state import Shared
 from toolgate_bus.state.token_buckets import MemoryBuckets, RedisBuckets
 from toolgate_bus.transport.memory import MemoryStore
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, Facts
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 
@@ -62,7 +62,7 @@ def shared_in_memory() -> Shared:
     )
 
 
-class MemoryFacts:
+class MemoryFacts(Facts):
     """`Facts` that a test tells by `tell`."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 __all__ = [
@@ -164,15 +164,15 @@ def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> Taken:
     return Taken(False, short, wait_ms / 1000)
 
 
-class RedisBuckets:
+class RedisBuckets(Buckets):
     """`Buckets` on a server; `name` keeps several apart, such as those of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, name: str = "buckets") -> None:
         self._commands = commands
         self._prefix = Keys(namespace).stored(name)
 
+    @override
     async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
-        """Take from each of these buckets that has not given to this decision yet, or from none."""
         each = [word for one in checked_buckets(buckets) for word in one]
         words = (decision, _digest(buckets), MEMO_MS, *each)
         said = await TAKE.run(self._commands, self._prefix, words=words)
@@ -180,14 +180,14 @@ class RedisBuckets:
         return Taken(wait_ms == "0", short, int(wait_ms) / 1000)
 
 
-class MemoryBuckets:
+class MemoryBuckets(Buckets):
     """`Buckets` in this process; for tests of schedulers."""
 
     def __init__(self) -> None:
         self.pool = Pool()
 
+    @override
     async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
-        """Take from each of these buckets that has not given to this decision yet, or from none."""
         return self.pool.take(decision, buckets, time.time_ns() // 1_000_000)
 
 

@@ -20,9 +20,13 @@ from toolgate_bus.transport.ports import (
     Delivery,
     Made,
     Member,
+    OrchestratorBus,
     OrchestratorListener,
+    SchedulerBus,
     SchedulerListener,
+    Store,
     checked_value,
+    override,
 )
 
 __all__ = ["MemoryHub", "MemoryOrchestratorBus", "MemorySchedulerBus", "MemoryStore"]
@@ -91,7 +95,7 @@ class MemoryHub:
             bus.listener.heard([(scheduler, packing.frame(items))])
 
 
-class MemoryOrchestratorBus:
+class MemoryOrchestratorBus(OrchestratorBus):
     """`OrchestratorBus` on a hub."""
 
     listener: OrchestratorListener
@@ -116,22 +120,22 @@ class MemoryOrchestratorBus:
         return frozenset(self._watched.union(member.name for member in self._hub._members()))
 
     @property
+    @override
     def readers(self) -> int:
-        """How many facts readers there are."""
         return self._hub.readers
 
+    @override
     def listen(self, listener: OrchestratorListener) -> None:
-        """Say who is called."""
         self.listener = listener
 
+    @override
     async def start(self) -> None:
-        """Begin."""
         self._hub._orchestrators[self.orchestrator] = self
         self.listener.connection(True)
         self.listener.roster_changed(self._hub._members())
 
+    @override
     async def aclose(self) -> None:
-        """Write what is queued and leave."""
         self._flush()
         self._hub._orchestrators.pop(self.orchestrator, None)
 
@@ -139,22 +143,22 @@ class MemoryOrchestratorBus:
         """Nobody signs anything here."""
         self.listener.roster_changed(self._hub._members())
 
+    @override
     def watch(self, schedulers: Iterable[str]) -> None:
-        """Also hear these, alive or not."""
         self._watched.update(schedulers)
 
     def tell_agents(self) -> None:
         """Nobody looks."""
 
+    @override
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
-        """Queue one question."""
         self.asked.add(scheduler)
         self._asks.setdefault((scheduler, event), []).append(item)
         if self._flush_handle is None:
             self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
 
+    @override
     def fact(self, make: Callable[[], Made]) -> None:
-        """Keep a fact, or several."""
         made = make()
         self._hub.facts += [one.item for one in made] if isinstance(made, list) else [made]
 
@@ -165,7 +169,7 @@ class MemoryOrchestratorBus:
             self._hub._write(scheduler, self.orchestrator, event, items)
 
 
-class MemorySchedulerBus:
+class MemorySchedulerBus(SchedulerBus):
     """`SchedulerBus` on a hub."""
 
     member: Member
@@ -190,12 +194,12 @@ class MemorySchedulerBus:
         """Whether it is on the roster."""
         return self._listed
 
+    @override
     def listen(self, listener: SchedulerListener) -> None:
-        """Say who is called."""
         self.listener = listener
 
+    @override
     async def start(self, member: Member) -> Member:
-        """Join the group and the roster."""
         self.member = replace(member, started=next(self._hub._starts))
         self._hub._replicas.setdefault(member.name, []).append(self)
         self._started = self._listed = True
@@ -214,8 +218,8 @@ class MemorySchedulerBus:
         """Whether every orchestrator asks us: at once, or never."""
         return all(self.member.name in one.reading for one in self._hub._orchestrators.values())
 
+    @override
     async def aclose(self) -> None:
-        """Leave, and give back what was not decided."""
         self._flush()
         self.die()
 
@@ -231,13 +235,13 @@ class MemorySchedulerBus:
             self._hub._roster_changed()
             self._hub._hand_out(self.member.name)
 
+    @override
     def want(self, entries: int) -> None:
-        """Ask for up to this many more entries."""
         self.wanted = entries
         self._hub._hand_out(self.member.name)
 
+    @override
     def answer(self, orchestrator: str, item: bytes) -> None:
-        """Queue one verdict."""
         self._answers.setdefault(orchestrator, []).append(item)
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_soon(self._flush)
@@ -249,8 +253,8 @@ class MemorySchedulerBus:
         self._flush()
         self._hub._hear(orchestrator, self.member.name, [item])
 
+    @override
     def done(self, entry: str) -> None:
-        """Acknowledge one entry."""
         self._mine.pop(entry, None)
 
     def hold(self, entries: Sequence[str]) -> None:
@@ -282,49 +286,49 @@ class MemorySchedulerBus:
                 self._hub._hear(orchestrator, self.member.name, part)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """`Store` in this process; for tests of schedulers and for the in-memory bus."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[bytes, float | None]] = {}
 
+    @override
     async def get(self, key: str) -> bytes | None:
-        """The value, or None."""
         found = self._values.get(key)
         if found is None or (found[1] is not None and time.monotonic() >= found[1]):
             self._values.pop(key, None)
             return None
         return found[0]
 
+    @override
     async def put(self, key: str, value: bytes, ttl_s: float | None = None) -> None:
-        """Write the value; it vanishes after `ttl_s` seconds, if given."""
         self._values[key] = (checked_value(value), None if ttl_s is None else time.monotonic() + ttl_s)
 
+    @override
     async def add(self, key: str, value: bytes, ttl_s: float | None = None) -> bool:
-        """Write the value unless there is one already; True if it was written."""
         if await self.get(key) is not None:
             return False
         await self.put(key, value, ttl_s)
         return True
 
+    @override
     async def take(self, key: str) -> bytes | None:
-        """Read and delete in one step."""
         value = await self.get(key)
         self._values.pop(key, None)
         return value
 
+    @override
     async def delete(self, key: str) -> bool:
-        """Delete; True if there was a value."""
         return await self.take(key) is not None
 
+    @override
     async def keys(self, prefix: str) -> list[str]:
-        """The keys that begin with `prefix`, sorted."""
         return sorted(
             [key for key in list(self._values) if key.startswith(prefix) and await self.get(key) is not None]
         )
 
+    @override
     async def seconds_left(self, key: str) -> float | None:
-        """Until the value vanishes; None if there is none, infinity if it stays."""
         if await self.get(key) is None:
             return None
         until = self._values[key][1]

@@ -13,7 +13,15 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
 
 if TYPE_CHECKING:
+    from typing_extensions import override
+
     from toolgate_bus.protocol.agents import LiveAgent, Stop
+else:
+
+    def override(method: Any) -> Any:
+        """Mark a method that a port promises: what it does is said there, and once."""
+        return method
+
 
 __all__ = [
     "MAX_VALUE",
@@ -30,6 +38,7 @@ __all__ = [
     "SchedulerListener",
     "Store",
     "checked_value",
+    "override",
 ]
 
 

@@ -34,7 +34,7 @@ class Source(Protocol):
         """The facts, oldest first, a part of them in memory; `since` may leave out older ones."""
 
 
-class ServerSource:
+class ServerSource(Source):
     """The record of a namespace."""
 
     keeps = "The record keeps one hour; `toolgate decisions archive DIR` keeps more, for `--from DIR`."
@@ -51,7 +51,7 @@ class ServerSource:
         return self.reader.stored(None if since is None else int(since * 1000))
 
 
-class ArchiveSource:
+class ArchiveSource(Source):
     """An archive that `toolgate decisions archive` made."""
 
     keeps = "The archive has what was read since it was begun."

@@ -19,7 +19,7 @@ import anyio
 import hiredis
 
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, TransportError
-from toolgate_bus.transport.ports import Arg
+from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.diagnosis import diagnose
 
 
@@ -301,7 +301,7 @@ async def _answers(url: str) -> bool:
     return True
 
 
-class RedisCommands:
+class RedisCommands(Commands):
     """Ordinary commands: awaited one at a time, never retried, never cancelled in flight."""
 
     def __init__(self, url: str, name: str, connections: int = 2, seconds: float = COMMAND_SECONDS) -> None:

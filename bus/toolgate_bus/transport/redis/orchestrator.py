@@ -23,7 +23,7 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import is_signed
-from toolgate_bus.transport.ports import Arg, Made, Member, OrchestratorListener
+from toolgate_bus.transport.ports import Arg, Made, Member, OrchestratorBus, OrchestratorListener, override
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
@@ -51,7 +51,7 @@ REWIND_EVERY: Final = 10
 _log = get_logger("toolgate.bus")
 
 
-class RedisOrchestratorBus:
+class RedisOrchestratorBus(OrchestratorBus):
     """`OrchestratorBus` on a Redis or Valkey server."""
 
     def __init__(self, url: str, namespace: str) -> None:
@@ -85,22 +85,22 @@ class RedisOrchestratorBus:
     # ------------------------------------------------------------------ the port
 
     @property
+    @override
     def connected(self) -> bool:
-        """Whether questions can be written and verdicts read right now."""
         return self._outbox.up and self._reader.up
 
     @property
+    @override
     def reading(self) -> frozenset[str]:
-        """Schedulers whose verdict streams are in the current read set."""
         return self._reader.reading
 
     @property
+    @override
     def readers(self) -> int:
-        """How many facts readers are alive."""
         return self._view.readers
 
+    @override
     def listen(self, listener: OrchestratorListener) -> None:
-        """Say who is called; once, before `start`."""
         self._listener = listener
         self._outbox.listen(listener.refused, self._fact_written)
         self._reader.listen(listener.heard, self._woken, self._order)
@@ -121,8 +121,8 @@ class RedisOrchestratorBus:
             await self.aclose()
             raise self._failure
 
+    @override
     async def aclose(self) -> None:
-        """Write what is queued, leave the roster, end every task and connection."""
         if self._host is None:
             return
         host, self._host = self._host, None
@@ -152,8 +152,8 @@ class RedisOrchestratorBus:
         await host
         await self._commands.aclose()
 
+    @override
     def trust(self, keys: Mapping[str, bytes]) -> None:
-        """Check what schedulers sign of themselves with these keys as well."""
         self._keys_of = {**keys, **self._keys_of}
         self._roster.keyring = Keyring(self._keys_of)
         present = tuple(
@@ -162,8 +162,8 @@ class RedisOrchestratorBus:
         self._present_schedulers = present
         self._listener.roster_changed(present)
 
+    @override
     def watch(self, schedulers: Iterable[str]) -> None:
-        """Also read the verdict streams of these, alive or not."""
         self._watched.update(schedulers)
         self._reread()
 
@@ -171,12 +171,12 @@ class RedisOrchestratorBus:
         """Tell at once which sessions are alive here: by a heartbeat before its time."""
         self._poll.set()
 
+    @override
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
-        """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
         self._outbox.ask(scheduler, decision, item, event)
 
+    @override
     def fact(self, make: Callable[[], Made]) -> None:
-        """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
         self._outbox.fact(make)
 
     # ------------------------------------------------------------------ the host task

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import TransportError
-from toolgate_bus.transport.ports import Arg, Commands
+from toolgate_bus.transport.ports import Arg, Commands, override
 
 __all__ = ["Looking", "refused"]
 
@@ -24,18 +24,18 @@ TIDYING: Final = frozenset({"SREM"})
 """What readers do in passing to sets of what is gone: here it is left undone."""
 
 
-class Looking:
+class Looking(Commands):
     """`Commands` that let only reading through; raises TransportError for anything else."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
 
+    @override
     async def execute(self, *command: Arg) -> Any:
-        """Run one command."""
         return 0 if not _looks(command) else await self._commands.execute(*command)
 
+    @override
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Run several in one round trip."""
         run = [command for command in commands if _looks(command)]
         replies = iter(await self._commands.pipeline(run) if run else [])
         return [next(replies) if _looks(command) else 0 for command in commands]

@@ -23,7 +23,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Arg, Delivery, Member, SchedulerListener
+from toolgate_bus.transport.ports import Arg, Delivery, Member, SchedulerBus, SchedulerListener, override
 from toolgate_bus.transport.redis.answer_buffer import AnswersOut
 from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.connection import (
@@ -56,7 +56,7 @@ _FIELDS: Final = [b"event", b"orch", b"frame"]
 _log = get_logger("toolgate.bus")
 
 
-class RedisSchedulerBus:
+class RedisSchedulerBus(SchedulerBus):
     """`SchedulerBus` on a Redis or Valkey server."""
 
     def __init__(
@@ -93,16 +93,16 @@ class RedisSchedulerBus:
     # ------------------------------------------------------------------ the port
 
     @property
+    @override
     def connected(self) -> bool:
-        """Whether questions can be read and answers written right now."""
         return self._hot is not None and self._side is not None
 
+    @override
     def listen(self, listener: SchedulerListener) -> None:
-        """Say who is called; once, before `start`."""
         self._listener = listener
 
+    @override
     async def start(self, member: Member) -> Member:
-        """Join the group and the roster; raises TransportError when there is no server."""
         self._loop = asyncio.get_running_loop()
         self._stop, self._up, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._heal = asyncio.Event()
@@ -135,8 +135,8 @@ class RedisSchedulerBus:
             await self._roster.wake_orchestrators()
         return self._member
 
+    @override
     async def noticed(self, timeout_s: float) -> bool:
-        """Wait until every living orchestrator asks us; False if one still does not after `timeout_s`."""
         pause = NOTICE_PAUSE
         with anyio.move_on_after(timeout_s):
             while True:
@@ -148,8 +148,8 @@ class RedisSchedulerBus:
                 pause = min(2 * pause, 10 * NOTICE_PAUSE)
         return False
 
+    @override
     async def leave(self) -> None:
-        """Leave the roster and say so, so that no new question comes; reading goes on."""
         if self._left or self._heart is None:
             return
         self._left = True
@@ -159,8 +159,8 @@ class RedisSchedulerBus:
             )
             await self._roster.wake_orchestrators()
 
+    @override
     async def aclose(self) -> None:
-        """Leave the roster, give back what was not decided, end every task and connection."""
         if self._host is None:
             await self.commands.aclose()
             return
@@ -175,13 +175,13 @@ class RedisSchedulerBus:
             await self._heart.aclose()
         await self.commands.aclose()
 
+    @override
     def want(self, entries: int) -> None:
-        """Ask for up to this many more entries; 0 pauses reading."""
         self._want = entries
         self._soon()
 
+    @override
     def answer(self, orchestrator: str, item: bytes) -> None:
-        """Queue one verdict for an orchestrator; written within this tick of the loop."""
         self._out.answer(orchestrator, item)
         self._ready += 1
         if self._ready % EARLY == 0:
@@ -189,8 +189,8 @@ class RedisSchedulerBus:
         else:
             self._soon()
 
+    @override
     async def answer_now(self, orchestrator: str, item: bytes) -> None:
-        """Write one verdict; returns when the server has it, raises TransportError where it may not."""
         self._out.wrote(orchestrator)
         stream = self._keys.verdicts(orchestrator, self._member.name)
         await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", packing.frame([item]))
@@ -200,12 +200,12 @@ class RedisSchedulerBus:
         self._out.done(entry)
         self._soon()
 
+    @override
     def hold(self, entries: Sequence[str]) -> None:
-        """These entries are being decided: renew them until `done`."""
         self._held.update(entries)
 
+    @override
     def stats(self, read: Callable[[], tuple[int, int]]) -> None:
-        """Where each heartbeat reads this replica's totals: answered, late."""
         self._totals = read
 
     # ------------------------------------------------------------------ reading and writing

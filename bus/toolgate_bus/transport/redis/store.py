@@ -4,50 +4,50 @@ import math
 from typing import cast
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.ports import Commands, checked_value
+from toolgate_bus.transport.ports import Commands, Store, checked_value, override
 from toolgate_bus.transport.redis.reads import find_keys, literal
 
 __all__ = ["RedisStore"]
 
 
-class RedisStore:
+class RedisStore(Store):
     """`Store` on a server; single commands, each atomic by itself."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands = commands
         self._keys = Keys(namespace)
 
+    @override
     async def get(self, key: str) -> bytes | None:
-        """The value, or None."""
         return cast("bytes | None", await self._commands.execute("GET", self._keys.stored(key)))
 
+    @override
     async def put(self, key: str, value: bytes, ttl_s: float | None = None) -> None:
-        """Write the value; it vanishes after `ttl_s` seconds, if given."""
         await self._commands.execute("SET", self._keys.stored(key), checked_value(value), *_expiry(ttl_s))
 
+    @override
     async def add(self, key: str, value: bytes, ttl_s: float | None = None) -> bool:
-        """Write the value unless there is one already; True if it was written."""
         reply = await self._commands.execute(
             "SET", self._keys.stored(key), checked_value(value), "NX", *_expiry(ttl_s)
         )
         return reply is not None
 
+    @override
     async def take(self, key: str) -> bytes | None:
-        """Read and delete in one step: of several callers only one gets the value."""
         return cast("bytes | None", await self._commands.execute("GETDEL", self._keys.stored(key)))
 
+    @override
     async def delete(self, key: str) -> bool:
-        """Delete; True if there was a value."""
         return bool(await self._commands.execute("DEL", self._keys.stored(key)))
 
+    @override
     async def keys(self, prefix: str) -> list[str]:
-        """The keys that begin with `prefix`, sorted."""
         start = self._keys.stored("")
         pages = [page async for page in find_keys(self._commands, literal(start + prefix) + "*")]
         return sorted({key.decode()[len(start) :] for page in pages for key in page})
 
+    @override
     async def seconds_left(self, key: str) -> float | None:
-        """Until the value vanishes; None if there is none, infinity if it stays."""
         left = int(await self._commands.execute("PTTL", self._keys.stored(key)))
         return None if left == -2 else math.inf if left == -1 else left / 1000
 
