@@ -166,7 +166,7 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "provider-openai-compatible": (OpenAIConfig, None),
     "hooks-logging": (LoggingConfig, None),
     "a policy": (PolicyConfig, None),
-    "a rule": (policy.Rule, About),
+    "a rule": (policy.PolicyRule, About),
     "a rule or route": (About, None),
     "a router": (RouterConfig, None),
     "a route": (Route, About),
@@ -178,7 +178,7 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "a heuristic": (HeuristicConfig, None),
     "a limit": (Limit, None),
     "a loop-guard": (LoopGuardConfig, None),
-    "an approval rule": (approval.Rule, About),
+    "an approval rule": (approval.ApprovalRule, About),
 }
 """By what tables call them: the model whose keys are listed, and the one whose keys are listed elsewhere."""
 

@@ -30,14 +30,14 @@ import toolgate_schedulers
 import typer
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
-from toolgate_bus.commands.decisions.archive_reading import Checked
-from toolgate_bus.commands.decisions.explained import Explained
-from toolgate_bus.commands.doctor.finding import Finding
+from toolgate_bus.commands.decisions.archive_reading import ArchiveReport
+from toolgate_bus.commands.decisions.explained import Explanation
+from toolgate_bus.commands.doctor.finding import Diagnostic
 from toolgate_bus.commands.main import app
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals
 from toolgate_bus.protocol.agents import LiveAgent
-from toolgate_bus.protocol.events import Heard
+from toolgate_bus.protocol.events import ReceivedVerdict
 from toolgate_bus.telemetry import definitions
 from toolgate_orchestrator.commands.bench.fleet_figures import Row
 from toolgate_orchestrator.commands.demo.session import DemoCall
@@ -45,11 +45,11 @@ from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.demo.view import demo_record
 from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
-from toolgate_orchestrator.commands.replay.comparison import Comparison
+from toolgate_orchestrator.commands.replay.comparison import ReplayComparison
 from toolgate_orchestrator.commands.replay.playback_mount import ReplayConfig
 from toolgate_orchestrator.commands.replay.report import Report, call_record
 from toolgate_orchestrator.commands.replay.session import ReplayedCall
-from toolgate_orchestrator.commands.run.view import Ended
+from toolgate_orchestrator.commands.run.view import TurnResult
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.modules.context_simple import ContextConfig
 from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
@@ -57,9 +57,9 @@ from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.provider_scripted import ScriptConfig
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig, ParallelConfig
 from toolgate_schedulers.commands.approvals.view import as_fields
-from toolgate_schedulers.commands.console.rates import Counts
+from toolgate_schedulers.commands.console.rates import DecisionCounts
 from toolgate_schedulers.commands.scheduler_list import Line, as_json
-from toolgate_schedulers.shipped.approval.records import Answer, Approval, Standing
+from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval
 
 __all__ = ["SNAPSHOT", "surface"]
 
@@ -97,7 +97,7 @@ def _sources() -> Iterator[Path]:
 def _metrics() -> dict[str, str]:
     served = {"fleet": definitions.FLEET, "process": definitions.PROCESS, "exporter": definitions.EXPORTER}
     return {
-        one.exposed: f"{where} {one.kind} {','.join(one.labels)} {','.join(map(str, one.buckets))}".strip()
+        one.query_name: f"{where} {one.kind} {','.join(one.labels)} {','.join(map(str, one.buckets))}".strip()
         for where, metrics in served.items()
         for one in metrics
     }
@@ -249,24 +249,24 @@ def _kind(node: Mapping[str, Any], models: Mapping[str, Any]) -> str:
 def _json(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
     shown: dict[str, Any] = {
         "agents": _example(LiveAgent).as_json(),
-        "approvals": as_fields(_example(Approval), 1.0, _example(Answer)),
-        "approvals list --always": _example(Standing).model_dump(),
+        "approvals": as_fields(_example(Approval), 1.0, _example(ApprovalAnswer)),
+        "approvals list --always": _example(StandingApproval).model_dump(),
         "bench fleet": _example(Row).figures(),
-        "console, counts": _example(Counts).as_json(),
-        "decisions archive --check": _example(Checked).as_json(),
-        "decisions show, explained": _example(Explained).as_json(),
+        "console, counts": _example(DecisionCounts).as_json(),
+        "decisions archive --check": _example(ArchiveReport).as_json(),
+        "decisions show, explained": _example(Explanation).as_json(),
         "decisions, disagreements": _example(Disagreement).as_json(),
         "decisions, totals": _example(ShadowTotals).as_json(),
         "demo": demo_record(
             "", [_example(DemoCall)], _example(Story), [_example(RunningScheduler)], {"key": True}
         ),
-        "doctor": _example(Finding).as_json(),
+        "doctor": _example(Diagnostic).as_json(),
         "replay": _example(Report).as_json(),
         "replay, calls": call_record(1, _example(ReplayedCall)),
-        "replay --against": _example(Comparison).as_json(),
-        "run": _example(Ended).record,
+        "replay --against": _example(ReplayComparison).as_json(),
+        "run": _example(TurnResult).record,
         "scheduler list": as_json(_example(Line)),
-        "verdict": verdict_record(_example(Heard)),
+        "verdict": verdict_record(_example(ReceivedVerdict)),
     }
     told = {name: sorted(set(_key_paths(value))) for name, value in shown.items()}
     return told | {"beside": sorted({key for tree in trees for key in _printed_keys(tree)})}

@@ -27,17 +27,17 @@ from documents import (
     text_of,
 )
 from pydantic import ValidationError
-from toolgate_bus.protocol.events import Heard, Hold, ToolSelecting
+from toolgate_bus.protocol.events import Hold, ReceivedVerdict, ToolSelecting
 from toolgate_bus.ruling.round import Round
 from toolgate_bus.telemetry import definitions, metrics
 from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.ruling import Call as Ruled
-from toolgate_orchestrator.gate.ruling import Ruling, denial
+from toolgate_orchestrator.gate.ruling import DecisionState as Ruled
+from toolgate_orchestrator.gate.ruling import RulingResult, denial
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
-from toolgate_orchestrator.turn.hook_scheduler import selecting_payload
+from toolgate_orchestrator.turn.hook_scheduler import payload_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig
-from toolgate_orchestrator.turn.messages import Call
-from toolgate_orchestrator.turn.tool_call import Refusal
+from toolgate_orchestrator.turn.messages import ToolCall
+from toolgate_orchestrator.turn.tool_call import CallRefusal
 
 pytestmark = pytest.mark.pure
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -227,19 +227,19 @@ def test_the_payload_of_tool_selecting_is_the_documented_one() -> None:
     text = section("Payloads", page("reference/events"))
     (row,) = (line for line in text.splitlines() if line.startswith("| `tool:selecting`"))
     told = set(re.findall(r"`(\w+)`", row))
-    assert told == set(selecting_payload(ToolSelecting(id="0" * 32, tool_name="t")))
+    assert told == set(payload_of(ToolSelecting(id="0" * 32, tool_name="t")))
 
 
 def test_denials_are_told_in_the_documented_words() -> None:
     text = section("What the LLM is told", page("reference/events"))
     config = ToolgateConfig()
     told = [
-        Ruling("continue", "agreed").refused(answer, "x").reason
+        RulingResult("continue", "agreed").with_refusal(answer, "x").reason
         for answer in ("refuse", "expired", "no_approver")
     ]
     silent = Round({"<name>": True}, patience=0.5, max_hold=1.0, now=0.0)
     holding = Round({"<name>": False}, patience=0.5, max_hold=1.0, now=0.0)
-    holding.receive(Heard("<name>", Hold(seconds=1.0)), 0.1)
+    holding.receive(ReceivedVerdict("<name>", Hold(seconds=1.0)), 0.1)
     silent.tick(1.0)
     holding.tick(9.0)
     for closed in (silent.close(), holding.close()):
@@ -248,8 +248,8 @@ def test_denials_are_told_in_the_documented_words() -> None:
         assert ruling is not None
         told.append(ruling.reason)
     for reason in told:
-        assert f"`{Refusal(reason or '', Call('c', 't'))}`" in text, reason
-    assert f"`{Refusal('<its reason>', Call('c', 't'))}`" in text
+        assert f"`{CallRefusal(reason or '', ToolCall('c', 't'))}`" in text, reason
+    assert f"`{CallRefusal('<its reason>', ToolCall('c', 't'))}`" in text
 
 
 def test_every_decision_says_what_was_decided_and_what_follows() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ToolSelecting
 from toolgate_bus.protocol.revision import MAX_REVISION
 from toolgate_bus.transport.ports import Member
 
 HERE = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failed)
+VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failure)
 LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
 NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof", "gone"}
 """Fields of a Member that its heartbeat does not hold: the key names the first two."""

@@ -4,7 +4,7 @@
         assert await limiter.ask("web_search", {"q": "x"}) == Continue()
         assert (await limiter.ask("web_search", {"q": "x"})).action == "deny"
 
-What you get is what an orchestrator would hear: verdicts that went over the wire and back, `Failed`
+What you get is what an orchestrator would hear: verdicts that went over the wire and back, `Failure`
 where the scheduler raised or gave none, `Silent` where nothing came in time. Merging the verdicts of
 several schedulers is not done here: that is a decision, and an orchestrator's affair.
 """
@@ -21,10 +21,10 @@ from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
-from toolgate_bus.protocol.events import Failed, Hold, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Failure, Hold, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.state.shared import MemoryFacts, shared_in_memory
-from toolgate_bus.state.shared_state import Shared
+from toolgate_bus.state.shared import MemoryFacts, make_shared_state
+from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Member
 
@@ -40,7 +40,7 @@ PATIENCE_S = 0.5
 FINAL_S = 5.0
 """Seconds that `final` waits at most; nobody wants to sit through a hold of five minutes."""
 
-Answer = Verdict | Failed
+Answer = Verdict | Failure
 """What an orchestrator may hear of a scheduler."""
 Config = Mapping[str, Any] | BaseModel | Path | None
 _PHASES = ("select", "verify")
@@ -89,7 +89,7 @@ class Question:
             pass
         return answer
 
-    def heard(self, answer: Answer) -> None:
+    def add_answer(self, answer: Answer) -> None:
         """An answer came."""
         self.answers.append(answer)
         self._news.put_nowait(answer)
@@ -98,7 +98,7 @@ class Question:
 class Trial:
     """One replica of a scheduler at work, and its asker. Made by `trial`."""
 
-    def __init__(self, written: Any, config: Config, shared: Shared) -> None:
+    def __init__(self, written: Any, config: Config, shared: SharedState) -> None:
         self._written, self._config = written, config
         self.shared = shared
         """What replicas share; kept over `restart`."""
@@ -172,7 +172,7 @@ class Trial:
 
     async def reload(self, config: Config) -> None:
         """What SIGHUP does: the new configuration decides from now on. Raises ConfigError if it is wrong."""
-        scheduler = self._made(config)
+        scheduler = self._make_scheduler(config)
         await self._worker.swap(scheduler, self.shared)
         self._scheduler, self._config = scheduler, config
 
@@ -195,13 +195,13 @@ class Trial:
         id_, phase = _key(asked)
         self._asker.ask(self.scheduler.name, id_, packing.item(id_, phase, packing.pack(body)), event)
 
-    def _made(self, config: Config) -> Scheduler:
+    def _make_scheduler(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)
         read = read_document(config) if isinstance(config, Path) else config
         return as_scheduler(make(self._written, name, read, "config"))
 
     async def _start(self) -> None:
-        self._scheduler = self._made(self._config)
+        self._scheduler = self._make_scheduler(self._config)
         self._bus = self._hub.scheduler()
         self._worker = Worker(self._scheduler, self._bus, shared=self.shared)
         self._asker.watch([self._scheduler.name])  # what is in hand is also heard when it leaves
@@ -223,27 +223,27 @@ class _Ears:
     def __init__(self, questions: Mapping[tuple[bytes, int], Question]) -> None:
         self._questions = questions
 
-    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+    def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
         for _, frame in frames:
             for item in packing.items(frame):
                 asked = self._questions.get(item[:2]) if isinstance(item, packing.Item) else None
                 if asked is not None and isinstance(item, packing.Item):
-                    asked.heard(codec.verdict(item.body))
+                    asked.add_answer(codec.verdict(item.body))
 
-    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+    def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         """The twin in memory refuses nothing."""
 
-    def roster_changed(self, members: Sequence[Member]) -> None:
+    def on_roster_change(self, members: Sequence[Member]) -> None:
         """Nothing to learn: there is but one scheduler."""
 
-    def connection(self, up: bool) -> None:
+    def on_connection(self, up: bool) -> None:
         """The twin in memory is always there."""
 
     def agents(self) -> Sequence[LiveAgent]:
         """No session is behind these questions."""
         return ()
 
-    def ordered(self, order: Stop) -> Sequence[str]:
+    def on_stop_order(self, order: Stop) -> Sequence[str]:
         """There is nothing to stop."""
         return ()
 
@@ -253,14 +253,16 @@ def _key(asked: Question) -> tuple[bytes, int]:
 
 
 @contextlib.asynccontextmanager
-async def trial(written: Any, *, config: Config = None, shared: Shared | None = None) -> AsyncIterator[Trial]:
+async def trial(
+    written: Any, *, config: Config = None, shared: SharedState | None = None
+) -> AsyncIterator[Trial]:
     """A scheduler at work: a class (made with `config`), an object, or a function.
 
     `config` is a mapping, or the path of a YAML file, checked as `toolgate scheduler run` does it
     (ConfigError names the field); or an instance of the config model. `shared` is the state that
-    replicas share, if it is to begin with something; a fresh `shared_in_memory()` otherwise.
+    replicas share, if it is to begin with something; a fresh `make_shared_state()` otherwise.
     """
-    here = Trial(written, config, shared or shared_in_memory())
+    here = Trial(written, config, shared or make_shared_state())
     await here._open()
     try:
         yield here

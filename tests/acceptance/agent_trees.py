@@ -121,7 +121,7 @@ class World:
 
     async def facts(self) -> list[dict[str, Any]]:
         """All that was recorded."""
-        return await FactsReader(self.commands, self.namespace).kept()
+        return await FactsReader(self.commands, self.namespace).read_all()
 
     def processes(self) -> list[str]:
         """The command lines of our processes on this bus, other than schedulers."""

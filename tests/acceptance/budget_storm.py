@@ -282,7 +282,7 @@ def _lives(pid: int) -> bool:
 
 
 def _key(rest: str) -> str:
-    return Keys(NAMESPACE).stored(f"budget:{rest}")
+    return Keys(NAMESPACE).store_key(f"budget:{rest}")
 
 
 async def accounts_in(client: redis.Redis) -> list[tuple[str, int, int]]:

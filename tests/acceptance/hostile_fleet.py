@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
-from toolgate_bus.state.shared import shared_on
+from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_orchestrator import Gate
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_schedulers.author.forms import as_scheduler
-from toolgate_schedulers.shipped.approval.config import ApprovalConfig, Rule
+from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalRule
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
@@ -52,7 +52,7 @@ async def serve(url: str, namespace: str, written: object, replica: str) -> None
     worker = Worker(
         as_scheduler(written),
         bus,
-        shared=shared_on(url, bus.commands, namespace),
+        shared=connect_shared_state(url, bus.commands, namespace),
         namespace=namespace,
         replica=replica,
     )
@@ -61,7 +61,7 @@ async def serve(url: str, namespace: str, written: object, replica: str) -> None
 
 async def main(url: str, namespace: str) -> None:
     socket.gethostname = lambda: BAD  # what a process says of its host is its own affair
-    rules = (Rule(tools=("pay*",), name=BAD, prompt=BAD),)
+    rules = (ApprovalRule(tools=("pay*",), name=BAD, prompt=BAD),)
     budgets = (
         {"name": "each", "level": "session", "limit": 5},
         {"name": "who", "level": "agent", "limit": 5},
@@ -79,7 +79,7 @@ async def main(url: str, namespace: str) -> None:
         seen = Presence(LiveAgent(f"s{BAD}", f"s{BAD}", None, BAD, (BAD,)), lambda _now: None)
         gate.enter(seen)
         with seen.turn():
-            seen.deciding("c", BAD)
+            seen.start_decision("c", BAD)
             held = asyncio.create_task(gate.decide(f"pay{BAD}", {BAD: BAD}, {}, **who))
             decisions = [
                 (await gate.decide(f"{word}{BAD}", {BAD: BAD}, {f"runs{BAD}": None}, **who)).id

@@ -209,14 +209,14 @@ class World:
     # ------------------------------------------------------------------ the console
 
     def _fetch(self, path: str, body: Any = None) -> bytes:
-        opener, address = self._signed_in()
+        opener, address = self._finish_sign_in()
         head = {"x-toolgate-console": "1", "origin": address.rstrip("/"), "content-type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         with opener.open(urllib.request.Request(address + path, data, head), timeout=30) as answer:
             content: bytes = answer.read()
         return content
 
-    def _signed_in(self) -> tuple[urllib.request.OpenerDirector, str]:
+    def _finish_sign_in(self) -> tuple[urllib.request.OpenerDirector, str]:
         url = self.said("console")["url"]
         if self._opener is None:  # once: the console keeps so many sessions and no more
             self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
@@ -226,7 +226,7 @@ class World:
     @contextlib.contextmanager
     def page(self) -> Iterator[bytearray]:
         """A page that is open: the bytes of its live stream."""
-        opener, address = self._signed_in()
+        opener, address = self._finish_sign_in()
         answer = opener.open(address + "api/live", timeout=READY_S)
         heard = bytearray()
 

@@ -10,7 +10,7 @@ from amplifier_core import AmplifierSession
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
-from toolgate_schedulers.shipped.cost_aware.estimates import Learned
+from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
 
 pytestmark = pytest.mark.acceptance
 
@@ -148,7 +148,7 @@ async def test_cost_aware_learns_what_agents_cost_and_asks_the_cheaper_one_after
 
     async def learned():
         raw = await RedisStore(commands, schedulers.namespace).get("budget:learned")
-        found = Learned.unpacked(raw).agent_costs
+        found = CostHistory.from_bytes(raw).agent_costs
         return found if all(len(found.get(agent, ())) >= 5 for agent in ("senior", "junior")) else None
 
     async with team([delegates("senior", "junior")] * 5, cost_aware=config) as ask:

@@ -49,7 +49,7 @@ class Tree:
         )
         self.runs.append(world.run(plan))
         await self._until(lambda: world.has("boss.began", "worker.began"), timeout=BOUND_S)
-        self.root = (await self._until(lambda: self._found("boss"), timeout=BOUND_S)).session
+        self.root = (await self._until(lambda: self._find_secrets("boss"), timeout=BOUND_S)).session
         place = {"root_session": self.root, "parent_session": self.root, "lineage": ["boss"]}
         plan = world.plan(
             says([delegate("helper"), wait_for("remote")], "no"),
@@ -58,10 +58,10 @@ class Tree:
         )
         self.runs.append(world.run(plan))
         await self._until(lambda: world.has("remote.began", "helper.began"), timeout=BOUND_S)
-        await self._until(lambda: self._found("helper"), timeout=BOUND_S)
+        await self._until(lambda: self._find_secrets("helper"), timeout=BOUND_S)
         return self
 
-    async def _found(self, agent):
+    async def _find_secrets(self, agent):
         one = (await self.world.living()).get(agent)
         return one if one is not None and one.doing.startswith(("tool", "delegating")) else None
 

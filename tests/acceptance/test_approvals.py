@@ -161,7 +161,7 @@ async def test_what_is_held_under_an_id_cannot_be_exchanged(approval, people, ga
     async with gate() as opened, redis.from_url(server_url) as client:
         task = deciding(opened)
         (one,) = await people.waiting()
-        key = Keys(people.namespace).stored(f"hold:approval:{one['decision']}:0")
+        key = Keys(people.namespace).store_key(f"hold:approval:{one['decision']}:0")
         orchestrator, id_, phase, body = packing.unpack(await client.get(key))
         other = packing.pack({**packing.unpack(body), "tool_input": {"to": "eve", "amount": 90_000}})
         await client.set(key, packing.pack([orchestrator, id_, phase, other]), keepttl=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolgate_bus.commands.decisions.archive_reading import archived_facts
+from toolgate_bus.commands.decisions.archive_reading import read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
@@ -47,7 +47,7 @@ async def an_agent(url: str, namespace: str, wait_until: Any) -> AsyncIterator[A
     commands = RedisCommands(url, "test-agent")
     reader = FactsReader(commands, namespace)
     try:
-        async with reader.joined():
+        async with reader.stay_on_roster():
             await wait_until(lambda: _readers(commands, namespace), timeout=20)
             async with Gate.open(redis=url, namespace=namespace) as gate:
                 yield Agent(gate)
@@ -82,7 +82,7 @@ class Archive:
         return code, json.loads(checking.stdout)
 
     def facts(self) -> list[dict[str, Any]]:
-        return list(archived_facts(self.directory)) if (self.directory / COMMITTED).exists() else []
+        return list(read_archived_facts(self.directory)) if (self.directory / COMMITTED).exists() else []
 
     def ids(self) -> list[str]:
         return [fact["id"] for fact in self.facts() if fact["event"] == "decision"]
@@ -174,7 +174,7 @@ async def test_what_was_trimmed_before_it_was_read_is_told_everywhere(
     async def written() -> int:
         """How many of the agent's facts the server has."""
         reader = FactsReader(commands, namespace)
-        return sum(fact["event"] == "decision" for fact in await reader.kept())
+        return sum(fact["event"] == "decision" for fact in await reader.read_all())
 
     try:
         async with an_agent(server_url, namespace, wait_until) as agent:

@@ -146,7 +146,7 @@ def test_the_options_of_the_bench_itself_stay(process: Callable[..., Any]) -> No
 
 @pytest.mark.pure
 def test_a_row_whose_counts_agree_is_good() -> None:
-    assert (ROW.good, ROW.lost, ROW.unheard) == (True, 0, 0)
+    assert (ROW.good, ROW.loss, ROW.unheard) == (True, 0, 0)
 
 
 @pytest.mark.pure
@@ -155,7 +155,7 @@ def test_a_row_whose_counts_agree_is_good() -> None:
 def test_a_row_with_a_call_too_few_or_too_many_is_not_good(count: str, short: int) -> None:
     row = dataclasses.replace(ROW, **{count: short})
     assert not row.good
-    assert row.lost == (1 if short < ROW.planned else 0)
+    assert row.loss == (1 if short < ROW.planned else 0)
 
 
 @pytest.mark.pure

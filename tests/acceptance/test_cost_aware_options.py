@@ -12,8 +12,8 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_schedulers.shipped.cost_aware.estimates import Learned
-from toolgate_schedulers.shipped.heuristic import drawn
+from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
+from toolgate_schedulers.shipped.heuristic import draw_number
 
 pytestmark = pytest.mark.acceptance
 
@@ -198,7 +198,7 @@ async def learned_by(server_url):
     def of(gate):
         async def read():
             raw = await RedisStore(commands, gate.config.namespace).get("budget:learned")
-            return {tool: len(values) for tool, values in Learned.unpacked(raw).latencies.items()}
+            return {tool: len(values) for tool, values in CostHistory.from_bytes(raw).latencies.items()}
 
         return read
 
@@ -379,7 +379,7 @@ async def test_the_heuristic_chooses_by_its_strategy(running, name):
     assert {"first": {"a"}, "random": {"a", "b", "c"}, "off": {"c"}}[name] >= set(chosen)
     assert await ran(gate, "gone", ["a"]) == "There is no tool gone. Available: a."
     if name == "random":
-        assert chosen == ["abc"[drawn(7, decision.id) % 3] for decision in decisions]
+        assert chosen == ["abc"[draw_number(7, decision.id) % 3] for decision in decisions]
 
 
 async def test_round_robin_is_exact_over_replicas(running):

@@ -15,7 +15,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
-from toolgate_schedulers.shipped.cost_aware.estimates import ENOUGH, WINDOW, Learned, estimate
+from toolgate_schedulers.shipped.cost_aware.estimates import ENOUGH, WINDOW, CostHistory, estimate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 
@@ -46,7 +46,7 @@ async def test_latencies_converge_on_the_recorded_runs_and_survive_a_restart(
         assert replayed.wait(200) == 0, replayed.stderr
 
     told = defaultdict(list)
-    for fact in await FactsReader(commands, namespace).kept():
+    for fact in await FactsReader(commands, namespace).read_all():
         if fact["event"] == "tool:post" and fact["success"]:
             told[fact["tool"]].append(round(fact["seconds"] * 1_000_000))
     assert any(len(values) >= ENOUGH for values in told.values())
@@ -54,7 +54,7 @@ async def test_latencies_converge_on_the_recorded_runs_and_survive_a_restart(
     store = RedisStore(commands, namespace)
 
     async def learned():
-        found = Learned.unpacked(await store.get("budget:learned"))
+        found = CostHistory.from_bytes(await store.get("budget:learned"))
         return found if found.latencies == kept else None
 
     found = await wait_until(learned, timeout=30)
@@ -106,7 +106,7 @@ async def test_costs_converge_on_the_recorded_runs_are_charged_and_survive_a_res
     store, ledger = RedisStore(commands, namespace), RedisLedger(commands, namespace)
 
     async def learned():
-        found = Learned.unpacked(await store.get("budget:learned"))
+        found = CostHistory.from_bytes(await store.get("budget:learned"))
         return found if found.costs == {"search": tuple(micro)} else None
 
     read = check(CostAwareConfig, written, "cost.yaml")

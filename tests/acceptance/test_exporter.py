@@ -204,7 +204,7 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
         limits = {"alpha": {"max_priority": 5}}
         async with Gate.open(**bus, patience_ms=600, schedulers=limits) as gate:
             await wait_until(lambda: len(gate._client.announced) == 4)
-            await wait_until(lambda: gate._client.bus.reading >= {"alpha", "beta", "gamma", "watcher"})
+            await wait_until(lambda: gate._client.bus.read_set >= {"alpha", "beta", "gamma", "watcher"})
             await all_kinds_of_traffic(gate, plain)
             notes(gate)
         late = {("toolgate_late_verdicts_total", (("scheduler", "alpha"),)): 1.0}
@@ -213,9 +213,9 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
     await exported(url, expected)
     seen = {name for name, _ in expected}
     unseen = {
-        metric.exposed
+        metric.query_name
         for metric in FLEET
-        if metric.exposed not in seen and f"{metric.name}_count" not in seen
+        if metric.query_name not in seen and f"{metric.name}_count" not in seen
     }
     assert not unseen, "the traffic leaves out some of the metrics"
     hooks = (("agent", "shop"), ("scheduler", "in-process"), ("tool", "search"))
@@ -356,7 +356,7 @@ async def test_replicas_serve_their_metrics_each_on_a_port_of_its_own(
     urls = [json.loads(line)["metrics"] for line in said]
     assert len(set(urls)) == 2
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=5000) as gate:
-        await wait_until(lambda: "alpha" in gate._client.bus.reading)
+        await wait_until(lambda: "alpha" in gate._client.bus.read_set)
         for _ in range(20):
             await decide(gate)
 

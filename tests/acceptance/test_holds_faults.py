@@ -12,7 +12,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
-from toolgate_schedulers.worker.holds import not_kept
+from toolgate_schedulers.worker.holds import deny_unstored
 
 pytestmark = pytest.mark.acceptance
 
@@ -55,7 +55,7 @@ async def test_kill_9_while_an_answer_is_given_loses_it_never_and_runs_nothing_e
         assert len(await people.waiting()) == 1  # the hold is there for whoever goes on
 
         # The right of the dead to give this answer runs out after five seconds, or has done so by now.
-        await commands.execute("DEL", Keys(people.namespace).stored(f"approval:claim:{one['id']}"))
+        await commands.execute("DEL", Keys(people.namespace).store_key(f"approval:claim:{one['id']}"))
         await schedulers.start("approval", "--config", rules)
         decision = await ended(task)
         assert (decision.outcome, decision.tool_input) == ("continue", EVE)
@@ -96,7 +96,7 @@ async def wire(own_server, short_directory):
 
 async def held(commands, wait_until):
     """Until a call is held; its key."""
-    pattern = Keys("default").stored("hold:*").replace("[", "\\[")
+    pattern = Keys("default").store_key("hold:*").replace("[", "\\[")
 
     async def there():
         return await commands.execute("KEYS", pattern)
@@ -119,7 +119,7 @@ async def test_where_the_server_keeps_no_hold_the_call_is_denied_though_nobody_i
         await commands.execute("ACL", "SETUSER", "default", "-set", "(~*roster* +set)")
         by_a_person, by_itself = [await ended(deciding(gate, tool)) for tool in ("transfer", "other")]
         assert (by_a_person.why, by_a_person.reason) == ("denied", STORE_AWAY)
-        assert (by_itself.why, by_itself.reason) == ("denied", not_kept("approver").reason)
+        assert (by_itself.why, by_itself.reason) == ("denied", deny_unstored("approver").reason)
         await commands.execute("ACL", "SETUSER", "default", "clearselectors", "+set")
         task = deciding(gate, "other")
         await held(commands, wait_until)
@@ -152,4 +152,4 @@ async def test_a_server_that_does_not_answer_a_hold_lets_no_call_run(schedulers_
         wire.swallow("toolgate-sched-cmd")
         decision = await ended(deciding(gate))
     assert (decision.outcome, decision.seconds < 2.5) == ("deny", True)
-    assert decision.why == "expired" or decision.reason == not_kept("approver").reason
+    assert decision.why == "expired" or decision.reason == deny_unstored("approver").reason

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from amplifier_core import AmplifierSession, ToolResult
-from toolgate_bus.state.shared import shared_on
+from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
@@ -103,7 +103,7 @@ async def test_what_a_shadow_lets_pass_counts_nowhere_else(server_url, namespace
     guard = LoopGuard(LoopGuardConfig(calls_per_session=2))
     for scheduler in (limits, guard):
         for shadow in (True, False):
-            shared = shared_on(server_url, commands, namespace, shadow=shadow)
+            shared = connect_shared_state(server_url, commands, namespace, shadow=shadow)
             holds = StoredHolds(shared.store, "one", lambda *_: None)
             await scheduler.start(SchedulerContext(shared, holds, namespace, "r", "one", shadow))
             calls = [question("search", session="s") for _ in range(3)]

@@ -37,10 +37,10 @@ class Recorder:
     description, input_schema = "remembers", {"type": "object"}
 
     def __init__(self, name, ran):
-        self.name, self._ran = name, ran
+        self.name, self._find_last_arguments = name, ran
 
     async def execute(self, arguments):
-        self._ran.append((self.name, dict(arguments)))
+        self._find_last_arguments.append((self.name, dict(arguments)))
         return ToolResult(success=True, output=f"{self.name} is done")
 
 

@@ -42,7 +42,7 @@ def signed(orchestrator, question, verdict, key=SECRETS["signer"], *, to=None, s
     """A frame with one verdict on a question, written into the item of question `to`."""
     body = codec.verdict_body(verdict)
     ring = Keyring({speaker: bytes.fromhex(key)})
-    mac = ring.sign_verdict(orchestrator, speaker, digest(question.signed), body)
+    mac = ring.sign_verdict(orchestrator, speaker, digest(question.signature_input), body)
     target = to or question
     return msgpack.packb([[packing.VERSION, target.id, target.phase, body, mac]])
 

@@ -95,7 +95,7 @@ async def _gates(url: str, namespace: str) -> AsyncIterator[list[Gate]]:
             for required in ((), ("policy",))
         ]
         deadline = time.monotonic() + 20
-        while not all("policy" in gate._client.bus.reading for gate in gates):
+        while not all("policy" in gate._client.bus.read_set for gate in gates):
             assert time.monotonic() < deadline, "no gate reads the verdicts of the policy"
             await asyncio.sleep(0.01)
         yield gates

@@ -12,7 +12,7 @@ from typing import Any
 
 from amplifier_core import AmplifierSession, ChatResponse, HookResult, ProviderInfo, ToolResult
 from amplifier_core.events import ALL_EVENTS
-from toolgate_orchestrator.turn.jsonable import DEEPEST
+from toolgate_orchestrator.turn.jsonable import MAX_RESULT_DEPTH
 from toolgate_orchestrator.turn.raw_call import MAX_DEPTH
 
 __all__ = ["CALLS", "OUTPUTS", "Turned", "sound", "turned"]
@@ -251,7 +251,7 @@ async def _coroutine() -> Any:
 
 OUTPUTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "nested 700 deep": lambda _: nested(700),
-    "nested as deep as is told": lambda _: ToolResult(output=nested(DEEPEST)),
+    "nested as deep as is told": lambda _: ToolResult(output=nested(MAX_RESULT_DEPTH)),
     "nested 100,000 deep": lambda _: nested(100_000, "list"),
     "a result nested 100,000 deep": lambda _: ToolResult(output=nested(100_000)),
     "an integer of 5,000 digits": lambda _: 10**5000,

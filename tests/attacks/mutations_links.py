@@ -55,8 +55,8 @@ MUTANTS = (
         "bus",
         "facts that the server refused are gone",
         f"{BUS}/transport/redis/publisher.py",
-        "        if not isinstance(reply, ServerError):\n            self._facts.confirmed()",
-        "        self._facts.confirmed()\n        if not isinstance(reply, ServerError):",
+        "        if not isinstance(reply, ServerError):\n            self._facts.confirm_oldest()",
+        "        self._facts.confirm_oldest()\n        if not isinstance(reply, ServerError):",
         "../bus/transport/test_redis_faults.py::test_facts_that_a_full_server_refused_are_written_once_it_is_not",
     ),
 )

@@ -40,7 +40,7 @@ MUTANTS = (
         "law 3",
         "every name on the roster is read, however many there are",
         f"{BUS}/transport/redis/roster_sets.py",
-        "FEW if few else MOST",
+        "FEW if few else MAX_COUNT",
         "1_000_000",
         "../bus/transport/test_roster_sets.py::"
         "test_beyond_the_bound_strangers_are_counted_and_few_of_them_are_looked_at",

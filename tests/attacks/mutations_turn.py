@@ -13,7 +13,7 @@ MUTANTS = (
         "law 5",
         "who stops agents does not hear of those that were gone before the next heartbeat",
         f"{BUS}/transport/redis/orchestrator.py",
-        "                        self._left(),\n",
+        "                        self._build_farewell(),\n",
         '                        ("DEL", self._keys.agents(self.orchestrator)),\n',
         "../bus/transport/test_redis_bus.py"
         "::test_who_gives_the_order_hears_of_a_turn_that_began_and_ended_between_two_heartbeats",
@@ -22,9 +22,9 @@ MUTANTS = (
         "law 5",
         "a tool that exits ends the turn",
         f"{_TURN}/tool_call.py",
-        "            if not theirs(error):\n                raise\n            if being_cancelled():",
+        "            if not theirs(error):\n                raise\n            if is_cancel_requested():",
         "            if not theirs(error) or isinstance(error, SystemExit):\n                raise\n"
-        "            if being_cancelled():",
+        "            if is_cancel_requested():",
         _OUTPUTS,
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = (
         "law 5",
         "the page of metrics has a thread for everybody who holds on",
         f"{BUS}/telemetry/http.py",
-        "        if len(self._open) > MOST_CONNECTIONS:\n",
+        "        if len(self._open) > MAX_CONNECTIONS:\n",
         "        if False:\n",
         "../attacks/test_connections.py::test_half_open_connections_keep_nobody_from_the_metrics",
     ),
@@ -114,7 +114,7 @@ MUTANTS = (
         "law 5",
         "arguments that are no map are an error of whoever asks",
         f"{ORCHESTRATOR}/gate/gate.py",
-        "given = dict(tool_input) if type(tool_input) is dict else _given(tool_input)",
+        "given = dict(tool_input) if type(tool_input) is dict else _arguments_of(tool_input)",
         "given = dict(tool_input)",
         "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",
     ),

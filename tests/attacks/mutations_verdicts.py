@@ -33,8 +33,8 @@ MUTANTS = (
         "law 1",
         "what cannot be written is sent as a failure",
         f"{SCHEDULERS}/worker/verdict_writer.py",
-        "for form in (_short, _mended, _ours):",
-        "for form in (_short, lambda _: Failed()):",
+        "for form in (_short, _repair, _ours):",
+        "for form in (_short, lambda _: Failure()):",
         f"{_TESTS}::test_a_verdict_that_cannot_be_written_stops_the_call_all_the_same",
     ),
     Mutant(

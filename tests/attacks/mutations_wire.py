@@ -49,7 +49,7 @@ MUTANTS = (
         "law 4",
         "a signed question passes for its own withdrawal",
         f"{SCHEDULERS}/worker/worker.py",
-        "codec.withdrawn(item)",
+        "codec.check_withdrawal(item)",
         "pass",
         f"{TESTS}::test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold",
     ),

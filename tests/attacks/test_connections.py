@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from toolgate_bus.telemetry import http as metrics_server
 from toolgate_schedulers.commands.console import server
-from toolgate_schedulers.commands.console.server import listening, serve
+from toolgate_schedulers.commands.console.server import bind_socket, serve
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -102,7 +102,7 @@ async def test_half_open_connections_keep_nobody_from_the_console(monkeypatch, w
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    bound = listening("127.0.0.1", 0)
+    bound = bind_socket("127.0.0.1", 0)
     port, up = bound.getsockname()[1], asyncio.Event()
     serving = asyncio.create_task(serve(app, bound, None, up.set, lambda: None))
     try:
@@ -128,7 +128,7 @@ async def test_a_stream_outlives_the_time_for_a_request_however_it_was_asked_for
         await go_on.wait()
         await send({"type": "http.response.body", "body": b"last"})
 
-    bound = listening("127.0.0.1", 0)
+    bound = bind_socket("127.0.0.1", 0)
     port, up = bound.getsockname()[1], asyncio.Event()
     serving = asyncio.create_task(serve(app, bound, None, up.set, lambda: None))
     try:
@@ -153,8 +153,8 @@ async def test_half_open_connections_keep_nobody_from_the_metrics(monkeypatch, w
     try:
         async with half_open(serving.port, 300):
             assert await asked(serving.port, "/metrics") == "HTTP/1.0 200 OK"
-            assert threading.active_count() - threads <= metrics_server.MOST_CONNECTIONS + 5
-            monkeypatch.setattr(metrics_server, "LONGEST_S", 0.0)
+            assert threading.active_count() - threads <= metrics_server.MAX_CONNECTIONS + 5
+            monkeypatch.setattr(metrics_server, "MAX_SECONDS", 0.0)
             await wait_until(lambda: threading.active_count() <= threads, timeout=10)
     finally:
         serving.close()

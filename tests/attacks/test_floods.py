@@ -34,7 +34,7 @@ async def test_who_floods_its_verdict_stream_hides_no_denial_of_another(
     flooder = await rogue("flooder", "lone-alpha")
     async with Gate.open(redis=server_url, namespace="lone-alpha", patience_ms=3000) as gate:
         bus = gate._client.bus
-        await wait_until(lambda: {"flooder", "alpha"} <= bus.reading)
+        await wait_until(lambda: {"flooder", "alpha"} <= bus.read_set)
         key = Keys("lone-alpha").verdicts(bus.orchestrator, "flooder")
         flooding = asyncio.create_task(flood(flooder.client, key, kind))
         asked = 0

@@ -15,30 +15,30 @@ from toolgate_bus.budgets.ledger import Step
 from toolgate_bus.budgets.ledger_rules import Book
 from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.commands.decisions.archive_reading import _fact as archived
-from toolgate_bus.commands.decisions.archive_standing import Standing
-from toolgate_bus.commands.decisions.explained import aftermath, explained
+from toolgate_bus.commands.decisions.archive_standing import ArchiveProgress
+from toolgate_bus.commands.decisions.explained import aftermath, explain
 from toolgate_bus.commands.decisions.filters import Filters
-from toolgate_bus.commands.decisions.listing import Listing
+from toolgate_bus.commands.decisions.listing import DecisionListView
 from toolgate_bus.commands.decisions.view import print_decision, print_disagreements, print_totals
 from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.join import gathered
+from toolgate_bus.facts.join import join_decisions
 from toolgate_bus.facts.shadow_report import add_to_totals, disagreements
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import decode_agents, decode_stop, forest
-from toolgate_bus.telemetry.fact_metrics import counted
+from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
 from toolgate_schedulers.commands.console.rates import Rates
 from toolgate_schedulers.commands.console.ring import Ring
 from toolgate_schedulers.shipped.cost_aware.accounts import payer_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
-from toolgate_schedulers.shipped.cost_aware.estimates import Learned
+from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
-from toolgate_schedulers.shipped.router.health import told_of
+from toolgate_schedulers.shipped.router.health import outcome_of
 
 pytestmark = pytest.mark.pure
 
@@ -185,20 +185,20 @@ def read_by_everybody(kept: list[dict[str, Any]]) -> None:
     """Each reader of facts in turn."""
     out = io.StringIO()
     terminal = Terminal(file=out, width=100)
-    standing, fleet, ring, rates = Standing(), FleetCounts(), Ring(), Rates()
-    learned, delegations, totals = Learned(), Delegations(), dict[str, Any]()
+    standing, fleet, ring, rates = ArchiveProgress(), FleetCounts(), Ring(), Rates()
+    learned, delegations, totals = CostHistory(), Delegations(), dict[str, Any]()
     keeps = CostAware(check(CostAwareConfig, {"budgets": [{"name": "b", "limit": 1}]}, "c.yaml"))
     book = Book()
     for line in standing.take(kept, {"o": "1000-0"}, 5):
         archived(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n", "facts.jsonl", 1)
     for fact in kept:
-        list(counted(fact))
+        list(metrics_of(fact))
         fleet.take(fact)
         rates.add(fact, 2e9)
         ring.take(fact)
         learned.hear(fact)
         delegations.hear(fact, lambda _tool: 1)
-        told_of(fact)
+        outcome_of(fact)
         payer_of(fact)
         keeps.otherwise(fact)
         keeps.learned.hear(fact)
@@ -208,16 +208,16 @@ def read_by_everybody(kept: list[dict[str, Any]]) -> None:
     FleetCounts.read(fleet.text()).collectors()
     json.dumps(rates.over(3600, 10, 2e9), allow_nan=False)
     read_record(kept)
-    for one in gathered(kept):
+    for one in join_decisions(kept):
         ALL.match(one)
         print_decision(terminal, one)
         add_to_totals(totals, one)
-        json.dumps(explained(one, aftermath(one, kept)).as_json(), allow_nan=False).encode()
+        json.dumps(explain(one, aftermath(one, kept)).as_json(), allow_nan=False).encode()
         json.dumps(one, ensure_ascii=False, allow_nan=False).encode()
         with suppress(CodecError):
             print_disagreements(terminal, disagreements(one))
         with redirect_stdout(out):
-            Listing(Filters(), shadow=True, as_json=True).show(one)
+            DecisionListView(Filters(), shadow=True, as_json=True).show(one)
     print_totals(terminal, totals)
 
 

@@ -47,7 +47,7 @@ class Rogue:
 
     async def held(self):
         """The decisions that hold money, and the orchestrators whose they are."""
-        prefix = self.keys.stored("budget")
+        prefix = self.keys.store_key("budget")
         names = [name.decode() for name in await self.client.zrange(f"{prefix}:open", 0, -1)]
         return {name: (await self.client.hget(f"{prefix}:r:{name}", "owner")).decode() for name in names}
 

@@ -14,7 +14,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_orchestrator import Gate
 from toolgate_schedulers.commands.approvals.answer import find
-from toolgate_schedulers.commands.approvals.editor import opened_on
+from toolgate_schedulers.commands.approvals.editor import open_approvals
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
@@ -45,11 +45,11 @@ async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
         await schedulers.ready(one)
     killed = subprocess.Popen([sys.executable, "-c", AGENT, server_url, namespace])
     try:
-        async with opened_on(BusSettings(redis=server_url, namespace=namespace)) as opened:
+        async with open_approvals(BusSettings(redis=server_url, namespace=namespace)) as opened:
             desk = opened.desk
 
             async def held(tool: str) -> Any:
-                return [one for one in await desk.held() if one.approval.question.tool_name == tool]
+                return [one for one in await desk.list_held() if one.approval.question.tool_name == tool]
 
             # Another scheduler denied it, perhaps before the hold was heard; or it was held for too long.
             for tool, why, fields in (
@@ -71,8 +71,8 @@ async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
             (one,) = await wait_until(lambda: held("pay"), timeout=20)
             killed.kill()
             killed.wait()
-            await wait_until(lambda: none(desk.waiting()), timeout=20)
-            assert [one.gone for one in await desk.held()] == [True]
+            await wait_until(lambda: none(desk.list_waiting()), timeout=20)
+            assert [one.gone for one in await desk.list_held()] == [True]
             with pytest.raises(ToolgateError, match="the agent that asked is gone"):
                 await find(desk, one.approval.question.id)
             said = await People(server_url, namespace)("approve", one.approval.id)
@@ -138,6 +138,6 @@ async def test_a_call_that_waits_for_a_person_does_not_look_like_a_hang(
     told = next(json.loads(line) for line in running.stdout.splitlines() if '"held"' in line)
     assert (told["tool_name"], told["scheduler"], told["seconds"]) == ("calculator", "approval", 900)
     assert "waits    calculator for up to 15 min" in running.stderr
-    async with opened_on(BusSettings(redis=server_url, namespace=namespace)) as opened:
+    async with open_approvals(BusSettings(redis=server_url, namespace=namespace)) as opened:
         by_decision = await find(opened.desk, told["decision_id"][:8])
         assert by_decision.approval.id[:8] in running.stderr

@@ -148,7 +148,9 @@ async def test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold(
             ring = Keyring({"gamma": bytes.fromhex(KEY)})
             assert item.version == 2
             orchestrator = fields[b"orch"].decode()
-            older = ring.sign_question(orchestrator, "gamma", item.signed)  # as a gate of version 1 signs
+            older = ring.sign_question(
+                orchestrator, "gamma", item.signature_input
+            )  # as a gate of version 1 signs
             for frame in (
                 fields[b"frame"],
                 packing.frame([packing.item(item.id, item.phase, item.body, older)]),

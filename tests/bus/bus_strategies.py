@@ -4,7 +4,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 from toolgate_bus.protocol.codec import verdict_body
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify, Verdict
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Deny,
+    Failure,
+    Hold,
+    Modify,
+    ReceivedVerdict,
+    Verdict,
+)
 from toolgate_bus.protocol.signing import digest
 
 __all__ = ["NAMES", "finals", "heards", "json_maps", "json_values", "verdicts"]
@@ -48,10 +57,10 @@ finals: st.SearchStrategy[Verdict] = st.one_of(
 )
 """Answers that end a scheduler's turn."""
 
-verdicts: st.SearchStrategy[Verdict | Failed] = st.one_of(
+verdicts: st.SearchStrategy[Verdict | Failure] = st.one_of(
     finals,
     st.builds(Hold, seconds=seconds, reason=reasons, priority=priorities),
-    st.builds(Failed, reason=reasons, priority=priorities),
+    st.builds(Failure, reason=reasons, priority=priorities),
 )
 """Everything a worker may send."""
 
@@ -67,10 +76,10 @@ small_finals = st.sampled_from(
 )
 
 
-def heards(answers: st.SearchStrategy[Any] = small_finals) -> st.SearchStrategy[Heard]:
+def heards(answers: st.SearchStrategy[Any] = small_finals) -> st.SearchStrategy[ReceivedVerdict]:
     """Verdicts as heard; few values, so that ties and repetitions are common."""
     return st.builds(
-        Heard,
+        ReceivedVerdict,
         scheduler=st.sampled_from(NAMES),
         verdict=answers,
         priority=st.integers(-1, 1),
@@ -84,7 +93,7 @@ def heards(answers: st.SearchStrategy[Any] = small_finals) -> st.SearchStrategy[
     ).flatmap(_perhaps_invalid)
 
 
-def _perhaps_invalid(heard: Heard) -> st.SearchStrategy[Heard]:
+def _perhaps_invalid(heard: ReceivedVerdict) -> st.SearchStrategy[ReceivedVerdict]:
     heard = heard._replace(digest=digest(verdict_body(heard.verdict)))
     if heard.verdict.action != "modify":
         return st.just(heard)

@@ -26,22 +26,22 @@ class Ears:
     living: list[LiveAgent] = field(default_factory=list)
     orders: list[Stop] = field(default_factory=list)
 
-    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+    def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
         self.frames += frames
 
-    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+    def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         self.refusals.append((scheduler, tuple(ids), error))
 
-    def roster_changed(self, members: Sequence[Member]) -> None:
+    def on_roster_change(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
 
-    def connection(self, up: bool) -> None:
+    def on_connection(self, up: bool) -> None:
         self.connections.append(up)
 
     def agents(self) -> Sequence[LiveAgent]:
         return self.living
 
-    def ordered(self, order: Stop) -> Sequence[str]:
+    def on_stop_order(self, order: Stop) -> Sequence[str]:
         self.orders.append(order)
         return [one.session for one in self.living]
 

@@ -18,8 +18,8 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.settings import bus_settings
 from toolgate_schedulers.commands.console.access import Access
 from toolgate_schedulers.commands.console.app import make_app
-from toolgate_schedulers.commands.console.knowledge import Knowledge, opened
-from toolgate_schedulers.commands.console.server import listening, serve
+from toolgate_schedulers.commands.console.knowledge import Knowledge, open_state
+from toolgate_schedulers.commands.console.server import bind_socket, serve
 
 TOKEN = "a-token-of-enough-letters"
 
@@ -123,7 +123,7 @@ class Console:
         """A request of somebody who is signed in."""
         return await self.ask("GET", path, **{"cookie": self.cookie, **headers})
 
-    async def post(self, path: str, body: Any, **headers: str) -> Answer:
+    async def publish(self, path: str, body: Any, **headers: str) -> Answer:
         """What the page sends."""
         told = {"cookie": self.cookie, "x_toolgate_console": "1", "origin": "http://localhost"}
         return await self.ask("POST", path, json.dumps(body).encode(), **{**told, **headers})
@@ -146,8 +146,8 @@ class Console:
 @asynccontextmanager
 async def console_on(url: str, namespace: str) -> AsyncIterator[Console]:
     """A console, signed in to."""
-    async with opened(bus_settings(url, namespace)) as known:
-        bound = listening("127.0.0.1", 0)
+    async with open_state(bus_settings(url, namespace)) as known:
+        bound = bind_socket("127.0.0.1", 0)
         port = bound.getsockname()[1]
         access = Access(TOKEN, "anna", ["127.0.0.1"], port=port)
         up = asyncio.Event()

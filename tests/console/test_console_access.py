@@ -5,8 +5,8 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.printable import visible_json
 from toolgate_schedulers.commands.console.access import (
     Access,
-    checked_name,
-    checked_token,
+    check_name,
+    check_token,
     host_of,
     is_loopback,
 )
@@ -40,7 +40,7 @@ def test_a_session_answers_under_the_name_that_was_given():
     assert door.session({door.cookie: session.key}) == renamed
     for bad in ("", " ", "x" * 65, "a\nb", "a\u202eb"):
         with pytest.raises(ConfigError, match="name: 1 to 64"):
-            checked_name(bad)
+            check_name(bad)
 
 
 def test_sessions_are_bounded():
@@ -95,8 +95,8 @@ def test_only_its_own_pages_may_change_anything(headers, own):
 def test_a_token_that_could_be_guessed_is_refused():
     for bad in ("short", "x" * 15, "with a space in it all", "é" * 20):
         with pytest.raises(ConfigError, match="--token: at least 16"):
-            checked_token(bad)
-    assert checked_token(TOKEN) == TOKEN
+            check_token(bad)
+    assert check_token(TOKEN) == TOKEN
 
 
 def test_names_and_addresses_of_this_machine_are_told_apart_from_others():

@@ -132,13 +132,13 @@ async def test_orders_are_given_by_the_page_alone_and_are_checked(console, world
         {"sec_fetch_site": "cross-site"},
         {"x_toolgate_console": "0"},
     ):
-        assert (await console.post("/api/agents/stop", order, **headers)).status == 403
-    assert (await console.post("/api/agents/stop", order, cookie="")).status == 401
+        assert (await console.publish("/api/agents/stop", order, **headers)).status == 403
+    assert (await console.publish("/api/agents/stop", order, cookie="")).status == 401
     for wrong in ({}, {"session": "", "now": True}, {"session": None, "now": "yes"}, {**order, "more": 1}):
-        assert (await console.post("/api/agents/stop", wrong)).status == 422
-    gone = await console.post("/api/agents/stop", {"session": "nobody", "now": True})
+        assert (await console.publish("/api/agents/stop", wrong)).status == 422
+    gone = await console.publish("/api/agents/stop", {"session": "nobody", "now": True})
     assert (gone.status, "is no live session" in gone.json["error"]) == (400, True)
     assert run.alive
-    told = await console.post("/api/agents/stop", order)
+    told = await console.publish("/api/agents/stop", order)
     assert (told.status, told.json) == (200, {"turns": 2})
     assert await asyncio.to_thread(run.wait, BOUND_S) == 1

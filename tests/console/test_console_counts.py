@@ -5,7 +5,7 @@ import json
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_schedulers.commands.console.filters import Filter, filter_from
-from toolgate_schedulers.commands.console.hub import MOST_ROWS, Client, Hub
+from toolgate_schedulers.commands.console.hub import MAX_ROWS, Hub, PageClient
 from toolgate_schedulers.commands.console.inbox import unlike
 from toolgate_schedulers.commands.console.rates import HOUR_S, Rates
 from toolgate_schedulers.commands.console.ring import Ring
@@ -242,17 +242,17 @@ def test_a_filter_that_is_wrong_is_refused_by_field():
 
 
 def test_a_slow_page_gets_the_newest_and_is_told_how_many_it_was_spared():
-    ring, client = Ring(), Client(Filter())
-    for number in range(MOST_ROWS + 50):
+    ring, client = Ring(), PageClient(Filter())
+    for number in range(MAX_ROWS + 50):
         client.give(ring.take(decision(number)))
     rows, skipped, _ = client.take()
-    assert (len(rows), skipped) == (MOST_ROWS, 50)
-    assert json.loads(rows[-1])["id"] == f"{MOST_ROWS + 49:032x}"
+    assert (len(rows), skipped) == (MAX_ROWS, 50)
+    assert json.loads(rows[-1])["id"] == f"{MAX_ROWS + 49:032x}"
     assert client.take() == ([], 0, {})
 
 
 def test_of_two_changes_of_one_decision_a_page_gets_the_last():
-    ring, client = Ring(), Client(Filter())
+    ring, client = Ring(), PageClient(Filter())
     client.give(ring.take(decision(1)))
     client.give(ring.take({"event": "verdict", "id": f"{1:032x}", "at": NOW, **verdict("b", late=True)}))
     rows, skipped, _ = client.take()

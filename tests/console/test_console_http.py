@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from toolgate_schedulers.commands.console.doorway import MOST_BODY
-from toolgate_schedulers.commands.console.hub import MOST_CLIENTS, MOST_ROWS
+from toolgate_schedulers.commands.console.doorway import MAX_BODY
+from toolgate_schedulers.commands.console.hub import MAX_CLIENTS, MAX_ROWS
 from toolgate_schedulers.commands.console.rates import Rates
 
 TOKEN = "a-token-of-enough-letters"
@@ -97,10 +97,10 @@ async def test_the_form_signs_in_under_a_name_that_can_be_changed(console):
     answer = await console.ask("POST", "/sign-in", form, origin="http://localhost")
     console.cookie = answer.headers["set-cookie"].partition(";")[0]
     assert (await console.get("/api/me")).json["user"] == "Bert B"
-    assert (await console.post("/api/me", {"user": "Carla"})).json == {"user": "Carla"}
+    assert (await console.publish("/api/me", {"user": "Carla"})).json == {"user": "Carla"}
     assert (await console.get("/api/me")).json["user"] == "Carla"
-    assert (await console.post("/api/me", {"user": ""})).status == 400
-    assert (await console.post("/api/sign-out", {})).status == 200
+    assert (await console.publish("/api/me", {"user": ""})).status == 400
+    assert (await console.publish("/api/sign-out", {})).status == 200
     assert (await console.get("/api/me")).status == 401
 
 
@@ -123,7 +123,7 @@ async def test_only_the_page_itself_may_change_anything(console):
         {"sec_fetch_site": "cross-site"},
         {"sec_fetch_site": "same-site"},
     ):
-        assert (await console.post(path, body, **headers)).status == 403
+        assert (await console.publish(path, body, **headers)).status == 403
     assert (await console.get("/api/me")).json["user"] == "anna"
     for path in ("/api/me", "/api/approvals/ab/answer", "/api/sign-out"):
         assert (await console.ask("OPTIONS", path, cookie=console.cookie)).status in (403, 405)
@@ -131,7 +131,7 @@ async def test_only_the_page_itself_may_change_anything(console):
 
 async def test_requests_are_bounded(console):
     big = await console.ask(
-        "POST", "/api/me", b" " * (MOST_BODY + 1), cookie=console.cookie, x_toolgate_console="1"
+        "POST", "/api/me", b" " * (MAX_BODY + 1), cookie=console.cookie, x_toolgate_console="1"
     )
     assert big.status == 413
     talk = await console.talk()
@@ -140,7 +140,7 @@ async def test_requests_are_bounded(console):
         b"cookie: " + console.cookie.encode() + b"\r\n\r\n"
     )
     with contextlib.suppress(ConnectionError):
-        for _ in range(MOST_BODY // 16384 + 2):
+        for _ in range(MAX_BODY // 16384 + 2):
             talk._writer.write(b"4000\r\n" + b"x" * 16384 + b"\r\n")
             await talk._writer.drain()
         talk._writer.write(b"0\r\n\r\n")
@@ -247,13 +247,13 @@ async def test_a_page_that_does_not_read_is_not_buffered_for(console, told, wait
     await wait_until(lambda: console.known.hub._state.get("bus", {}).get("reading") is False)
     for _ in range(8):  # nobody reads meanwhile
         await told(2000, reason="x" * 150, outcome="deny")
-        assert len(client._rows) <= MOST_ROWS
+        assert len(client._rows) <= MAX_ROWS
     skipped = 0
     async with asyncio.timeout(BOUND_S):
         async for kind, data, _ in events:
             if kind == "decisions":
                 skipped += data["skipped"]
-                assert len(data["rows"]) <= MOST_ROWS
+                assert len(data["rows"]) <= MAX_ROWS
                 if data["total"] == 16_000 and not client._rows:
                     break
     assert skipped > 10_000
@@ -261,18 +261,18 @@ async def test_a_page_that_does_not_read_is_not_buffered_for(console, told, wait
 
 
 async def test_pages_beyond_a_bound_are_refused_and_those_that_left_make_room(console, wait_until):
-    for _ in range(MOST_CLIENTS):
+    for _ in range(MAX_CLIENTS):
         await decisions(await console.live())
     assert (await console.get("/api/live")).status == 503
     console.talking[-2].close()
-    await wait_until(lambda: len(console.known.hub) < MOST_CLIENTS, timeout=BOUND_S)
+    await wait_until(lambda: len(console.known.hub) < MAX_CLIENTS, timeout=BOUND_S)
     await decisions(await console.live())
 
 
 async def test_signing_out_ends_the_streams_of_that_session(console, told):
     events = await console.live()
     await decisions(events)
-    await console.post("/api/sign-out", {})
+    await console.publish("/api/sign-out", {})
     await told(1)
     async with asyncio.timeout(BOUND_S):
         async for _ in events:

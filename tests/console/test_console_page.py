@@ -418,11 +418,11 @@ async def test_an_answer_is_bound_to_the_call_that_was_shown(console, held, wait
 
     (one,) = await wait_until(waiting, timeout=BOUND_S)
     path = f"/api/approvals/{one['id']}/answer"
-    stale = await console.post(path, {"action": "approve", "digest": "0" * 64})
+    stale = await console.publish(path, {"action": "approve", "digest": "0" * 64})
     assert stale.status == 409
     assert "changed after it was shown" in stale.json["error"]
     for body in ({}, {"action": "approve"}, {"action": "run", "digest": one["digest"]}, {"x": 1}):
-        assert (await console.post(path, body)).status == 422
+        assert (await console.publish(path, body)).status == 422
     for tool, arguments, field in (
         ("launch", "{}", "tool"),
         ("write_file", "[]", "arguments"),
@@ -431,15 +431,15 @@ async def test_an_answer_is_bound_to_the_call_that_was_shown(console, held, wait
         ("write_file", "@/etc/hostname", "arguments"),
     ):
         body = {"action": "edit", "digest": one["digest"], "tool": tool, "arguments": arguments}
-        refused = await console.post(path, body)
+        refused = await console.publish(path, body)
         assert (refused.status, list(refused.json["fields"])) == (422, [field])
     assert (
-        await console.post("/api/approvals/zz/answer", {"action": "approve", "digest": "0"})
+        await console.publish("/api/approvals/zz/answer", {"action": "approve", "digest": "0"})
     ).status == 400
     assert list(root.iterdir()) == []
-    done = await console.post(path, {"action": "approve", "digest": one["digest"]})
+    done = await console.publish(path, {"action": "approve", "digest": one["digest"]})
     assert (done.status, done.json["done"]) == (200, True)
-    again = await console.post(path, {"action": "deny", "digest": one["digest"]})
+    again = await console.publish(path, {"action": "deny", "digest": one["digest"]})
     assert again.status == 409
     assert "approved by anna@box already" in again.json["error"]
     assert await asyncio.to_thread(agent.wait) == 0

@@ -131,10 +131,10 @@ def test_the_recorded_rate_agrees_with_the_record_and_no_counter_ever_fell(worke
     shown = world.shipped.number("fleet:toolgate_veto:ratio_rate5m")
     assert shown == pytest.approx(denied / len(worked), abs=0.05)
     fell = [
-        metric.exposed
+        metric.query_name
         for metric in definitions.FLEET
         if metric.kind == "counter"
-        and world.shipped.query(f'resets({metric.exposed}{{job="toolgate-exporter"}}[10m]) > 0')
+        and world.shipped.query(f'resets({metric.query_name}{{job="toolgate-exporter"}}[10m]) > 0')
     ]
     assert fell == []
 

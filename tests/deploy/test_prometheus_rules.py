@@ -10,7 +10,7 @@ from toolgate_bus.telemetry import definitions
 
 PROMETHEUS = DEPLOY / "prometheus"
 METRICS = {
-    metric.exposed: metric for metric in (*definitions.FLEET, *definitions.PROCESS, *definitions.EXPORTER)
+    metric.query_name: metric for metric in (*definitions.FLEET, *definitions.PROCESS, *definitions.EXPORTER)
 }
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
@@ -79,7 +79,7 @@ def test_an_expression_selects_by_labels_that_its_metrics_have_and_names_its_job
 @each_expression
 def test_an_expression_names_the_exporter_for_what_the_exporter_counts(expression):
     """A process's own port tells only of that process; the exporter tells nothing of processes."""
-    process = {metric.exposed for metric in definitions.PROCESS}
+    process = {metric.query_name for metric in definitions.PROCESS}
     for name, _ in expression.selected:
         told = re.findall(rf'{name}(?:_bucket)?\{{[^}}]*job(=~?)"([^"]*)"', expression.expr)
         assert set(told) == {("=~", "toolgate-.*")} if name in process else {("=", "toolgate-exporter")}

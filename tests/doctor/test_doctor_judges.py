@@ -6,22 +6,22 @@ from importlib.metadata import EntryPoint
 
 import pytest
 from toolgate_bus.budgets.ledger import Balance, Open
-from toolgate_bus.budgets.limits import Described
+from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.doctor import examining
 from toolgate_bus.commands.doctor.budgets import BookState, budget_findings
-from toolgate_bus.commands.doctor.check import Check, Context, contributed
-from toolgate_bus.commands.doctor.connection import shown, unusable
-from toolgate_bus.commands.doctor.examining import examined
-from toolgate_bus.commands.doctor.facts import Kept, facts_findings
-from toolgate_bus.commands.doctor.finding import error, fine, grouped, notice, summary, warning
-from toolgate_bus.commands.doctor.inboxes import Inbox, Reading, inbox_findings
+from toolgate_bus.commands.doctor.check import Check, Context, load_checks
+from toolgate_bus.commands.doctor.connection import explain_failure, redact_url
+from toolgate_bus.commands.doctor.examining import run_checks
+from toolgate_bus.commands.doctor.facts import FactStreamState, facts_findings
+from toolgate_bus.commands.doctor.finding import error, fine, group_by_subject, notice, summary, warning
+from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState, inbox_findings
 from toolgate_bus.commands.doctor.roster import roster_findings
-from toolgate_bus.commands.doctor.server import ServerState, parsed_info, server_findings
+from toolgate_bus.commands.doctor.server import ServerState, parse_info, server_findings
 from toolgate_bus.commands.doctor.view import lines_of
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.readonly import Looking
+from toolgate_bus.transport.redis.readonly import ReadOnlyCommands
 from toolgate_bus.transport.redis.roster import RosterView
 
 pytestmark = pytest.mark.pure
@@ -120,7 +120,7 @@ def test_a_server_that_this_user_may_not_look_at_is_told_as_such():
 
 def test_info_is_read_as_the_server_writes_it():
     raw = b"# Server\r\nredis_version:7.0.15\r\nos:Linux 6.1: x\r\n\r\n# Memory\r\nmaxmemory:0\r\n"
-    assert parsed_info(raw) == {"redis_version": "7.0.15", "os": "Linux 6.1: x", "maxmemory": "0"}
+    assert parse_info(raw) == {"redis_version": "7.0.15", "os": "Linux 6.1: x", "maxmemory": "0"}
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,16 @@ def test_info_is_read_as_the_server_writes_it():
     ],
 )
 def test_why_a_server_cannot_be_used_is_told_by_kind(url, raised, name):
-    found = unusable(url, raised)
+    found = explain_failure(url, raised)
     assert (found.name, found.level) == (name, "error")
     assert found.change
 
 
 def test_no_password_is_ever_shown():
     url = "rediss://me:s3cret@host:6380/0?ssl_password=s3cret"
-    assert shown(url) == "rediss://host:6380/0"
+    assert redact_url(url) == "rediss://host:6380/0"
     for raised in (BusDown("gone"), TimeoutError(), ConfigError("refused: no")):
-        assert "s3cret" not in str(unusable(url, raised))
+        assert "s3cret" not in str(explain_failure(url, raised))
 
 
 # ---------------------------------------------------------------- the fleet
@@ -216,23 +216,23 @@ def test_a_scheduler_that_answers_too_late_is_told_once_there_is_enough_to_say_s
 
 
 def test_questions_that_nobody_reads_are_an_error_and_a_backlog_is_a_warning():
-    assert level(inbox_findings([Inbox("policy", 0, 3, 9.0)]), "inbox-nobody") == "error"
-    assert level(inbox_findings([Inbox("policy", 2, 30, 4.0)]), "inbox-backlog") == "warning"
-    assert level(inbox_findings([Inbox("policy", 2, 3, 0.2)]), "inboxes") == "ok"
+    assert level(inbox_findings([InboxState("policy", 0, 3, 9.0)]), "inbox-nobody") == "error"
+    assert level(inbox_findings([InboxState("policy", 2, 30, 4.0)]), "inbox-backlog") == "warning"
+    assert level(inbox_findings([InboxState("policy", 2, 3, 0.2)]), "inboxes") == "ok"
 
 
 def test_a_replica_that_took_questions_and_is_not_heard_of_is_named_with_its_process():
-    found = inbox_findings([Inbox("policy", 1, 0, 0.0, [Reading("web-1-4711-ab12cd", 2, 8.0)])])
+    found = inbox_findings([InboxState("policy", 1, 0, 0.0, [InboxReader("web-1-4711-ab12cd", 2, 8.0)])])
     assert level(found, "inbox-stuck") == "warning"
     assert "pid 4711 on web-1" in found[0].change
-    quiet = [Reading("h-1-aa", 0, 900.0), Reading("h-2-bb", 3, 0.1)]
-    assert level(inbox_findings([Inbox("policy", 2, 0, 0.0, quiet)]), "inboxes") == "ok"
+    quiet = [InboxReader("h-1-aa", 0, 900.0), InboxReader("h-2-bb", 3, 0.1)]
+    assert level(inbox_findings([InboxState("policy", 2, 0, 0.0, quiet)]), "inboxes") == "ok"
 
 
 # ---------------------------------------------------------------- money and facts
 
-DAY = Described("daily", "fleet", 1_000_000, 86_400, "USD")
-EACH = Described("each", "session", 1_000_000, 0, "USD")
+DAY = BudgetDescription("daily", "fleet", 1_000_000, 86_400, "USD")
+EACH = BudgetDescription("each", "session", 1_000_000, 0, "USD")
 NOW = 86_400.0 * 100 + 5
 
 
@@ -295,10 +295,12 @@ def test_orphans_and_overruns_are_told():
 
 
 def test_facts_that_are_not_trimmed_or_fill_the_server_are_told():
-    assert level(facts_findings([Kept("o", True, 60.0, 1000)], 2**20), "facts") == "ok"
-    assert level(facts_findings([Kept("o", True, 9000.0)]), "facts-retention") == "warning"
-    assert level(facts_findings([Kept("o", False, 9000.0)]), "facts") == "ok"
-    assert level(facts_findings([Kept("o", True, 60.0, 2**20)], 2**20), "facts-memory") == "warning"
+    assert level(facts_findings([FactStreamState("o", True, 60.0, 1000)], 2**20), "facts") == "ok"
+    assert level(facts_findings([FactStreamState("o", True, 9000.0)]), "facts-retention") == "warning"
+    assert level(facts_findings([FactStreamState("o", False, 9000.0)]), "facts") == "ok"
+    assert (
+        level(facts_findings([FactStreamState("o", True, 60.0, 2**20)], 2**20), "facts-memory") == "warning"
+    )
 
 
 # ---------------------------------------------------------------- the frame
@@ -311,8 +313,8 @@ def test_findings_are_shown_by_subject_worst_first_with_a_summary():
         error("b", "e", "E", "mend"),
         warning("c", "w", "W", "x"),
     ]
-    assert [subject for subject, _ in grouped(found)] == ["b", "c", "a"]
-    assert [one.name for one in grouped(found)[0][1]] == ["e", "b"]
+    assert [subject for subject, _ in group_by_subject(found)] == ["b", "c", "a"]
+    assert [one.name for one in group_by_subject(found)[0][1]] == ["e", "b"]
     assert summary(found) == "1 error, 1 warning, 1 notice, 1 check fine"
     short, long = list(lines_of(found, verbose=False)), list(lines_of(found, verbose=True))
     assert not any("well" in line for line in short)
@@ -340,7 +342,7 @@ async def test_a_check_cannot_change_the_server():
             sent.extend(commands)
             return [b"x" for _ in commands]
 
-    looking = Looking(Server())
+    looking = ReadOnlyCommands(Server())
     for command in (
         ("SET", "a", "b"),
         ("DEL", "a"),
@@ -380,7 +382,7 @@ async def test_a_check_that_breaks_hangs_or_may_not_look_is_a_finding_and_the_ot
         Check("e", "s", well, frozenset()),
         Check("f", "s", raising(KeyError("no server, no check"))),
     ]
-    found = {one.name: one.level for one in await examined(Context(), checks)}
+    found = {one.name: one.level for one in await run_checks(Context(), checks)}
     assert found == {
         "a-broken": "error",
         "b-not-shown": "notice",
@@ -397,7 +399,7 @@ def test_checks_come_from_entry_points_and_one_that_cannot_be_loaded_is_told():
         EntryPoint("gone", "toolgate_nowhere.checks:CHECKS", group),
         EntryPoint("wrong", "toolgate_bus.commands.doctor.check:Bus", group),
     ]
-    checks, findings = contributed(points)
+    checks, findings = load_checks(points)
     assert [check.name for check in checks] == ["configs", "held"]
     assert [(one.name, one.level) for one in findings] == [("check-not-loaded", "error")] * 2
-    assert {check.name for check in contributed()[0]} >= {"plan", "provider", "configs", "held"}
+    assert {check.name for check in load_checks()[0]} >= {"plan", "provider", "configs", "held"}

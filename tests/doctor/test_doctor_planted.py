@@ -309,7 +309,7 @@ async def test_a_reservation_that_nobody_settles_is_an_error(
 
 
 async def _no_keeper(client):
-    return not await client.exists(KEYS.stored("budget:keeper"))
+    return not await client.exists(KEYS.store_key("budget:keeper"))
 
 
 async def test_a_call_that_waits_long_for_a_person_is_named_and_one_that_nobody_holds_any_more(
@@ -318,7 +318,7 @@ async def test_a_call_that_waits_long_for_a_person_is_named_and_one_that_nobody_
     approval = await scheduler("approval", APPROVAL)
     async with gate_on(own_durable_server, required=["approval"]) as gate:
         asking = asyncio.ensure_future(decide(gate, "write_file"))
-        prefix = f"{KEYS.stored('hold:approval')}:*"
+        prefix = f"{KEYS.store_key('hold:approval')}:*"
 
         async def half_over():
             left = [await client.pttl(key) async for key in client.scan_iter(match=prefix)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amplifier_core import AmplifierSession, ChatResponse, HookResult, ProviderInfo, ToolCall, ToolResult
 from amplifier_core.events import ALL_EVENTS
-from toolgate_orchestrator.turn.response import Streamed
+from toolgate_orchestrator.turn.response import ResponseAssembler
 
 
 @dataclass
@@ -134,7 +134,7 @@ class Llm:
             self.closed += 1
 
     async def complete(self, request: Any, **options: Any) -> ChatResponse:
-        streamed = Streamed()
+        streamed = ResponseAssembler()
         for event in self._asked(request, options):
             if isinstance(event, asyncio.Event):
                 await event.wait()

@@ -8,7 +8,7 @@ from documents import page, text_of
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.ruling.conditions.conditions import Condition
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_schedulers import AskUser, Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.author.forms import as_scheduler
@@ -119,7 +119,7 @@ def test_the_router_is_read_and_routes():
 async def started(scheduler, model, command):
     """A scheduler with the configuration that is shown for this command, on state in memory."""
     made = scheduler(shown(model, command))
-    await made.start(SimpleNamespace(shared=shared_in_memory(), name=command))
+    await made.start(SimpleNamespace(shared=make_shared_state(), name=command))
     return made
 
 
@@ -150,7 +150,7 @@ def test_the_table_of_conditions_has_every_one():
 
 async def test_the_budgets_are_read_and_hold():
     costs = CostAware(shown(CostAwareConfig, "cost-aware"))
-    costs.use(shared_in_memory())
+    costs.use(make_shared_state())
     available = ("web_search", "cheap_search")
     asked = [
         ToolSelecting(id=f"{n:032x}", tool_name="web_search", session="s", available_tools=available)
@@ -174,7 +174,7 @@ async def test_the_approvals_are_read_and_ask():
     (text,) = (block for block in blocks("yaml") if "# toolgate scheduler run approval " in block)
     config = check(ApprovalConfig, parse_document(text.encode(), "a page").value, "a page")
     approval = ApprovalScheduler(config)
-    approval.use(SimpleNamespace(shared=shared_in_memory(), name="approval", shadow=False))
+    approval.use(SimpleNamespace(shared=make_shared_state(), name="approval", shadow=False))
     assert await approval.decide(call("transfer", amount=9)) == Continue()
     held = await approval.decide(call("transfer", amount=10).model_copy(update={"agent": "teller-1"}))
     assert (held.action, held.seconds) == ("hold", 900)

@@ -38,9 +38,9 @@ __all__ = [
     "Open",
     "Otherwise",
     "Reservation",
-    "Settled",
+    "SettlementResult",
     "Step",
-    "checked_amount",
+    "check_amount",
 ]
 
 MAX_SUM: Final = 2**53 - 1
@@ -77,7 +77,7 @@ class Offer(NamedTuple):
     """What the accounts must be able to hold for it, where that is more: others will spend the rest."""
 
     @property
-    def needed(self) -> int:
+    def headroom(self) -> int:
         """What every account must be able to hold."""
         return max(self.amount, self.room)
 
@@ -96,7 +96,7 @@ class Reservation(NamedTuple):
     """What that account could still hold."""
 
 
-class Settled(NamedTuple):
+class SettlementResult(NamedTuple):
     """What came of telling the actual cost, or of another step that could not be taken."""
 
     outcome: Outcome
@@ -166,16 +166,16 @@ class Ledger(Protocol):
         estimate differently do not hold twice.
         """
 
-    async def executing(self, decision: str) -> None:
+    async def mark_executing(self, decision: str) -> None:
         """The call begins to run."""
 
-    async def settle(self, decision: str, actual: int | None) -> Settled:
+    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
         """It ran and cost this much; None is what was reserved."""
 
     async def release(self, decision: str) -> None:
         """It did not run, and will not."""
 
-    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+    async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
         """Several steps at once, each atomic by itself; what came of those that settled or could not."""
 
     async def claim(self, decision: str, owner: str, by: str) -> bool:
@@ -200,7 +200,7 @@ class Ledger(Protocol):
         """Set what was spent from the accounts of this key to zero; how many there were."""
 
 
-def checked_amount(amount: int) -> int:
+def check_amount(amount: int) -> int:
     """An amount that every ledger can count with; raises ConfigError for one that is none."""
     if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
         raise ConfigError(

@@ -16,10 +16,10 @@ from toolgate_bus.budgets.ledger import (
     Open,
     Outcome,
     Reservation,
-    Settled,
+    SettlementResult,
     Status,
     Step,
-    checked_amount,
+    check_amount,
 )
 from toolgate_bus.budgets.ledger_rules import Book
 from toolgate_bus.errors import ConfigError
@@ -55,7 +55,7 @@ class RedisLedger(Ledger):
 
     def __init__(self, commands: Commands, namespace: str, book: str = "budget") -> None:
         self._commands = commands
-        self._prefix = Keys(namespace).stored(book)
+        self._prefix = Keys(namespace).store_key(book)
 
     @override
     async def reserve(
@@ -64,7 +64,7 @@ class RedisLedger(Ledger):
         asked = [
             word
             for offer in offers
-            for word in (offer.name, checked_amount(offer.amount), checked_amount(offer.needed))
+            for word in (offer.name, check_amount(offer.amount), check_amount(offer.headroom))
         ]
         words = (phase, owner, DENIED_MS, *_words(accounts), *asked)
         status, name, amount, short, left = await self._run(TAKING, "reserve", decision, *words)
@@ -77,39 +77,39 @@ class RedisLedger(Ledger):
         )
 
     @override
-    async def executing(self, decision: str) -> None:
+    async def mark_executing(self, decision: str) -> None:
         await self._run(GIVING, *_step_words(Step("executing", decision)))
 
     @override
-    async def settle(self, decision: str, actual: int | None) -> Settled:
-        return _settled(await self._run(GIVING, *_step_words(Step("settle", decision, actual))))
+    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
+        return _read_settlement(await self._run(GIVING, *_step_words(Step("settle", decision, actual))))
 
     @override
     async def release(self, decision: str) -> None:
         await self._run(GIVING, *_step_words(Step("release", decision)))
 
     @override
-    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+    async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
         if not steps:
             return []
         asked = [GIVING.command(self._prefix, words=tuple(_step_words(step))) for step in steps]
         replies = await self._commands.pipeline(asked)
         settled = [
-            await self._again(step) if isinstance(reply, Exception) else _settled(reply)
+            await self._again(step) if isinstance(reply, Exception) else _read_settlement(reply)
             for step, reply in zip(steps, replies, strict=True)
         ]
         return [one for one in settled if one.outcome != "done"]
 
-    async def _again(self, step: Step) -> Settled:
+    async def _again(self, step: Step) -> SettlementResult:
         """Take a step whose script was not loaded, or whose outcome is unknown."""
         try:
-            return _settled(await self._run(GIVING, *_step_words(step)))
+            return _read_settlement(await self._run(GIVING, *_step_words(step)))
         except ConfigError as error:
             if "another type" not in str(error):
                 raise
             # Somebody wrote over a key of the book: this step fails for ever, and must not stop the others.
             _log.error("a key of the ledger is not the ledger's", decision=step.decision, error=str(error))
-            return Settled("unplaced")
+            return SettlementResult("unplaced")
 
     @override
     async def claim(self, decision: str, owner: str, by: str) -> bool:
@@ -126,7 +126,7 @@ class RedisLedger(Ledger):
 
     @override
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        words = (checked_amount(amount), KEPT_MS, *_words(accounts))
+        words = (check_amount(amount), KEPT_MS, *_words(accounts))
         return bool(await self._run(TAKING, "charge", event, *words))
 
     @override
@@ -184,11 +184,11 @@ class MemoryLedger(Ledger):
         return self.book.reserve(decision, phase, offers, accounts, owner, time.time())
 
     @override
-    async def executing(self, decision: str) -> None:
-        self.book.executing(decision)
+    async def mark_executing(self, decision: str) -> None:
+        self.book.mark_executing(decision)
 
     @override
-    async def settle(self, decision: str, actual: int | None) -> Settled:
+    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
         return self.book.settle(decision, actual, time.time())
 
     @override
@@ -196,7 +196,7 @@ class MemoryLedger(Ledger):
         self.book.release(decision, time.time())
 
     @override
-    async def take(self, steps: Sequence[Step]) -> list[Settled]:
+    async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
         settled = [self.book.take(step, time.time()) for step in steps]
         return [one for one in settled if one.outcome != "done"]
 
@@ -232,21 +232,21 @@ class MemoryLedger(Ledger):
 def _step_words(step: Step) -> list[str | int]:
     words: list[str | int] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
     if step.what == "settle":
-        words.append(-1 if step.cost is None else checked_amount(step.cost))
+        words.append(-1 if step.cost is None else check_amount(step.cost))
         other = step.otherwise
-        words += [-1, 0] if other is None else [checked_amount(other.amount), *_words(other.accounts)]
+        words += [-1, 0] if other is None else [check_amount(other.amount), *_words(other.accounts)]
     return words
 
 
-def _settled(reply: Any) -> Settled:
+def _read_settlement(reply: Any) -> SettlementResult:
     outcome, amount, over = reply
-    return Settled(cast("Outcome", outcome.decode()), int(amount), int(over))
+    return SettlementResult(cast("Outcome", outcome.decode()), int(amount), int(over))
 
 
 def _words(accounts: Sequence[Account]) -> list[str | int]:
     words: list[str | int] = [len(accounts)]
     for one in accounts:
-        limit = -1 if one.limit is None else checked_amount(one.limit)
+        limit = -1 if one.limit is None else check_amount(one.limit)
         words += [one.key, limit, one.window_s, one.keep_s * 1000]
     return words
 

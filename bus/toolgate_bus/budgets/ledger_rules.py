@@ -13,9 +13,9 @@ from toolgate_bus.budgets.ledger import (
     Otherwise,
     Outcome,
     Reservation,
-    Settled,
+    SettlementResult,
     Step,
-    checked_amount,
+    check_amount,
 )
 
 __all__ = ["Book"]
@@ -24,7 +24,7 @@ _CLOSED: Final = Reservation("closed")
 
 
 @dataclass(slots=True)
-class _Record:
+class _ReservationRecord:
     state: Literal["reserved", "denied", "settled", "released", "orphaned"]
     phase: int = -1
     amount: int = 0
@@ -49,8 +49,8 @@ class _Purse:
 
     def add(self, spent: int = 0, reserved: int = 0, overruns: int = 0, orphans: int = 0) -> None:
         """Count; no number leaves its bounds."""
-        self.spent, self.reserved = _bounded(self.spent + spent), _bounded(self.reserved + reserved)
-        self.overruns, self.orphans = _bounded(self.overruns + overruns), _bounded(self.orphans + orphans)
+        self.spent, self.reserved = _clamp(self.spent + spent), _clamp(self.reserved + reserved)
+        self.overruns, self.orphans = _clamp(self.overruns + overruns), _clamp(self.orphans + orphans)
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Book:
     """The rules, in memory; `now` is the server's time in seconds."""
 
     purses: dict[tuple[str, int], _Purse] = field(default_factory=dict)
-    records: dict[str, _Record] = field(default_factory=dict)
+    records: dict[str, _ReservationRecord] = field(default_factory=dict)
     charges: set[str] = field(default_factory=set)
     """Events that were charged: apart from decisions, whose ids others choose."""
     strays: dict[str, int] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class Book:
     ) -> Reservation:
         """As `Ledger.reserve`."""
         for offer in offers:
-            checked_amount(offer.amount)
-            checked_amount(offer.room)
-        record = self._known(decision, owner)
+            check_amount(offer.amount)
+            check_amount(offer.room)
+        record = self._find_record(decision, owner)
         if record is not None:
             if record.is_foreign(owner) or record.state not in ("reserved", "denied") or phase < record.phase:
                 return _CLOSED
@@ -84,12 +84,12 @@ class Book:
                 return record.answer
         held = record.accounts if record is not None and record.state == "reserved" else ()
         before = record.amount if record is not None and held else 0
-        where = _resolved(accounts, now)
+        where = _windows_of(accounts, now)
         for account, place in zip(accounts, where, strict=True):
             self.purses.setdefault(place, _Purse()).limit = account.limit
         answer = self._choose(offers, where, dict.fromkeys(held, before))
         if record is None:
-            record = self.records[decision] = _Record("denied", since=now, owner=owner)
+            record = self.records[decision] = _ReservationRecord("denied", since=now, owner=owner)
         if answer.status == "reserved":
             for place in held:
                 self.purses[place].add(reserved=-before)
@@ -114,44 +114,44 @@ class Book:
                 for place in where
                 if (purse := self.purses[place]).limit is not None
             ]
-            room, tightest = min(tight, key=lambda one: one[0], default=(offer.needed, ""))
-            if offer.needed <= room:
+            room, tightest = min(tight, key=lambda one: one[0], default=(offer.headroom, ""))
+            if offer.headroom <= room:
                 return Reservation("reserved", offer.name, offer.amount)
             short, left = tightest, max(0, room)
         return Reservation("denied", short=short, left=left)
 
-    def take(self, step: Step, now: float) -> Settled:
+    def take(self, step: Step, now: float) -> SettlementResult:
         """As one of `Ledger.take`."""
         if step.what == "settle":
             return self.settle(step.decision, step.cost, now, step.by, step.otherwise)
         if step.what == "release":
             return self.release(step.decision, now, step.by)
-        return self.executing(step.decision, step.by)
+        return self.mark_executing(step.decision, step.by)
 
-    def executing(self, decision: str, by: str = "") -> Settled:
+    def mark_executing(self, decision: str, by: str = "") -> SettlementResult:
         """As `Ledger.executing`."""
-        record = self._known(decision, by)
+        record = self._find_record(decision, by)
         if record is not None and record.is_foreign(by):
             return self._stray("foreign")
         if record is not None and record.state == "reserved":
             record.executing = True
-        return Settled("done")
+        return SettlementResult("done")
 
     def settle(
         self, decision: str, actual: int | None, now: float, by: str = "", otherwise: Otherwise | None = None
-    ) -> Settled:
+    ) -> SettlementResult:
         """As `Ledger.settle`."""
-        cost = None if actual is None else checked_amount(actual)
-        record = self._known(decision, by)
+        cost = None if actual is None else check_amount(actual)
+        record = self._find_record(decision, by)
         if record is not None and record.is_foreign(by):
             return self._stray("foreign")
         if record is not None and record.state == "settled":
-            return Settled("duplicate")
+            return SettlementResult("duplicate")
         if record is None or not record.accounts:
             if record is None:
-                record = self.records[decision] = _Record("settled", since=now, owner=by)
+                record = self.records[decision] = _ReservationRecord("settled", since=now, owner=by)
             record.state = "settled"
-            return self._unreserved(cost, otherwise, now)
+            return self._settle_unreserved(cost, otherwise, now)
         cost = record.amount if cost is None else cost
         state, record.state = record.state, "settled"
         held = record.amount if state in ("reserved", "orphaned") else 0
@@ -166,22 +166,24 @@ class Book:
         outcome: Outcome = (
             "settled" if state == "reserved" else "corrected" if state == "orphaned" else "late"
         )
-        return Settled(outcome, held, over)
+        return SettlementResult(outcome, held, over)
 
-    def _unreserved(self, cost: int | None, otherwise: Otherwise | None, now: float) -> Settled:
+    def _settle_unreserved(
+        self, cost: int | None, otherwise: Otherwise | None, now: float
+    ) -> SettlementResult:
         if otherwise is None:
-            return Settled("unreserved")
-        amount = checked_amount(otherwise.amount) if cost is None else cost
+            return SettlementResult("unreserved")
+        amount = check_amount(otherwise.amount) if cost is None else cost
         if not amount:
-            return Settled("unreserved")
+            return SettlementResult("unreserved")
         self._spend(amount, otherwise.accounts, now)
         return self._stray("charged" if otherwise.accounts else "unplaced")
 
-    def release(self, decision: str, now: float, by: str = "") -> Settled:
+    def release(self, decision: str, now: float, by: str = "") -> SettlementResult:
         """As `Ledger.release`."""
-        record = self._known(decision, by)
+        record = self._find_record(decision, by)
         if record is None:
-            self.records[decision] = _Record("released", since=now, owner=by)
+            self.records[decision] = _ReservationRecord("released", since=now, owner=by)
         elif record.is_foreign(by):
             return self._stray("foreign")
         elif record.state in ("reserved", "denied", "orphaned"):
@@ -191,24 +193,24 @@ class Book:
                 elif record.state == "orphaned":
                     self.purses[place].add(spent=-record.amount, orphans=-1)
             record.state = "released"
-        return Settled("done")
+        return SettlementResult("done")
 
     def claim(self, decision: str, owner: str, by: str) -> bool:
         """As `Ledger.claim`."""
-        record = self._known(decision, owner)
+        record = self._find_record(decision, owner)
         if record is None or record.owner not in (owner, by):
             return False
         record.owner = by
         return True
 
-    def _known(self, decision: str, by: str) -> _Record | None:
+    def _find_record(self, decision: str, by: str) -> _ReservationRecord | None:
         """The record of a decision; a tombstone that somebody else put there is none."""
         record = self.records.get(decision)
         return None if record is not None and record.phase < 0 and record.is_foreign(by) else record
 
-    def _stray(self, outcome: Outcome) -> Settled:
+    def _stray(self, outcome: Outcome) -> SettlementResult:
         self.strays[outcome] = self.strays.get(outcome, 0) + 1
-        return Settled(outcome)
+        return SettlementResult(outcome)
 
     def orphan(self, decision: str) -> bool:
         """As `Ledger.orphan`."""
@@ -222,7 +224,7 @@ class Book:
 
     def charge(self, event: str, amount: int, accounts: Sequence[Account], now: float) -> bool:
         """As `Ledger.charge`."""
-        amount = checked_amount(amount)
+        amount = check_amount(amount)
         if event in self.charges:
             return False
         self._spend(amount, accounts, now)
@@ -230,7 +232,7 @@ class Book:
         return True
 
     def _spend(self, amount: int, accounts: Sequence[Account], now: float) -> None:
-        for account, place in zip(accounts, _resolved(accounts, now), strict=True):
+        for account, place in zip(accounts, _windows_of(accounts, now), strict=True):
             purse = self.purses.setdefault(place, _Purse())
             purse.limit = account.limit
             purse.add(spent=amount)
@@ -258,9 +260,9 @@ class Book:
         return len(found)
 
 
-def _resolved(accounts: Sequence[Account], now: float) -> tuple[tuple[str, int], ...]:
+def _windows_of(accounts: Sequence[Account], now: float) -> tuple[tuple[str, int], ...]:
     return tuple((one.key, int(now // one.window_s) if one.window_s else 0) for one in accounts)
 
 
-def _bounded(number: int) -> int:
+def _clamp(number: int) -> int:
     return min(max(number, 0), MAX_SUM)

@@ -16,7 +16,7 @@ from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.transport.ports import Store
 
-__all__ = ["BOOKS", "Described", "Limits", "Overrides", "describe", "described", "limit_of"]
+__all__ = ["BOOKS", "BudgetDescription", "Limits", "Overrides", "describe", "limit_of", "read_budgets"]
 
 Overrides = Mapping[str, int | None]
 """Budget or account to its limit in micro-units; None only counts."""
@@ -26,7 +26,7 @@ BOOKS: Final = ("budget", "budget-shadow", "budget-hooks")
 LOCK_S: Final = 5.0
 ATTEMPTS: Final = 100
 PAUSE_S: Final = 0.05
-MOST: Final = 1000
+MAX_COUNT: Final = 1000
 
 
 def limit_of(key: str, configured: int | None, overrides: Overrides) -> int | None:
@@ -75,8 +75,8 @@ class Limits:
             was = found.pop(key, _NONE) is not _NONE
             if keep:
                 found[key] = limit
-            if len(found) > MOST:
-                raise TransportError(f"more than {MOST} limits are set; reset some")
+            if len(found) > MAX_COUNT:
+                raise TransportError(f"more than {MAX_COUNT} limits are set; reset some")
             await self._store.put(self._key, pack(found))
         finally:
             await self._store.delete(lock)
@@ -86,7 +86,7 @@ class Limits:
 _NONE: Final = object()
 
 
-class Described(NamedTuple):
+class BudgetDescription(NamedTuple):
     """A budget as it was configured."""
 
     name: str
@@ -98,13 +98,13 @@ class Described(NamedTuple):
     currency: str
 
 
-async def describe(store: Store, book: str, budgets: Iterable[Described]) -> None:
+async def describe(store: Store, book: str, budgets: Iterable[BudgetDescription]) -> None:
     """Write down what budgets there are."""
     for budget in budgets:
         await store.put(f"{book}:described:{budget.name}", pack(list(budget[1:])))
 
 
-async def described(store: Store, book: str) -> dict[str, Described]:
+async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
     """The budgets that were written down, by name."""
     prefix = f"{book}:described:"
     found = {}
@@ -115,11 +115,11 @@ async def described(store: Store, book: str) -> dict[str, Described]:
     return found
 
 
-def _budget(name: str, raw: bytes | None) -> Described | None:
+def _budget(name: str, raw: bytes | None) -> BudgetDescription | None:
     try:
         match unpack(raw) if raw else None:
             case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:
-                return Described(name, level, limit, window, currency)
+                return BudgetDescription(name, level, limit, window, currency)
     except CodecError:
         pass
     return None

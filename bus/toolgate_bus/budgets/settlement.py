@@ -22,7 +22,7 @@ from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Facts, Store
+from toolgate_bus.transport.ports import FactStream, Store
 
 __all__ = ["LedgerKeeper", "step_of"]
 
@@ -33,7 +33,7 @@ GRACE_S: Final = 5.0
 AT_ONCE: Final = 200
 MAX_ID: Final = 64
 WARN_S: Final = 60.0
-LONGEST_S: Final = 3600.0
+MAX_SECONDS: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
 _log = get_logger("toolgate.ledger")
 
@@ -67,7 +67,7 @@ class LedgerKeeper:
     def __init__(
         self,
         ledger: Ledger,
-        facts: Facts,
+        facts: FactStream,
         store: Store,
         *,
         book: str,
@@ -105,7 +105,7 @@ class LedgerKeeper:
             self._resumed = False
             return False
         if not self._resumed:
-            self._facts.resume(await self._noted())
+            self._facts.resume(await self._read_positions())
             self._resumed = True
         facts = await self._facts.next()
         for at in range(0, len(facts), AT_ONCE):
@@ -130,7 +130,7 @@ class LedgerKeeper:
         await self._store.put(key, self._replica, LEASE_S)  # two at once would do no harm
         return True
 
-    async def _noted(self) -> dict[str, str]:
+    async def _read_positions(self) -> dict[str, str]:
         raw = await self._store.get(f"{self._book}:read")
         try:
             noted = unpack(raw) if raw else {}
@@ -185,4 +185,4 @@ class LedgerKeeper:
         since = self._missing.get(one.owner)
         if since is not None and now - since >= GRACE_S:
             return "dead"
-        return "expired" if one.age_s >= LONGEST_S else None
+        return "expired" if one.age_s >= MAX_SECONDS else None

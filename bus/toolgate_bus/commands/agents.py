@@ -17,14 +17,14 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
-    joined_bus,
+    join_bus,
     refuse_options_before,
     run_async,
 )
 from toolgate_bus.commands.terminal import escape, new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.protocol.agents import LiveAgent, forest, meant, stop_of
-from toolgate_bus.protocol.money import shown
+from toolgate_bus.protocol.agents import LiveAgent, forest, select_targets, stop_of
+from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, EXPIRY_SECONDS
@@ -73,12 +73,12 @@ def agents(
         return
     if watch and as_json:
         raise ConfigError("--watch: shows a table; with --json, call it again and again")
-    with joined_bus(redis, namespace, None) as settings:
+    with join_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
         if watch:
             run_async(lambda: _watch(url, where))
             return
-        found = run_async(lambda: _living(url, where))
+        found = run_async(lambda: _fetch_agents(url, where))
     if as_json:
         for _, one in forest(found):
             print_json(one.as_json())
@@ -111,7 +111,7 @@ def stop(
     """
     if everyone == bool(ids):
         raise ConfigError("say whom: one or more sessions (`toolgate agents` lists them), or --all")
-    with joined_bus(redis, namespace, None) as settings:
+    with join_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
         ran, left = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, wait_s=wait))
     told = {"stopped": sorted(ran - left), "running": sorted(left)}
@@ -128,7 +128,7 @@ def stop(
         raise typer.Exit(1)
 
 
-async def _living(url: str, namespace: str) -> list[LiveAgent]:
+async def _fetch_agents(url: str, namespace: str) -> list[LiveAgent]:
     commands = RedisCommands(url, "toolgate-agents", connections=1)
     try:
         return await Fleet(commands, namespace).agents()
@@ -156,7 +156,7 @@ async def _stop(
         while True:
             try:
                 look = await fleet.look(order.id, told)
-                running = {one.session for one in meant(order, look.agents) if _busy(one)}
+                running = {one.session for one in select_targets(order, look.agents) if _busy(one)}
                 ran |= running.union(*look.obeyed.values())
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
                     told |= await fleet.stop(order)
@@ -210,7 +210,12 @@ def _table(agents: Collection[LiveAgent]) -> Table:
 
 
 def _row(depth: int, one: LiveAgent) -> list[str]:
-    figures: list[Any] = [one.turns, one.calls, one.vetoes or "·", shown(one.cost) if one.cost else "·"]
+    figures: list[Any] = [
+        one.turns,
+        one.calls,
+        one.vetoes or "·",
+        format_amount(one.cost) if one.cost else "·",
+    ]
     name = one.agent or "(no name)"
     return [f"{'  ' * depth}{name}", one.session[:8], one.doing, *map(str, figures), _age(one.age)]
 

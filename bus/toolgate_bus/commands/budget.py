@@ -9,20 +9,20 @@ from rich.table import Table
 
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import Described, Limits, Overrides, described, limit_of
+from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
 from toolgate_bus.commands.options import (
     JsonOption,
     NamespaceOption,
     RedisOption,
     console,
     err_console,
-    joined_bus,
+    join_bus,
     run_async,
 )
 from toolgate_bus.commands.terminal import escape, new_table, print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.protocol.money import micro, shown
+from toolgate_bus.protocol.money import format_amount, micro
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -47,7 +47,7 @@ watched, and changed while it runs.
 
 app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
 
-_MOST_ACCOUNTS: Final = 1024
+_MAX_ACCOUNTS: Final = 1024
 _LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 _COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
 _ASTRAY: Final[Mapping[str, str]] = {
@@ -76,7 +76,7 @@ class _Book(NamedTuple):
     name: str
     ledger: RedisLedger
     limits: Limits
-    budgets: dict[str, Described]
+    budgets: dict[str, BudgetDescription]
     overrides: Overrides
     balances: list[Balance]
     astray: Mapping[str, int]
@@ -178,7 +178,7 @@ def show(
     async def work(book: _Book) -> None:
         book.check(key)
         accounts = book.accounts(key)
-        held = await _held(book, key)
+        held = await _list_holders(book, key)
         if json_:
             _print_json(
                 [{**one, "held": [h for h in held if one["account"] in h["accounts"]]} for one in accounts]
@@ -189,7 +189,7 @@ def show(
             state = "runs" if one["executing"] else "is decided"
             console.print(
                 f"  {escape(one['decision'])}  {escape(one['tool'])} "
-                f"{shown(one['amount'], book.currency(key))}  "
+                f"{format_amount(one['amount'], book.currency(key))}  "
                 f"{state} since {one['age_s']:.1f} s  orchestrator {escape(one['owner'])}",
                 soft_wrap=True,
             )
@@ -266,25 +266,25 @@ def reset(
 
 
 def _on_book(redis: str | None, namespace: str, book: str, work: Callable[[_Book], Awaitable[None]]) -> None:
-    with joined_bus(redis, namespace, None) as settings:
-        run_async(lambda: _opened(settings, book, work))
+    with join_bus(redis, namespace, None) as settings:
+        run_async(lambda: _with_open_book(settings, book, work))
 
 
-async def _opened(settings: BusSettings, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+async def _with_open_book(settings: BusSettings, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
     commands = RedisCommands(str(settings.redis), "toolgate-budget", connections=1)
     store = RedisStore(commands, settings.namespace)
     ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
     try:
-        known = await described(store, name), await limits.read(), await ledger.balances()
+        known = await read_budgets(store, name), await limits.read(), await ledger.balances()
         astray = await ledger.astray()
         await work(_Book(commands, settings.namespace, name, ledger, limits, *known, astray))
     finally:
         await commands.aclose()
 
 
-async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
+async def _list_holders(book: _Book, key: str) -> list[dict[str, Any]]:
     """The decisions that hold money in these accounts (`budgets/lua/ledger.lua` says what a record has)."""
-    prefix = Keys(book.namespace).stored(book.name)
+    prefix = Keys(book.namespace).store_key(book.name)
     held = await book.ledger.open()
     records = await read_hashes(book.commands, [f"{prefix}:r:{one.decision}" for one in held])
     rows: list[dict[str, Any]] = [
@@ -297,7 +297,7 @@ async def _held(book: _Book, key: str) -> list[dict[str, Any]]:
             "executing": one.executing,
             "accounts": [
                 record.get(f"k{number}", "").rpartition(":")[0]
-                for number in range(1, min(_whole(record.get("n")), _MOST_ACCOUNTS) + 1)
+                for number in range(1, min(_whole(record.get("n")), _MAX_ACCOUNTS) + 1)
             ],
         }
         for one, record in zip(held, records, strict=True)
@@ -325,7 +325,7 @@ def _name(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _length(budget: Described | None, one: Balance) -> str:
+def _length(budget: BudgetDescription | None, one: Balance) -> str:
     if budget is None:
         return "window" if one.window else "total"
     return _LENGTHS.get(budget.window_s, f"{budget.window_s} s")
@@ -352,7 +352,7 @@ def _table(accounts: Iterable[dict[str, Any]]) -> Table:
 
 
 def _money(amount: int | None, currency: str) -> str:
-    return "none" if amount is None else escape(shown(amount, currency))
+    return "none" if amount is None else escape(format_amount(amount, currency))
 
 
 def _print_json(rows: Iterable[dict[str, Any]]) -> None:

@@ -136,13 +136,13 @@ def _spare_text(command: Any, ctx: Any) -> Any:
             and not param.multiple
         ):
             plain = kind.annotation is str and kind.parameter_info.parser is None and not kind.is_path
-            param.get_runtime_param = partial(_Spared, param.get_runtime_param, plain)
+            param.get_runtime_param = partial(_OptionConverter, param.get_runtime_param, plain)
     for one in getattr(command, "commands", {}).values():
         _spare_text(one, ctx)
     return command
 
 
-class _Spared:
+class _OptionConverter:
     """What typer makes of the value of an option, without its validator where there is nothing to check."""
 
     def __init__(self, make: Callable[[], Any], plain: bool) -> None:

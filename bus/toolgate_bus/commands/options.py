@@ -20,7 +20,7 @@ import typer
 
 from toolgate_bus.commands.terminal import console, err_console, escape_lines
 from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
-from toolgate_bus.server.embedded import join_server, shared_server
+from toolgate_bus.server.embedded import join_server, open_shared_server
 from toolgate_bus.server.settings import BusSettings, bus_settings, has_password
 
 __all__ = [
@@ -39,13 +39,13 @@ __all__ = [
     "err_console",
     "exit_code",
     "fail",
-    "joined_bus",
-    "metrics_served",
+    "join_bus",
     "new_event_loop",
     "print_error",
     "refuse_options_before",
     "run_async",
-    "started_bus",
+    "serve_metrics",
+    "start_bus",
 ]
 
 Result = TypeVar("Result")
@@ -128,19 +128,19 @@ def _warn_of_password(ctx: typer.Context, param: Any, url: str | None) -> str | 
 
 
 @contextlib.contextmanager
-def started_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
+def start_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
     """The settings with a server behind `redis`: the one named, else the user's, started if need be."""
     settings = bus_settings(redis, namespace, keys)
     if settings.redis:
         yield settings
         return
-    with shared_server() as server:
+    with open_shared_server() as server:
         yield replace(settings, redis=server.url)
 
 
 @contextlib.contextmanager
-def joined_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
-    """Like `started_bus`, but raises NoServer if none is named and none runs: it starts nothing."""
+def join_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
+    """Like `start_bus`, but raises NoServer if none is named and none runs: it starts nothing."""
     settings = bus_settings(redis, namespace, keys)
     if settings.redis:
         yield settings
@@ -154,7 +154,7 @@ _measured: list[str] = []
 
 
 @contextlib.contextmanager
-def metrics_served(port: int | None, address: str, side: str) -> Iterator[str | None]:
+def serve_metrics(port: int | None, address: str, side: str) -> Iterator[str | None]:
     """Serve this process's metrics meanwhile: gives the URL, or None where no port was asked for.
 
     `side` names the process in its metrics (scheduler, orchestrator). Raises ConfigError where it

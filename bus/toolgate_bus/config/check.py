@@ -59,7 +59,7 @@ def check(model: type[Model], value: Any, where: str | Places, *at: Loc) -> Mode
     put together from several; the first counts for what is in none). Unknown keys at the top are refused
     even where the model forgot to forbid them.
     """
-    if faults := _forgotten(model, value):
+    if faults := _find_unknown_keys(model, value):
         raise _error(faults, where, at)
     try:
         return model.model_validate(value)
@@ -72,11 +72,11 @@ def check_part(model: type[BaseModel], value: Any, where: str | Places, *at: Loc
     try:
         model.model_validate(value)
     except ValidationError as error:
-        if faults := [*_forgotten(model, value), *explain(error, model, part=True)]:
+        if faults := [*_find_unknown_keys(model, value), *explain(error, model, part=True)]:
             raise _error(faults, where, at) from None
 
 
-def _forgotten(model: type[BaseModel], value: Any) -> list[tuple[Loc, str]]:
+def _find_unknown_keys(model: type[BaseModel], value: Any) -> list[tuple[Loc, str]]:
     if model.model_config.get("extra") is not None or not isinstance(value, dict):
         return []
     keys = list(_schema(model).get("properties", ()))
@@ -115,7 +115,7 @@ def explain(
             said = YAML_WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
             said = f"List{said[5:]}" if said.startswith("Tuple ") else said
             known = fault["type"] in SAY_WHAT_IS_ALLOWED
-            may = _allowed(schema, loc) if not known else ""
+            may = _describe_allowed(schema, loc) if not known else ""
             yield loc, said + (f"; allowed: {may}" if may else "")
 
 
@@ -146,14 +146,14 @@ def _schema(model: type[BaseModel]) -> Schema:
     return model.model_json_schema(schema_generator=_Lenient)
 
 
-def _allowed(schema: Schema, loc: Loc) -> str:
+def _describe_allowed(schema: Schema, loc: Loc) -> str:
     words = (_words(node) for node in _nodes_at(schema, schema, loc))
     return " or ".join(dict.fromkeys(word for word in words if word))
 
 
 def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
     """The parts of a schema that may stand at the end of a path."""
-    node = _resolved(schema, at)
+    node = _resolve(schema, at)
     choices = node.get("anyOf") or node.get("oneOf")
     if choices and "description" not in node:
         for one in choices:
@@ -172,7 +172,7 @@ def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
         yield from _nodes_at(schema, inner if isinstance(inner, Mapping) else at, tuple(rest))
 
 
-def _resolved(schema: Schema, node: Schema) -> Schema:
+def _resolve(schema: Schema, node: Schema) -> Schema:
     """The node with what it refers to; the description of a class is not one of the field's."""
     found = dict(node)
     while "$ref" in found:

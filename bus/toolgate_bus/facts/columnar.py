@@ -12,18 +12,18 @@ from typing import Any, Final, TypeVar
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry.unanimous import Batch, Group
-from toolgate_bus.transport.ports import Packed
+from toolgate_bus.transport.ports import FactItem
 
-__all__ = ["MOST_ASKED", "MOST_QUESTION", "agreed_facts", "each_decision"]
+__all__ = ["MAX_QUESTION", "MAX_RECIPIENTS", "each_decision", "pack_batch"]
 
-MOST_QUESTION: Final = 32 * 1024
+MAX_QUESTION: Final = 32 * 1024
 """Bytes of a question."""
-MOST_ASKED: Final = 15
+MAX_RECIPIENTS: Final = 15
 _T = TypeVar("_T")
 _NO_ID: Final = bytes(packing.ID_BYTES)
 
 
-def agreed_facts(batch: Batch, epoch: float) -> Iterator[Packed]:
+def pack_batch(batch: Batch, epoch: float) -> Iterator[FactItem]:
     """The facts of a batch, in their order; mostly one item for all.
 
     `epoch` is what the batch's clock lacks to seconds since the epoch.
@@ -36,11 +36,11 @@ def agreed_facts(batch: Batch, epoch: float) -> Iterator[Packed]:
         for at, question in enumerate(questions):
             if size + len(question) > packing.FULL_FRAME:
                 part = [column[start:at] for column in columns]
-                yield Packed(_item(batch.seq + start, batch.group, *part), at - start)
+                yield FactItem(_item(batch.seq + start, batch.group, *part), at - start)
                 start, size = at, 0
             size += len(question)
         columns = [column[start:] for column in columns]
-    yield Packed(_item(batch.seq + start, batch.group, *columns), len(questions) - start)
+    yield FactItem(_item(batch.seq + start, batch.group, *columns), len(questions) - start)
 
 
 def _item(
@@ -69,7 +69,7 @@ def _item(
         "rest": [question[differ:] for question in questions],
     }
     if any(map(any, revisions)):
-        fields["revisions"] = [_indexed(each) for each in revisions]
+        fields["revisions"] = [_index_revisions(each) for each in revisions]
     return packing.item(_NO_ID, 0, packing.pack(fields))
 
 
@@ -101,8 +101,8 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if len(ids) != packing.ID_BYTES * count:
         raise CodecError("malformed", "an id for each decision")
     asked = _of(fact, "asked", list)
-    if len(asked) > MOST_ASKED:
-        raise CodecError("oversize", f"at most {MOST_ASKED} were asked about decisions side by side")
+    if len(asked) > MAX_RECIPIENTS:
+        raise CodecError("oversize", f"at most {MAX_RECIPIENTS} were asked about decisions side by side")
     revisions = fact.get("revisions", [""] * len(asked))
     if not isinstance(revisions, list) or len(revisions) != len(asked):
         raise CodecError("malformed", "revisions for each of those who were asked")
@@ -124,7 +124,7 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _indexed(revisions: Sequence[str]) -> Any:
+def _index_revisions(revisions: Sequence[str]) -> Any:
     """The revision that all verdicts of one scheduler name; or those that they name, and whose is which."""
     different = list(dict.fromkeys(revisions))
     if len(different) == 1:

@@ -7,16 +7,16 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["Gathering", "gathered"]
+__all__ = ["DecisionJoiner", "join_decisions"]
 
 Fact = dict[str, Any]
 
-_MOST_BESIDE: Final = 1024
+_MAX_BESIDE: Final = 1024
 """Verdicts of one decision: who tells more of them floods its readers."""
 _ENVELOPE: Final = frozenset({"event", "id", "seq", "at", "orchestrator", "entry"})
 
 
-class Gathering:
+class DecisionJoiner:
     """Puts together what belongs together; remembers the newest `most` decisions."""
 
     def __init__(self, most: int | None = None) -> None:
@@ -47,11 +47,11 @@ class Gathering:
         verdict = {name: value for name, value in fact.items() if name not in _ENVELOPE}
         if (made := self.decisions.get(key)) is None:
             beside = self._early.setdefault(key, [])
-            if len(beside) < _MOST_BESIDE:
+            if len(beside) < _MAX_BESIDE:
                 beside.append((writer, verdict))
             self._forget(self._early)
             return None
-        if len(made["verdicts"]) < _MOST_BESIDE:
+        if len(made["verdicts"]) < _MAX_BESIDE:
             made["verdicts"].append(verdict)
         return made
 
@@ -65,9 +65,9 @@ def _differ(one: Any, other: Any) -> bool:
     return one is not None and other is not None and one != other
 
 
-def gathered(facts: Iterable[Fact]) -> list[Fact]:
+def join_decisions(facts: Iterable[Fact]) -> list[Fact]:
     """The decisions among the facts, each with the verdicts that came beside it."""
-    gathering = Gathering()
+    gathering = DecisionJoiner()
     for fact in facts:
         gathering.take(fact)
     return list(gathering.decisions.values())

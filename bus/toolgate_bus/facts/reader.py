@@ -26,7 +26,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Commands, Facts, override
+from toolgate_bus.transport.ports import Commands, FactStream, override
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.reads import (
     is_other_type,
@@ -61,7 +61,7 @@ Fact = dict[str, Any]
 _log = get_logger("toolgate.facts")
 
 
-class FactsReader(Facts):
+class FactsReader(FactStream):
     """Facts of one namespace; `role` is what its heartbeat on the roster says that it reads for."""
 
     def __init__(self, commands: Commands, namespace: str, role: ReaderRole = "follower") -> None:
@@ -83,18 +83,18 @@ class FactsReader(Facts):
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
         self._heartbeat = encode_role(role)
 
-    async def kept(self) -> list[Fact]:
+    async def read_all(self) -> list[Fact]:
         """Every fact that is still kept, oldest first."""
-        return [fact async for fact in self.stored()]
+        return [fact async for fact in self.read_stored()]
 
     async def since(self, seconds: float) -> tuple[list[Fact], float]:
         """The facts of the last so many seconds, oldest first, and how old the oldest is, in seconds."""
         now = await self.now_ms()
-        found = [fact async for fact in self.stored(now - int(seconds * 1000))]
+        found = [fact async for fact in self.read_stored(now - int(seconds * 1000))]
         oldest = entry_order(found[0]["entry"])[0] if found else now
         return found, max(0, now - oldest) / 1000
 
-    async def stored(self, since_ms: int | None = None) -> AsyncIterator[Fact]:
+    async def read_stored(self, since_ms: int | None = None) -> AsyncIterator[Fact]:
         """The facts that are still kept, oldest first, a page in memory at a time.
 
         `since_ms` leaves out what was written before, in milliseconds of the server's clock.
@@ -159,7 +159,7 @@ class FactsReader(Facts):
 
     async def follow(self) -> AsyncIterator[Fact]:
         """Facts as they come, from where `kept` or `stored` ended, until the caller stops."""
-        async with self.joined():
+        async with self.stay_on_roster():
             while True:
                 try:
                     for fact in await self.next():
@@ -168,7 +168,7 @@ class FactsReader(Facts):
                     await anyio.sleep(BEAT_SECONDS)
 
     @contextlib.asynccontextmanager
-    async def joined(self) -> AsyncIterator[None]:
+    async def stay_on_roster(self) -> AsyncIterator[None]:
         """Stand on the roster for the length of a block; a server that is away is waited for."""
         try:
             async with anyio.create_task_group() as tasks:
@@ -188,7 +188,7 @@ class FactsReader(Facts):
         if now - self._looked >= BEAT_SECONDS:  # more often they do not tell of themselves
             self._alive, self._looked = await self.alive(), now
         alive = self._alive
-        known = alive.union(await self._kept_writers())
+        known = alive.union(await self._read_stored_writers())
         for orchestrator in known:
             self._last.setdefault(orchestrator, FIRST_ID)
         self._drained -= alive
@@ -254,9 +254,9 @@ class FactsReader(Facts):
 
     async def writers(self) -> list[str]:
         """The orchestrators that are alive, or whose facts are kept."""
-        return sorted((await self.alive()).union(await self._kept_writers()))
+        return sorted((await self.alive()).union(await self._read_stored_writers()))
 
-    async def _kept_writers(self) -> set[str]:
+    async def _read_stored_writers(self) -> set[str]:
         """Whose facts are kept, alive or not."""
         return set(await read_names(self._commands, self._keys.writers))
 

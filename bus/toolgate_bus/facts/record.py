@@ -10,9 +10,18 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.columnar import each_decision
-from toolgate_bus.facts.validation import checked_fact
+from toolgate_bus.facts.validation import check_fact
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Decision,
+    Deny,
+    Failure,
+    Hold,
+    Modify,
+    ReceivedVerdict,
+)
 
 __all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_facts", "read_verdict", "verdict_fields"]
 
@@ -34,7 +43,7 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
 """What the fact of a decision leaves out where there is nothing to remark on."""
 
 
-def verdict_fields(heard: Heard) -> dict[str, Any]:
+def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
     """One verdict as plain values; flags that are not set are left out."""
     scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision = heard
     fields: dict[str, Any] = {
@@ -147,11 +156,11 @@ def read_facts(item: packing.Item) -> list[dict[str, Any]]:
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
     if fields["event"] == "agreed":
-        return [_opened(one) for one in each_decision(fields)]
-    return [_opened(fields) if fields["event"] == "decision" else checked_fact(fields)]
+        return [_open_question(one) for one in each_decision(fields)]
+    return [_open_question(fields) if fields["event"] == "decision" else check_fact(fields)]
 
 
-def _opened(fields: dict[str, Any]) -> dict[str, Any]:
+def _open_question(fields: dict[str, Any]) -> dict[str, Any]:
     """A decision with its question in place of that question's bytes."""
     question = fields.pop("question", None)
     if not isinstance(question, bytes):
@@ -165,7 +174,7 @@ def _opened(fields: dict[str, Any]) -> dict[str, Any]:
         heard = fields["verdicts"] if isinstance(fields.get("verdicts"), list) else ()
         names = [one.get("scheduler") for one in heard if isinstance(one, dict)]
         fields["asked"] = list(dict.fromkeys(name for name in names if isinstance(name, str)))
-    fields = checked_fact(fields)
+    fields = check_fact(fields)
     if fields["outcome"] == "continue" and fields["final_tool"] is None:
         fields["final_tool"] = fields["tool_name"]
     if fields["final_tool"] is not None and fields["final_input"] is None and not fields.get("cut"):
@@ -176,12 +185,12 @@ def _opened(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _SAID: Final = frozenset(
-    name for kind in (Continue, Deny, Modify, AskUser, Hold, Failed) for name in kind.model_fields
+    name for kind in (Continue, Deny, Modify, AskUser, Hold, Failure) for name in kind.model_fields
 ) - {"priority", "seconds"}
 """What a verdict says; the rest of its fields is about it. A hold's `seconds` are its own."""
 
 
-def read_verdict(fields: Any) -> Heard:
+def read_verdict(fields: Any) -> ReceivedVerdict:
     """One of a fact's `verdicts`, or what a `verdict` fact says; raises CodecError.
 
     Arguments that were cut are the one argument `CUT`.
@@ -197,7 +206,7 @@ def read_verdict(fields: Any) -> Heard:
         body["seconds"] = seconds
     if body.get("arguments") == CUT:
         body["arguments"] = {CUT: None}
-    return Heard(
+    return ReceivedVerdict(
         name,
         codec.verdict(packing.pack(body)),
         priority,

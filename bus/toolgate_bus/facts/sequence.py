@@ -3,19 +3,19 @@
 A writer numbers its facts from 1, and may write some of them twice. Numbers that were never written (facts
 that were dropped) leave gaps; a number that somebody else put there leaves one as well, and what really
 has the numbers below it must be read all the same. So what was read is kept as ranges, not as its highest
-number. A jump further than `MOST_JUMP` is refused, until the next number follows on it.
+number. A jump further than `MAX_JUMP` is refused, until the next number follows on it.
 """
 
 from typing import Final
 
 from toolgate_bus.errors import CodecError
 
-__all__ = ["LARGEST", "MOST_JUMP", "SeenNumbers"]
+__all__ = ["MAX_JUMP", "MAX_VALUE", "SeenNumbers"]
 
-LARGEST: Final = 2**53
-MOST_JUMP: Final = 1_000_000
+MAX_VALUE: Final = 2**53
+MAX_JUMP: Final = 1_000_000
 """So many facts may be missing in one place: more than are dropped in any outage short of minutes."""
-MOST_RANGES: Final = 16
+MAX_RANGES: Final = 16
 REMEMBERED: Final = 2**17
 """Of what somebody else has read (`resumed`), so many numbers before the last count as read: more than a
 writer ever writes twice."""
@@ -44,7 +44,7 @@ class SeenNumbers:
         if any(first <= number <= last for first, last in ranges):
             return False
         highest = max((last for _, last in ranges), default=number)
-        if number > highest + MOST_JUMP and number != self._far + 1:
+        if number > highest + MAX_JUMP and number != self._far + 1:
             self._far = number
             raise CodecError("jump", f"fact {number} after {highest}")
         grown = [number, number]
@@ -52,5 +52,5 @@ class SeenNumbers:
             ranges.remove(one)
             grown = [min(grown[0], one[0]), max(grown[1], one[1])]
         ranges.append(grown)
-        del ranges[:-MOST_RANGES]
+        del ranges[:-MAX_RANGES]
         return True

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.record import read_verdict
-from toolgate_bus.protocol.events import Heard, Modify
+from toolgate_bus.protocol.events import Modify, ReceivedVerdict
 from toolgate_bus.ruling.counterfactual import (
     Change,
     ChangeCounts,
-    Proposed,
-    Ruled,
+    DecisionRecord,
+    ProposedCall,
     actual,
     change,
     with_shadow,
@@ -27,10 +27,10 @@ __all__ = [
     "Disagreement",
     "ShadowTotals",
     "add_to_totals",
-    "comparable",
     "disagreements",
     "is_redacted",
-    "ruled_of",
+    "normalize",
+    "record_of",
     "shadow_totals",
     "shadows_of",
 ]
@@ -39,7 +39,7 @@ Fact = Mapping[str, Any]
 
 _PLACEHOLDER: Final = re.compile(r"⟦toolgate:\w+:[0-9a-f]+⟧")
 _ANY: Final = "⟦toolgate:placeholder⟧"
-_DEEPEST: Final = 64
+_MAX_DEPTH: Final = 64
 
 
 class Disagreement(NamedTuple):
@@ -72,32 +72,32 @@ class ShadowTotals(ChangeCounts):
     """Decisions that cannot be compared: too long for the record, or not written by the rules."""
 
     @property
-    def disagreed(self) -> int:
+    def disagreement_count(self) -> int:
         """Decisions that it would have changed."""
         return self.heard - self.same - self.unreadable
 
     def as_json(self) -> dict[str, int]:
         """For scripts."""
-        return {**asdict(self), "disagreed": self.disagreed}
+        return {**asdict(self), "disagreed": self.disagreement_count}
 
 
-def ruled_of(fact: Fact) -> Ruled:
+def record_of(fact: Fact) -> DecisionRecord:
     """A `decision` of the record with the verdicts that came after it; raises CodecError."""
     if fact.get("cut"):
         raise CodecError("oversize", "the decision was too long for the record")
-    original = Proposed(fact["tool_name"], _plain(fact["tool_input"]), fact.get("agent_target"))
+    original = ProposedCall(fact["tool_name"], _plain(fact["tool_input"]), fact.get("agent_target"))
     final_tool, final_input = fact.get("final_tool"), fact.get("final_input")
-    final = Proposed(
+    final = ProposedCall(
         final_tool if isinstance(final_tool, str) else original.tool,
         original.arguments if final_input is None else _plain(final_input),
         fact.get("final_agent"),
     )
-    return Ruled(
+    return DecisionRecord(
         original,
         final,
         fact["outcome"],
         fact["why"],
-        tuple(comparable(read_verdict(one)) for one in fact["verdicts"]),
+        tuple(normalize(read_verdict(one)) for one in fact["verdicts"]),
         tuple(one for one in fact.get("silent") or () if isinstance(one, str)),
         fact.get("scheduler"),
         fact.get("reason"),
@@ -118,7 +118,7 @@ def disagreements(fact: Fact) -> list[Disagreement]:
     names = sorted(shadows_of(fact))
     if not names:
         return []
-    ruled = ruled_of(fact)
+    ruled = record_of(fact)
     before, found = actual(ruled), []
     for name in names:
         after = with_shadow(ruled, name)
@@ -149,7 +149,7 @@ def add_to_totals(totals: dict[str, ShadowTotals], fact: Fact) -> None:
         _add(totals.setdefault(name, ShadowTotals()), fact, changed, name)
 
 
-def comparable(heard: Heard) -> Heard:
+def normalize(heard: ReceivedVerdict) -> ReceivedVerdict:
     """A verdict whose arguments can be compared with those of the record."""
     if not isinstance(heard.verdict, Modify) or heard.verdict.arguments is None:
         return heard
@@ -177,7 +177,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     """The value with placeholders that are all the same."""
     if isinstance(value, str):
         return _PLACEHOLDER.sub(_ANY, value) if "⟦toolgate:" in value else value
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return value
     if isinstance(value, dict):
         return {key: _plain(child, depth + 1) for key, child in value.items()}

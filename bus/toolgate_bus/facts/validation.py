@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.facts.sequence import LARGEST
+from toolgate_bus.facts.sequence import MAX_VALUE
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.money import dollars, is_amount
 
-__all__ = ["checked_fact"]
+__all__ = ["check_fact"]
 
 Check = type | Callable[[Any], bool]
 """A type, which a value is of exactly; or a question to the value."""
 
 _encode: Final = json.JSONEncoder(allow_nan=False, check_circular=False).encode
-DEEPEST: Final = packing.MAX_DEPTH + 8
-MOST_NODES: Final = 100_000
+MAX_DEPTH: Final = packing.MAX_DEPTH + 8
+MAX_NODES: Final = 100_000
 MAX_ID: Final = 128
-LONGEST_S: Final = 1e9
+MAX_SECONDS: Final = 1e9
 LATEST: Final = 1e11
 """Seconds since the epoch: the year 5138."""
 
@@ -36,7 +36,7 @@ def _texts(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= LONGEST_S
+    return type(value) in (int, float) and 0 <= value <= MAX_SECONDS
 
 
 def _words(value: Any) -> bool:
@@ -52,7 +52,7 @@ def _moment(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return type(value) is int and 0 < value <= LARGEST
+    return type(value) is int and 0 < value <= MAX_VALUE
 
 
 def _trace(value: Any) -> bool:
@@ -72,7 +72,7 @@ def _verdicts(value: Any) -> bool:
 
 
 def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST
+    return type(value) is int and 0 <= value <= MAX_VALUE
 
 
 _SAID: Final[Mapping[str, Check]] = {
@@ -135,7 +135,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def checked_fact(fact: dict[str, Any]) -> dict[str, Any]:
+def check_fact(fact: dict[str, Any]) -> dict[str, Any]:
     """A fact as all readers may take it; raises CodecError (malformed) for one that is none."""
     event = fact.get("event")
     if not isinstance(event, str):
@@ -156,14 +156,14 @@ def _plain(fact: dict[str, Any]) -> dict[str, Any]:
     """A fact that is JSON within bounds; raises CodecError. Nearly all are small: the walk is spared."""
     try:
         text = _encode(fact)
-        if text.count("{") + text.count("[") < DEEPEST:
+        if text.count("{") + text.count("[") < MAX_DEPTH:
             return fact
         odd = False
     except ValueError:
         odd = True
     except (TypeError, RecursionError) as error:
         raise CodecError("malformed", type(error).__name__) from None
-    if not packing.within_bounds(fact, DEEPEST, MOST_NODES):
+    if not packing.within_bounds(fact, MAX_DEPTH, MAX_NODES):
         raise CodecError("malformed", "a fact is plain JSON within bounds")
     return _sayable(fact) if odd else fact
 

@@ -13,7 +13,7 @@ from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
 
 __all__ = [
-    "MOST_AGENTS",
+    "MAX_AGENTS_COUNT",
     "LiveAgent",
     "Stop",
     "decode_agents",
@@ -21,15 +21,15 @@ __all__ = [
     "encode_agents",
     "encode_stop",
     "forest",
-    "meant",
+    "select_targets",
     "stop_of",
 ]
 
-MOST_AGENTS: Final = 2000
+MAX_AGENTS_COUNT: Final = 2000
 """Sessions that one process tells of; the newest are left out where it has more."""
 MAX_AGENTS: Final = 1 << 21
 MAX_ORDER: Final = 64 * 1024
-MOST_NAMED: Final = 1024
+MAX_NAMES: Final = 1024
 """Sessions and trees that one order names."""
 _TEXT: Final = 256
 _OLDEST: Final = 1e10
@@ -91,24 +91,24 @@ class Stop:
 def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = ()) -> bytes:
     """The value of `agents:ORCH`: pages of agents, the newest left out where there are too many.
 
-    `obeyed` are the orders that were carried out, as `Obeyed` tells them.
+    `obeyed` are the orders that were carried out, as `StopOrderLog` tells them.
     """
-    told = [_fields(one) for one in agents[:MOST_AGENTS]]
+    told = [_fields(one) for one in agents[:MAX_AGENTS_COUNT]]
     pages = [pack(told[at : at + _PAGE]) for at in range(0, len(told), _PAGE)]
     return pack({"pages": pages, "all": len(agents), "obeyed": list(obeyed)})
 
 
 def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
     """What an orchestrator tells; what is no agent is left out."""
-    agents = (_agent(orchestrator, one) for one in _told(raw))
+    agents = (_agent(orchestrator, one) for one in _read_entries(raw))
     return [one for one in agents if one is not None]
 
 
-def _told(raw: bytes) -> Iterable[Any]:
+def _read_entries(raw: bytes) -> Iterable[Any]:
     try:
         found = unpack(raw, MAX_AGENTS)
         pages = found.get("pages") if isinstance(found, dict) else None
-        for page in pages[: MOST_AGENTS // _PAGE] if isinstance(pages, list) else ():
+        for page in pages[: MAX_AGENTS_COUNT // _PAGE] if isinstance(pages, list) else ():
             told = unpack(page, MAX_AGENTS) if isinstance(page, bytes) else ()
             yield from told if isinstance(told, list) else ()
     except CodecError:
@@ -164,12 +164,12 @@ def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: s
     if not sessions and not roots:
         return Stop((), (), True, now, by, order)
     named = [*sessions, *_heads_below(living, sessions)]
-    if len(named) > MOST_NAMED or len(roots) > MOST_NAMED:
-        raise ConfigError(f"an order can name {MOST_NAMED} sessions; name their roots, or stop --all")
+    if len(named) > MAX_NAMES or len(roots) > MAX_NAMES:
+        raise ConfigError(f"an order can name {MAX_NAMES} sessions; name their roots, or stop --all")
     return Stop(tuple(named), tuple(roots), False, now, by, order)
 
 
-def meant(order: Stop, living: Sequence[LiveAgent]) -> list[LiveAgent]:
+def select_targets(order: Stop, living: Sequence[LiveAgent]) -> list[LiveAgent]:
     """Those of the living that an order means."""
     known = {one.session: one for one in living}
     return [one for one in living if order.means(one.session, one.root, _above(one, known))]
@@ -243,4 +243,4 @@ def _agent(orchestrator: str, told: Any) -> LiveAgent | None:
 
 def _texts(value: Any) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else ()
-    return tuple(one for one in texts[:MOST_NAMED] if isinstance(one, str) and len(one) <= MAX_STRING)
+    return tuple(one for one in texts[:MAX_NAMES] if isinstance(one, str) and len(one) <= MAX_STRING)

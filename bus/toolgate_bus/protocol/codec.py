@@ -10,7 +10,16 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Deny,
+    Failure,
+    Hold,
+    Modify,
+    ToolSelecting,
+    Verdict,
+)
 from toolgate_bus.protocol.packing import (
     MAX_QUESTION,
     MAX_VERDICT,
@@ -28,22 +37,22 @@ __all__ = [
     "CONTINUE_BODY",
     "PLAIN_BODIES",
     "PLAIN_CONTINUE",
-    "Said",
+    "DecodedVerdict",
+    "check_withdrawal",
+    "decode_verdict",
     "is_plain",
     "question",
-    "said",
     "verdict",
     "verdict_body",
-    "withdrawn",
 ]
 
 PLAIN_SIZE: Final = 128
-MOST_PLAIN: Final = 256
+MAX_PLAIN: Final = 256
 
-for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failed):
+for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failure):
     _event.model_rebuild()  # here, where they travel: whoever only names them need not wait for that
-_VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failed] = TypeAdapter(
-    Annotated[Continue | Deny | Modify | AskUser | Hold | Failed, Field(discriminator="action")]
+_VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failure] = TypeAdapter(
+    Annotated[Continue | Deny | Modify | AskUser | Hold | Failure, Field(discriminator="action")]
 )
 _Read = TypeVar("_Read", bound=BaseModel)
 _CONTINUE: Final = {"action": "continue"}
@@ -58,17 +67,17 @@ Nearly every verdict is one of these, to the byte: who finds it here need not de
 """
 
 
-class Said(NamedTuple):
+class DecodedVerdict(NamedTuple):
     """A verdict off the wire, and the revision of the configuration that gave it, if it names one."""
 
-    verdict: Verdict | Failed
+    verdict: Verdict | Failure
     revision: str
 
 
 # ---------------------------------------------------------------------------------- encoding
 
 
-def verdict_body(answer: Verdict | Failed, revision: str = "") -> bytes:
+def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:
     """The body of a verdict: its fields, without those that are None; with a revision, of version 2."""
     if is_plain(answer):
         return _plain_body(revision) if revision else CONTINUE_BODY
@@ -78,12 +87,12 @@ def verdict_body(answer: Verdict | Failed, revision: str = "") -> bytes:
     return pack(fields)
 
 
-def is_plain(answer: Verdict | Failed) -> bool:
+def is_plain(answer: Verdict | Failure) -> bool:
     """Whether it is a `continue` without words of its own."""
     return type(answer) is Continue and answer.reason is None and answer.priority is None
 
 
-@lru_cache(MOST_PLAIN)
+@lru_cache(MAX_PLAIN)
 def _plain_body(revision: str) -> bytes:
     return pack({**_CONTINUE, "revision": revision})
 
@@ -91,13 +100,13 @@ def _plain_body(revision: str) -> bytes:
 # ---------------------------------------------------------------------------------- decoding
 
 
-def said(body: bytes, version: int = NEWEST) -> Said:
+def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
     """A verdict and its revision from a body of this version; raises CodecError."""
     revision = PLAIN_BODIES.get(body)
     if revision is not None:
-        return Said(PLAIN_CONTINUE, revision)
+        return DecodedVerdict(PLAIN_CONTINUE, revision)
     if version == VERSION:
-        return Said(verdict(body), "")
+        return DecodedVerdict(verdict(body), "")
     fields = _verdict_fields(body)
     told = fields.pop("revision", "")
     # What names nobody's configuration is no reason to pass over a denial.
@@ -105,15 +114,15 @@ def said(body: bytes, version: int = NEWEST) -> Said:
     answer = _answer(fields, tolerant=True)
     if is_plain(answer) and not answer.model_extra:
         if len(body) <= PLAIN_SIZE:
-            if len(PLAIN_BODIES) >= MOST_PLAIN:  # revisions come and go, and others may make them up
+            if len(PLAIN_BODIES) >= MAX_PLAIN:  # revisions come and go, and others may make them up
                 PLAIN_BODIES.clear()
                 PLAIN_BODIES[CONTINUE_BODY] = ""
             PLAIN_BODIES[body] = revision
-        return Said(PLAIN_CONTINUE, revision)
-    return Said(answer, revision)
+        return DecodedVerdict(PLAIN_CONTINUE, revision)
+    return DecodedVerdict(answer, revision)
 
 
-def verdict(body: bytes) -> Verdict | Failed:
+def verdict(body: bytes) -> Verdict | Failure:
     """A verdict from its body of version 1; raises CodecError."""
     return PLAIN_CONTINUE if body == CONTINUE_BODY else _answer(_verdict_fields(body), tolerant=False)
 
@@ -126,11 +135,11 @@ def _verdict_fields(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _answer(fields: dict[str, Any], *, tolerant: bool) -> Verdict | Failed:
+def _answer(fields: dict[str, Any], *, tolerant: bool) -> Verdict | Failure:
     try:
         if not tolerant:
             return _VERDICT.validate_python(fields)
-        return _bounded(_VERDICT.validate_python(fields, extra="allow"))
+        return _check_extra(_VERDICT.validate_python(fields, extra="allow"))
     except ValidationError as error:
         raise CodecError("malformed", _first(error)) from None
 
@@ -144,12 +153,12 @@ def question(entry: Item) -> ToolSelecting:
     try:
         if entry.version == VERSION:
             return ToolSelecting.model_validate(fields)
-        return _bounded(ToolSelecting.model_validate(fields, extra="allow"))
+        return _check_extra(ToolSelecting.model_validate(fields, extra="allow"))
     except ValidationError as error:
         raise CodecError("malformed", _first(error)) from None
 
 
-def withdrawn(entry: Item) -> None:
+def check_withdrawal(entry: Item) -> None:
     """Nothing, if the item is a withdrawal; raises CodecError.
 
     In version 1 a signature does not say whether it is a question's or a withdrawal's: only the body does.
@@ -168,7 +177,7 @@ def _body(entry: Item, what: str) -> dict[str, Any]:
     return fields
 
 
-def _bounded(read: _Read) -> _Read:
+def _check_extra(read: _Read) -> _Read:
     """The same, if what nobody knows in it is within the bounds as well."""
     extra = read.__pydantic_extra__
     if extra and not within_bounds(extra):

@@ -8,7 +8,7 @@ delegation that anybody could rule on: schedulers would look at one of them, and
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-__all__ = ["TWO_AGENTS", "rerouted", "target_of", "two_agents"]
+__all__ = ["TWO_AGENTS", "reroute", "target_of", "two_agents"]
 
 _ARGUMENTS: Final = ("agent", "agent_name")
 TWO_AGENTS: Final = "it has both `agent` and `agent_name`; name the agent once, as the schema does"
@@ -29,7 +29,7 @@ def two_agents(arguments: Mapping[str, Any], agents: Collection[str] | None) -> 
     )
 
 
-def rerouted(
+def reroute(
     original: Mapping[str, Any], was: str | None, arguments: dict[str, Any], target: str | None
 ) -> tuple[dict[str, Any], str | None]:
     """A replacement's arguments and agent, which agree: `target` goes into the argument that named one.

@@ -19,12 +19,12 @@ __all__ = [
     "Continue",
     "Decision",
     "Deny",
-    "Failed",
-    "Heard",
+    "Failure",
     "Hold",
     "Modify",
     "Outcome",
     "Phase",
+    "ReceivedVerdict",
     "ToolSelecting",
     "Verdict",
     "Why",
@@ -122,7 +122,7 @@ class Hold(_Event):
     priority: Priority | None = None
 
 
-class Failed(_Event):
+class Failure(_Event):
     """The scheduler could not decide: it raised, or gave no verdict. A worker says so, no author does.
 
     It counts exactly as silence does (DESIGN §4), only at once instead of at the end of patience.
@@ -153,11 +153,11 @@ Why = Literal[
 ]
 
 
-class Heard(NamedTuple):
+class ReceivedVerdict(NamedTuple):
     """One verdict as the gate heard it."""
 
     scheduler: str
-    verdict: Verdict | Failed
+    verdict: Verdict | Failure
     priority: int = 0
     """The priority it counts with: the verdict's own, else the scheduler's, after the cap."""
     phase: Phase = "select"
@@ -190,7 +190,7 @@ class Decision(NamedTuple):
     scheduler: str | None = None
     """Whose verdict decided, if it was one scheduler's."""
     agent_target: str | None = None
-    verdicts: tuple[Heard, ...] = ()
+    verdicts: tuple[ReceivedVerdict, ...] = ()
     silent: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     seconds: float = 0.0

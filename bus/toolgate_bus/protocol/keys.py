@@ -68,6 +68,6 @@ class Keys:
         """Sorted set of the orchestrators whose facts are kept, by server time of the last beat."""
         return f"{self._ns}:roster-facts"
 
-    def stored(self, key: str) -> str:
+    def store_key(self, key: str) -> str:
         """One key of the shared store, in the ledger's slot."""
         return f"{self._ledger}:{key}"

@@ -3,15 +3,15 @@
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final, TypeGuard
 
-__all__ = ["MAX_AMOUNT", "MOST_DOLLARS", "UNIT", "dollars", "is_amount", "micro", "shown"]
+__all__ = ["MAX_AMOUNT", "MAX_DOLLARS", "UNIT", "dollars", "format_amount", "is_amount", "micro"]
 
 UNIT: Final = 1_000_000
 """Micro-units in 1.00 of the currency."""
 MAX_AMOUNT: Final = 2**52
 """Sums of two amounts are still exact where the server computes in doubles."""
-MOST_DOLLARS: Final = Decimal(MAX_AMOUNT) / UNIT
+MAX_DOLLARS: Final = Decimal(MAX_AMOUNT) / UNIT
 """The largest amount that anybody may tell, in units of the currency."""
-_LONGEST: Final = 64
+_MAX_LENGTH: Final = 64
 
 
 def micro(told: Any) -> int | None:
@@ -26,16 +26,16 @@ def micro(told: Any) -> int | None:
 def dollars(told: Any) -> Decimal | None:
     """A number or decimal text as it was told, in units of the currency.
 
-    None for what is no amount: another type, negative, not finite, above `MOST_DOLLARS`. The bounds are
+    None for what is no amount: another type, negative, not finite, above `MAX_DOLLARS`. The bounds are
     looked at before anything is computed: `1e999980` is short, and a minute's work for who multiplies it.
     """
     if isinstance(told, bool) or not isinstance(told, int | float | str | Decimal):
         return None
-    if isinstance(told, str) and len(told) > _LONGEST:
+    if isinstance(told, str) and len(told) > _MAX_LENGTH:
         return None
     try:
         value = Decimal(str(told))
-        return value if 0 <= value <= MOST_DOLLARS else None
+        return value if 0 <= value <= MAX_DOLLARS else None
     except (ArithmeticError, ValueError):
         return None
 
@@ -45,7 +45,7 @@ def is_amount(told: Any) -> TypeGuard[int]:
     return type(told) is int and 0 <= told <= MAX_AMOUNT
 
 
-def shown(amount: int, currency: str = "") -> str:
+def format_amount(amount: int, currency: str = "") -> str:
     """Micro-units as people read them, exactly: `0.40 USD`, `0.000001`."""
     whole, part = divmod(abs(amount), UNIT)
     decimals = f"{part:06d}".rstrip("0").ljust(2, "0")

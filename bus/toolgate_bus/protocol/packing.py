@@ -34,14 +34,14 @@ __all__ = [
     "VERSIONS",
     "Item",
     "action_of",
+    "bytes_to_sign",
     "fits",
     "frame",
     "frames",
     "item",
     "items",
+    "make_readable",
     "pack",
-    "readable",
-    "signed",
     "size",
     "unpack",
     "within_bounds",
@@ -73,7 +73,7 @@ _LAST_PHASE: Final = 127
 _SPOKEN: Final = frozenset(VERSIONS)
 SMALL: Final = 4096
 """Bytes that hold too few containers to be worth counting."""
-MOST_IN_FRAME: Final = 256
+MAX_IN_FRAME: Final = 256
 """Containers of a frame outside its bodies: itself and its items, and what others may put there."""
 _NO_CONTAINER: Final = bytes(one for one in range(256) if not (0x80 <= one <= 0x9F or 0xDC <= one <= 0xDF))
 # One packer for all: it keeps its buffer. (It runs to the end under the interpreter's lock.)
@@ -90,9 +90,9 @@ class Item(NamedTuple):
     version: int = VERSION
 
     @property
-    def signed(self) -> bytes:
+    def signature_input(self) -> bytes:
         """What a question's signature covers, and what its digest is taken of."""
-        return signed(self.id, self.phase, self.body)
+        return bytes_to_sign(self.id, self.phase, self.body)
 
 
 # ---------------------------------------------------------------------------------- encoding
@@ -116,7 +116,7 @@ def fits(value: Any, limit: int) -> bool:
     return size(value) <= limit and within_bounds(value, MAX_DEPTH - 2, MAX_NODES - 100)
 
 
-def readable(text: str) -> str:
+def make_readable(text: str) -> str:
     """A text as it can travel: with question marks for what UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
@@ -132,7 +132,7 @@ def item(
     return _pack((version, id, phase, body, mac))
 
 
-def signed(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word
+def bytes_to_sign(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word
     """What a question's signature covers: id, phase and body, so that it fits no other decision."""
     return id + bytes((phase,)) + body
 
@@ -239,7 +239,7 @@ def items(raw: bytes) -> list[Item | CodecError]:
     """
     if len(raw) > MAX_FRAME:
         raise CodecError("oversize", f"{len(raw)} bytes, {MAX_FRAME} allowed")
-    unpacked = _unpack(raw, MAX_FRAME, MOST_IN_FRAME if len(raw) > SMALL else None)
+    unpacked = _unpack(raw, MAX_FRAME, MAX_IN_FRAME if len(raw) > SMALL else None)
     if type(unpacked) is not list or len(unpacked) > MAX_ITEMS:
         raise CodecError("malformed", f"a frame is an array of at most {MAX_ITEMS} items")
     found: list[Item | CodecError] = []

@@ -9,7 +9,7 @@ import hashlib
 import re
 from typing import Any, Final, Literal
 
-__all__ = ["MARK", "WHOLE", "Kind", "hidden_type", "hides", "stands_for_all", "token"]
+__all__ = ["MARK", "WHOLE", "Kind", "hides", "stands_for_all", "token", "type_behind"]
 
 MARK: Final = "⟦toolgate:"
 WHOLE: Final = "⟦arguments⟧"
@@ -36,7 +36,7 @@ def stands_for_all(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and hides(value.get(WHOLE))
 
 
-def hidden_type(placeholder: str) -> str | None:
+def type_behind(placeholder: str) -> str | None:
     """The JSON type of what is hidden; None where the placeholder does not tell."""
     found = _TOKEN.fullmatch(placeholder)
     return None if found is None else _TYPES[int(found[1])]

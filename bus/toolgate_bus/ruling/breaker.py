@@ -35,7 +35,7 @@ class Breaker:
     def __init__(self) -> None:
         self._silences: dict[str, dict[float, _Silences]] = {}
 
-    def answered(self, name: str) -> None:
+    def record_answer(self, name: str) -> None:
         """It said something, in time or not: everybody waits for it again."""
         self._silences.pop(name, None)
 

@@ -12,21 +12,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate_bus.protocol.delegation import rerouted
-from toolgate_bus.protocol.events import AskUser, Heard, Modify, Outcome, Why
+from toolgate_bus.protocol.delegation import reroute
+from toolgate_bus.protocol.events import AskUser, Modify, Outcome, ReceivedVerdict, Why
 from toolgate_bus.ruling.merge import counts, merge
 
 __all__ = [
     "CHANGES",
     "Change",
     "ChangeCounts",
+    "DecisionRecord",
     "Effect",
-    "Proposed",
-    "Ruled",
+    "ProposedCall",
     "actual",
+    "apply_modify",
     "change",
-    "proposed",
-    "reruled",
+    "replay_decision",
     "with_shadow",
 ]
 
@@ -56,7 +56,7 @@ class ChangeCounts:
         setattr(self, kind, getattr(self, kind) + 1)
 
 
-class Proposed(NamedTuple):
+class ProposedCall(NamedTuple):
     """A call that might run."""
 
     tool: str
@@ -64,7 +64,7 @@ class Proposed(NamedTuple):
     agent: str | None = None
     """To whom it delegates."""
 
-    def same(self, other: "Proposed") -> bool:
+    def same(self, other: "ProposedCall") -> bool:
         """Whether it is the same call: 1 and 1.0 and true are different arguments."""
         return (self.tool, self.agent) == (other.tool, other.agent) and (
             self.arguments is other.arguments or _key(self.arguments) == _key(other.arguments)
@@ -75,7 +75,7 @@ class Effect(NamedTuple):
     """What becomes of a call."""
 
     kind: Literal["run", "deny", "ask", "hold"]
-    call: Proposed
+    call: ProposedCall
     """What runs, or what somebody is asked about; the LLM's own choice where it is denied."""
     scheduler: str | None = None
     """Whose verdict made it so."""
@@ -85,15 +85,15 @@ class Effect(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class DecisionRecord:
     """A decision, as far as it takes to say what else might have come of it."""
 
-    original: Proposed
-    final: Proposed
+    original: ProposedCall
+    final: ProposedCall
     """What was to run; meaningless where it was denied."""
     outcome: Outcome
     why: Why
-    verdicts: tuple[Heard, ...] = ()
+    verdicts: tuple[ReceivedVerdict, ...] = ()
     """All that was heard, late ones and shadows included; the arguments of a modify are comparable
     with those of `original`."""
     silent: tuple[str, ...] = ()
@@ -106,63 +106,67 @@ class Ruled:
         return self.outcome in ("continue", "modify")
 
 
-def actual(ruled: Ruled) -> Effect:
+def actual(ruled: DecisionRecord) -> Effect:
     """What did become of the call."""
     if ruled.runs:
         return Effect("run", ruled.final, ruled.scheduler, ruled.reason)
     return Effect("deny", ruled.original, ruled.scheduler, ruled.reason)
 
 
-def with_shadow(ruled: Ruled, name: str) -> Effect:
+def with_shadow(ruled: DecisionRecord, name: str) -> Effect:
     """What would have become of it, had this shadow's verdicts counted like those of an optional one."""
     own = [heard._replace(shadow=False) for heard in ruled.verdicts if heard.scheduler == name]
-    return reruled(ruled, [heard for heard in own if not heard.late], without=(name,))
+    return replay_decision(ruled, [heard for heard in own if not heard.late], without=(name,))
 
 
-def reruled(
-    ruled: Ruled, added: Sequence[Heard], *, without: Collection[str] = (), verified: Proposed | None = None
+def replay_decision(
+    ruled: DecisionRecord,
+    added: Sequence[ReceivedVerdict],
+    *,
+    without: Collection[str] = (),
+    verified: ProposedCall | None = None,
 ) -> Effect:
     """What would have become of it with these verdicts, and without those of some.
 
     `verified` is the call that the added verdicts of the verify phase are about, if it is not the one
     that the decision had verified.
     """
-    stay = _standing(ruled, without)
+    stay = _verdicts_without(ruled, without)
     merged = merge(heard for heard in (*stay, *added) if heard.phase == "select")
     if merged.winner is not None and merged.action == "deny":
-        return _denied(ruled, merged.winner)
+        return _deny(ruled, merged.winner)
     if _stands(ruled, without):
         return actual(ruled)
-    then = proposed(
+    then = apply_modify(
         ruled.original, merge(heard for heard in ruled.verdicts if heard.phase == "select").winner
     )
-    call = proposed(ruled.original, merged.winner)
+    call = apply_modify(ruled.original, merged.winner)
     parts = ((stay, call.same(then)), (added, call.same(verified or then)))
     told, told_by_added = ([one for one in part if asked or one.phase == "select"] for part, asked in parts)
     second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
     if second.winner is not None:
-        return _denied(ruled, second.winner)
+        return _deny(ruled, second.winner)
     same = call.same(then)
-    effect = _replaced(ruled.final if same and ruled.runs else call, merged.winner, parts)
-    return _waited_for(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
+    effect = _apply_winner(ruled.final if same and ruled.runs else call, merged.winner, parts)
+    return _apply_waits(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
 
 
-def words_of(heard: Heard) -> str | None:
+def words_of(heard: ReceivedVerdict) -> str | None:
     """Why somebody said what they said: the reason, or what a person is asked."""
     verdict = heard.verdict
     return verdict.reason or (verdict.prompt if isinstance(verdict, AskUser) else None)
 
 
-def proposed(original: Proposed, winner: Heard | None) -> Proposed:
+def apply_modify(original: ProposedCall, winner: ReceivedVerdict | None) -> ProposedCall:
     """What a modify makes of a call; without one it is the LLM's own choice."""
     if winner is None or not isinstance(winner.verdict, Modify):
         return original
     modify = winner.verdict
     arguments = original.arguments if modify.arguments is None else modify.arguments
     if not isinstance(arguments, dict) or not isinstance(original.arguments, dict):
-        return Proposed(modify.tool, arguments, modify.agent_target or original.agent)
-    return Proposed(
-        modify.tool, *rerouted(original.arguments, original.agent, arguments, modify.agent_target)
+        return ProposedCall(modify.tool, arguments, modify.agent_target or original.agent)
+    return ProposedCall(
+        modify.tool, *reroute(original.arguments, original.agent, arguments, modify.agent_target)
     )
 
 
@@ -173,7 +177,11 @@ def change(before: Effect, after: Effect) -> Change | None:
     return "reroute" if after.kind == "run" and not after.call.same(before.call) else None
 
 
-def _replaced(call: Proposed, winner: Heard | None, parts: Iterable[tuple[Sequence[Heard], bool]]) -> Effect:
+def _apply_winner(
+    call: ProposedCall,
+    winner: ReceivedVerdict | None,
+    parts: Iterable[tuple[Sequence[ReceivedVerdict], bool]],
+) -> Effect:
     """The call that would run; whether everybody but its author was asked about it."""
     if winner is None:
         return Effect("run", call)
@@ -184,14 +192,19 @@ def _replaced(call: Proposed, winner: Heard | None, parts: Iterable[tuple[Sequen
     return Effect("run", call, winner.scheduler, winner.verdict.reason, verified)
 
 
-def _waited_for(
-    ruled: Ruled, effect: Effect, asks: Sequence[Heard], told_by_added: Sequence[Heard], *, same_call: bool
+def _apply_waits(
+    ruled: DecisionRecord,
+    effect: Effect,
+    asks: Sequence[ReceivedVerdict],
+    told_by_added: Sequence[ReceivedVerdict],
+    *,
+    same_call: bool,
 ) -> Effect:
     """Who would still have been waited for: a scheduler that holds, then a person, unless one has spoken."""
-    answered = bool(asks) and same_call and _person_said(ruled)
+    answered = bool(asks) and same_call and _has_person_answer(ruled)
     if answered and not ruled.runs:
         return actual(ruled)
-    if holding := _holding(told_by_added):
+    if holding := _open_hold(told_by_added):
         return effect._replace(kind="hold", scheduler=holding.scheduler, reason=holding.verdict.reason)
     if answered:
         return actual(ruled)
@@ -200,7 +213,7 @@ def _waited_for(
     return effect
 
 
-def _person_said(ruled: Ruled) -> bool:
+def _has_person_answer(ruled: DecisionRecord) -> bool:
     """Whether a person was asked, or looked for, and what they said is the outcome."""
     asked = {
         heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
@@ -208,7 +221,7 @@ def _person_said(ruled: Ruled) -> bool:
     return bool(asked) and (ruled.runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
 
 
-def _standing(ruled: Ruled, without: Collection[str]) -> list[Heard]:
+def _verdicts_without(ruled: DecisionRecord, without: Collection[str]) -> list[ReceivedVerdict]:
     """The verdicts of the others; those that were only late because of a denial that now falls away count."""
     freed = ruled.why == "denied" and ruled.scheduler in without
     return [
@@ -218,21 +231,21 @@ def _standing(ruled: Ruled, without: Collection[str]) -> list[Heard]:
     ]
 
 
-def _stands(ruled: Ruled, without: Collection[str]) -> bool:
+def _stands(ruled: DecisionRecord, without: Collection[str]) -> bool:
     """Whether it is a denial that no verdict gave and none can lift."""
     if ruled.outcome == "cancelled":
         return True
     lifted = ruled.outcome != "deny" or ruled.why == "denied" or ruled.scheduler in without
-    return not lifted and not _person_said(ruled)
+    return not lifted and not _has_person_answer(ruled)
 
 
-def _denied(ruled: Ruled, by: Heard) -> Effect:
+def _deny(ruled: DecisionRecord, by: ReceivedVerdict) -> Effect:
     return Effect("deny", ruled.original, by.scheduler, by.verdict.reason)
 
 
-def _holding(verdicts: Iterable[Heard]) -> Heard | None:
+def _open_hold(verdicts: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None:
     """The hold of somebody who gave no final answer in that phase."""
-    open_: dict[tuple[str, str], Heard] = {}
+    open_: dict[tuple[str, str], ReceivedVerdict] = {}
     answered: set[tuple[str, str]] = set()
     for heard in verdicts:
         key = heard.scheduler, heard.phase

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from toolgate_bus.protocol.events import Heard
+from toolgate_bus.protocol.events import ReceivedVerdict
 
-__all__ = ["NOTHING", "ORDER", "RESTRICTIVE", "Merged", "counts", "merge", "rank"]
+__all__ = ["NOTHING", "ORDER", "RESTRICTIVE", "MergeResult", "counts", "merge", "rank"]
 
 ORDER: Final[Mapping[str, int]] = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
 """Final answers, the most restrictive first."""
@@ -24,34 +24,34 @@ RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold"))
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """What the verdicts come to."""
 
     action: Literal["deny", "modify", "continue"]
-    winner: Heard | None = None
+    winner: ReceivedVerdict | None = None
     """The deny whose reason the LLM is told, or the modify that wins; None for continue."""
-    denies: tuple[Heard, ...] = ()
-    asks: tuple[Heard, ...] = ()
+    denies: tuple[ReceivedVerdict, ...] = ()
+    asks: tuple[ReceivedVerdict, ...] = ()
     """Who wants a person asked, the highest priority first."""
 
 
-NOTHING: Final = Merged("continue")
+NOTHING: Final = MergeResult("continue")
 """What verdicts come to when all of them say continue."""
 
 
-def rank(heard: Heard) -> tuple[int, str, bytes, str]:
+def rank(heard: ReceivedVerdict) -> tuple[int, str, bytes, str]:
     """Sort key: the highest priority first, then the scheduler's name, the body's digest, the revision."""
     return (-heard.priority, heard.scheduler, heard.digest, heard.revision)
 
 
-def counts(heard: Heard) -> bool:
+def counts(heard: ReceivedVerdict) -> bool:
     """Whether a verdict may influence the outcome at all."""
     return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in ORDER
 
 
-def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
+def merge(heard: Iterable[ReceivedVerdict], *, modifies: bool = True) -> MergeResult:
     """Reduce verdicts to one ruling; `modifies=False` is the verify phase, where none counts."""
-    standing: dict[str, Heard] = {}
+    standing: dict[str, ReceivedVerdict] = {}
     for one in heard:
         action = one.verdict.action
         if action == "continue" or not counts(one) or (action == "modify" and not modifies):
@@ -65,10 +65,10 @@ def merge(heard: Iterable[Heard], *, modifies: bool = True) -> Merged:
     denies = tuple(one for one in ranked if one.verdict.action == "deny")
     asks = tuple(one for one in ranked if one.verdict.action == "ask_user")
     if denies:
-        return Merged("deny", denies[0], denies, asks)
+        return MergeResult("deny", denies[0], denies, asks)
     winner = next((one for one in ranked if one.verdict.action == "modify"), None)
-    return Merged("modify" if winner else "continue", winner, (), asks)
+    return MergeResult("modify" if winner else "continue", winner, (), asks)
 
 
-def _order(heard: Heard) -> tuple[int, int, str, bytes, str]:
+def _order(heard: ReceivedVerdict) -> tuple[int, int, str, bytes, str]:
     return (ORDER[heard.verdict.action], *rank(heard))

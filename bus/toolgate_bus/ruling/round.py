@@ -22,26 +22,26 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.codec import PLAIN_CONTINUE
-from toolgate_bus.protocol.events import Continue, Heard, Hold
-from toolgate_bus.ruling.merge import NOTHING, RESTRICTIVE, Merged, merge
+from toolgate_bus.protocol.events import Continue, Hold, ReceivedVerdict
+from toolgate_bus.ruling.merge import NOTHING, RESTRICTIVE, MergeResult, merge
 
-__all__ = ["Closed", "Round"]
+__all__ = ["Round", "RoundResult"]
 
 State = Literal["waiting", "held", "answered", "expired", "silent"]
 _AWAITED: Final = frozenset(("waiting", "held"))
 
 
-class Closed(NamedTuple):
+class RoundResult(NamedTuple):
     """How a round ended."""
 
-    merged: Merged
+    merged: MergeResult
     """The ruling of the verdicts that counted; a denial by silence or expiry stands beside it."""
     silent: tuple[str, ...]
     required_silent: tuple[str, ...]
     expired: tuple[str, ...]
     unfinished: tuple[str, ...]
     """Holding or not heard yet when the round ended early: their answers will come too late."""
-    heard: tuple[Heard, ...]
+    heard: tuple[ReceivedVerdict, ...]
     held: tuple[str, ...] = ()
     """Who still holds: they are told that nobody waits any longer."""
     was_held: bool = False
@@ -55,7 +55,7 @@ class Closed(NamedTuple):
         return self.merged.action == "deny" or bool(self.required_silent) or bool(self.expired)
 
 
-class _Holding:
+class _HoldState:
     __slots__ = ("seen", "since", "until")
 
     def __init__(self, since: float, until: float) -> None:
@@ -101,8 +101,8 @@ class Round:
         self._modifies = modifies
         self._state: dict[str, State] = dict.fromkeys(required, "waiting")
         self._open = len(self._state)
-        self._heard: list[Heard] = []
-        self._holds: dict[str, _Holding] = {}
+        self._heard: list[ReceivedVerdict] = []
+        self._holds: dict[str, _HoldState] = {}
         self._failed: set[str] = set()
         self._denied = False
         self._closed = False
@@ -112,7 +112,7 @@ class Round:
         self._worded = False
         for name in patient:
             if name in self._state:
-                self._holds[name] = _Holding(now, now + max_hold)
+                self._holds[name] = _HoldState(now, now + max_hold)
                 self._state[name] = "held"
 
     @property
@@ -132,7 +132,7 @@ class Round:
             times.append(self._patience_ends)
         return min(times)
 
-    def receive(self, heard: Heard, now: float) -> bool:
+    def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """Take one verdict; False when it is late and changes nothing. A hold lasts from `now` on."""
         name = heard.scheduler
         state = self._state.get(name)
@@ -200,30 +200,30 @@ class Round:
                     self._end(name, "expired")
                     self._denied = True
 
-    def close(self) -> Closed:
+    def close(self) -> RoundResult:
         """End the round and say how; whatever comes later is late, and nobody is silent for it."""
         self._closed = True
         heard = tuple(self._heard)
         if self._plain and not self._open and not self._troubled:
-            return Closed(NOTHING, (), (), (), (), heard, agreed=not self._worded)
+            return RoundResult(NOTHING, (), (), (), (), heard, agreed=not self._worded)
         merged = merge(heard, modifies=self._modifies)
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)
         silent = (*by_state.get("silent", ()), *sorted(self._failed.intersection(self._required)))
         held = tuple(by_state.get("held", ()))
-        return Closed(
+        return RoundResult(
             merged=merged,
             silent=silent,
             required_silent=tuple(name for name in silent if self._denies(name)),
-            expired=(*by_state.get("expired", ()), *self._hollow()),
+            expired=(*by_state.get("expired", ()), *self._find_unresolved_holds()),
             unfinished=(*by_state.get("waiting", ()), *held),
             heard=heard,
             held=held,
             was_held=self._was_held,
         )
 
-    def _hollow(self) -> list[str]:
+    def _find_unresolved_holds(self) -> list[str]:
         """Who held, and then gave no valid answer: as if the hold had run out, required or not."""
         own = [heard for heard in self._heard if not heard.shadow and heard.scheduler in self._state]
         held = {heard.scheduler for heard in own if heard.verdict.action == "hold"}
@@ -237,7 +237,7 @@ class Round:
         state = self._state.get(name)
         if state == "answered":
             return
-        holding = self._holds.setdefault(name, _Holding(now, now))
+        holding = self._holds.setdefault(name, _HoldState(now, now))
         if digest not in holding.seen:  # the same hold, delivered twice, does not move the wait
             holding.seen.add(digest)
             holding.until = min(max(holding.until, now + seconds), holding.since + self._max_hold)

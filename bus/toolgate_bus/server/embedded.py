@@ -1,7 +1,7 @@
 """The embedded server: real Streams, real processes, nothing to install (DESIGN §10).
 
-`private_server` is one's own, `shared_server` the user's (started or joined), `join_server` only
-joins, `running_server` only looks. A `guard` process owns each server and ends it when the last
+`private_server` is one's own, `open_shared_server` the user's (started or joined), `join_server` only
+joins, `find_running_server` only looks. A `guard` process owns each server and ends it when the last
 command has left, however that one died. Everything here is synchronous and short, so that a command
 can settle where its bus is before an event loop starts. No server library is imported.
 """
@@ -31,12 +31,12 @@ __all__ = [
     "Server",
     "ServerProcess",
     "find_binary",
+    "find_directory",
+    "find_running_server",
     "join_server",
+    "open_shared_server",
     "private_server",
-    "running_server",
     "server_process",
-    "shared_directory",
-    "shared_server",
 ]
 
 _START_S = guard.START_S + 5.0
@@ -84,19 +84,19 @@ def private_server() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def shared_server() -> Iterator[Server]:
+def open_shared_server() -> Iterator[Server]:
     """The user's server, started if there is none; it ends when its last user leaves.
 
     Raises NoServer where it cannot be started, ConfigError where its directory is not safe.
     """
-    with _member(shared_directory(), None) as server:
+    with _member(find_directory(), None) as server:
         yield server
 
 
 @contextlib.contextmanager
 def join_server() -> Iterator[Server]:
     """The user's running server, held open meanwhile; raises NoServer if there is none."""
-    directory = shared_directory()
+    directory = find_directory()
     connection = _connect(directory)
     if connection is None:
         raise NoServer(_HOW_TO_START_ONE)
@@ -104,16 +104,16 @@ def join_server() -> Iterator[Server]:
         server = _hello(connection)
         if server is None:
             raise NoServer(_HOW_TO_START_ONE)
-        with _leaving(connection, directory):
+        with _leave_at_end(connection, directory):
             yield server
 
 
-def running_server() -> str | None:
+def find_running_server() -> str | None:
     """URL of the user's running server, if there is one; joins nothing and starts nothing.
 
     Raises ConfigError where the directory belongs to somebody else: their server is not trusted.
     """
-    connection = _connect(shared_directory())
+    connection = _connect(find_directory())
     if connection is None:
         return None
     with connection:
@@ -153,7 +153,7 @@ def _version(binary: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def shared_directory() -> Path:
+def find_directory() -> Path:
     """Where the user's server lives, or would: in `$XDG_RUNTIME_DIR`, else in the temporary directory.
 
     Raises ConfigError if the directory is there but open to others, or if every path is too long.
@@ -213,7 +213,7 @@ def _member(directory: Path, binary: str | None, *, private: bool = False) -> It
         with connection:
             server = _hello(connection)
             if server:
-                with _leaving(connection, directory):
+                with _leave_at_end(connection, directory):
                     yield server
                 return
         time.sleep(0.005)  # that guard was just leaving, or lost the race to another: once more
@@ -269,7 +269,7 @@ def _hello(connection: socket.socket) -> Server | None:
 
 
 @contextlib.contextmanager
-def _leaving(connection: socket.socket, directory: Path) -> Iterator[None]:
+def _leave_at_end(connection: socket.socket, directory: Path) -> Iterator[None]:
     """At the end leave, and wait until the guard has cleaned up, or says that it stays for others."""
     try:
         yield

@@ -110,10 +110,10 @@ class ServerProcess:
     @property
     def pid(self) -> int:
         """Process id of the running server; 0 when there is none."""
-        return self._process.pid if self.running and self._process else 0
+        return self._process.pid if self.is_running and self._process else 0
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
@@ -132,7 +132,7 @@ class ServerProcess:
             )
         deadline = time.monotonic() + timeout_s
         while not answers_ping(self.socket):
-            if not self.running or time.monotonic() > deadline:
+            if not self.is_running or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"{self.binary} did not start: {self._log_end()}")
             time.sleep(0.002)
@@ -251,7 +251,7 @@ def _serve(
                     return
                 if member is listener:
                     join(listener.accept()[0])
-                elif isinstance(member, socket.socket) and _closed(member):
+                elif isinstance(member, socket.socket) and _is_closed(member):
                     selector.unregister(member)
                     if len(selector.get_map()) == 2:  # the listener and the signals: it was the last one
                         return
@@ -259,7 +259,7 @@ def _serve(
                         member.sendall(b"kept\n")
 
 
-def _closed(member: socket.socket) -> bool:
+def _is_closed(member: socket.socket) -> bool:
     try:
         return member.recv(4096) == b""
     except OSError:

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.names import NAME_PATTERN
 
-__all__ = ["BusSettings", "bus_settings", "check_url", "has_password", "read_keys", "shown"]
+__all__ = ["BusSettings", "bus_settings", "check_url", "has_password", "read_keys", "redact_url"]
 
 _SCHEMES = ("redis", "rediss", "unix")
 _OPTIONS = ("db", "password")
@@ -86,7 +86,7 @@ def _secret(path: Path, what: str) -> bytes:
     return text
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """A URL without its password and its options."""
     parts = urlsplit(url)
     if parts.scheme == "unix":

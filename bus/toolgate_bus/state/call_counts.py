@@ -11,7 +11,8 @@ begins a new turn. Where an orchestrator tells neither, a session is one turn.
 Delegations are counted apart, in the session that delegates and in its tree, and only where both still
 have room: one that is refused makes no agent.
 
-`Counting` is all of that without a server; `lua/count_*.lua` are the same as scripts, which may be repeated.
+`CallCountRules` is all of that without a server; `lua/count_*.lua` are the same as scripts, which may be
+repeated.
 """
 
 import time
@@ -28,14 +29,14 @@ __all__ = [
     "KEPT_MS",
     "MAX_WINDOW",
     "MEMO_MS",
-    "Counting",
-    "Counts",
-    "Delegated",
-    "Made",
+    "CallCountRules",
+    "CallCounts",
+    "CountedCall",
+    "DelegationResult",
     "MemoryTally",
     "RedisTally",
     "Tally",
-    "checked_window",
+    "check_window",
 ]
 
 MEMO_MS: Final = 600_000
@@ -47,7 +48,7 @@ COUNT: Final = Script(__package__, "count_call.lua")
 DELEGATE: Final = Script(__package__, "count_delegation.lua")
 
 
-class Made(NamedTuple):
+class CountedCall(NamedTuple):
     """One call as it is counted."""
 
     session: str
@@ -60,7 +61,7 @@ class Made(NamedTuple):
     """Of the calls that were made together."""
 
 
-class Counts(NamedTuple):
+class CallCounts(NamedTuple):
     """How much was called, with this call."""
 
     session: int
@@ -74,7 +75,7 @@ class Counts(NamedTuple):
     """Since the session's first call, by the server's clock."""
 
 
-class Delegated(NamedTuple):
+class DelegationResult(NamedTuple):
     """Whether there was room for a delegation, and how many there were before it."""
 
     counted: bool
@@ -85,19 +86,19 @@ class Delegated(NamedTuple):
 class Tally(Protocol):
     """Where calls are counted; atomic, and may be repeated."""
 
-    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+    async def count(self, scope: str, decision: str, made: CountedCall, window: int = 0) -> CallCounts:
         """Count a call, once for each decision; `scope` keeps those apart who count different calls.
 
         Raises ConfigError for a window above `MAX_WINDOW`.
         """
 
     async def delegate(
-        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
-    ) -> Delegated:
+        self, scope: str, decision: str, made: CountedCall, session: int | None, tree: int | None
+    ) -> DelegationResult:
         """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
 
 
-def checked_window(window: int) -> int:
+def check_window(window: int) -> int:
     """A window that can be kept; raises ConfigError for another."""
     if not 0 <= window <= MAX_WINDOW:
         raise ConfigError(f"window: from 0 to {MAX_WINDOW} calls, not {window}")
@@ -115,7 +116,7 @@ class _Session:
     row: int = 0
     recent: list[str] = field(default_factory=list)
 
-    def goes_on(self, made: Made) -> bool:
+    def goes_on(self, made: CountedCall) -> bool:
         """Whether a call is of the turn that the last one was of."""
         if self.calls == 0 or made.iteration < self.iteration:
             return False
@@ -123,18 +124,18 @@ class _Session:
 
 
 @dataclass(slots=True)
-class Counting:
+class CallCountRules:
     """The rules, in memory; `now_ms` is the server's time in milliseconds. Nothing is forgotten."""
 
     sessions: dict[tuple[str, str], _Session] = field(default_factory=dict)
     trees: dict[tuple[str, str], int] = field(default_factory=dict)
-    answers: dict[tuple[str, str], Counts] = field(default_factory=dict)
+    answers: dict[tuple[str, str], CallCounts] = field(default_factory=dict)
     delegations: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    delegated: dict[tuple[str, str], Delegated] = field(default_factory=dict)
+    delegated: dict[tuple[str, str], DelegationResult] = field(default_factory=dict)
 
-    def count(self, scope: str, decision: str, made: Made, window: int, now_ms: int) -> Counts:
+    def count(self, scope: str, decision: str, made: CountedCall, window: int, now_ms: int) -> CallCounts:
         """As `Tally.count`."""
-        checked_window(window)
+        check_window(window)
         if (scope, decision) in self.answers:
             return self.answers[scope, decision]
         tree = scope, made.tree
@@ -148,13 +149,15 @@ class Counting:
         one.iteration, one.group, one.call = made.iteration, made.group, made.call
         one.recent = [*one.recent, made.call][-window:] if window else []
         seconds = max(0, now_ms - one.first) / 1000
-        answer = Counts(one.calls, self.trees[tree], one.turn, one.row, one.recent.count(made.call), seconds)
+        answer = CallCounts(
+            one.calls, self.trees[tree], one.turn, one.row, one.recent.count(made.call), seconds
+        )
         self.answers[scope, decision] = answer
         return answer
 
     def delegate(
-        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
-    ) -> Delegated:
+        self, scope: str, decision: str, made: CountedCall, session: int | None, tree: int | None
+    ) -> DelegationResult:
         """As `Tally.delegate`."""
         if (scope, decision) in self.delegated:
             return self.delegated[scope, decision]
@@ -163,7 +166,7 @@ class Counting:
         room = (session is None or width < session) and (tree is None or agents < tree)
         if room:
             self.delegations |= {by: width + 1, of: agents + 1}
-        answer = self.delegated[scope, decision] = Delegated(room, width, agents)
+        answer = self.delegated[scope, decision] = DelegationResult(room, width, agents)
         return answer
 
 
@@ -172,39 +175,39 @@ class RedisTally(Tally):
 
     def __init__(self, commands: Commands, namespace: str, name: str = "tally") -> None:
         self._commands = commands
-        self._prefix = Keys(namespace).stored(name)
+        self._prefix = Keys(namespace).store_key(name)
 
     @override
-    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+    async def count(self, scope: str, decision: str, made: CountedCall, window: int = 0) -> CallCounts:
         words = (decision, made.session, made.tree, made.call, made.iteration, made.group)
-        limits = (checked_window(window), MEMO_MS, KEPT_MS)
+        limits = (check_window(window), MEMO_MS, KEPT_MS)
         said = await COUNT.run(self._commands, f"{self._prefix}:{scope}", words=(*words, *limits))
         session, tree, turn, row, recent, ms = map(int, said.split())
-        return Counts(session, tree, turn, row, recent, ms / 1000)
+        return CallCounts(session, tree, turn, row, recent, ms / 1000)
 
     @override
     async def delegate(
-        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
-    ) -> Delegated:
+        self, scope: str, decision: str, made: CountedCall, session: int | None, tree: int | None
+    ) -> DelegationResult:
         of_session, of_tree = (-1 if limit is None else limit for limit in (session, tree))
         words = (decision, made.session, made.tree, of_session, of_tree, MEMO_MS, KEPT_MS)
         said = await DELEGATE.run(self._commands, f"{self._prefix}:{scope}", words=words)
         counted, width, agents = map(int, said.split())
-        return Delegated(bool(counted), width, agents)
+        return DelegationResult(bool(counted), width, agents)
 
 
 class MemoryTally(Tally):
     """`Tally` in this process; for tests of schedulers."""
 
     def __init__(self) -> None:
-        self.counting = Counting()
+        self.counting = CallCountRules()
 
     @override
-    async def count(self, scope: str, decision: str, made: Made, window: int = 0) -> Counts:
+    async def count(self, scope: str, decision: str, made: CountedCall, window: int = 0) -> CallCounts:
         return self.counting.count(scope, decision, made, window, time.time_ns() // 1_000_000)
 
     @override
     async def delegate(
-        self, scope: str, decision: str, made: Made, session: int | None, tree: int | None
-    ) -> Delegated:
+        self, scope: str, decision: str, made: CountedCall, session: int | None, tree: int | None
+    ) -> DelegationResult:
         return self.counting.delegate(scope, decision, made, session, tree)

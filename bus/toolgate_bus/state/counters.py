@@ -16,7 +16,7 @@ _NEXT: Final = Script(__package__, "next_number.lua", by_text=True)
 class Turns(Protocol):
     """Counters by key."""
 
-    async def turn(self, key: str, who: str) -> int:
+    async def next_for(self, key: str, who: str) -> int:
         """The number of this one under `key`, from 0 without gaps; who asks again gets the same."""
 
 
@@ -27,8 +27,8 @@ class RedisTurns(Turns):
         self._commands, self._keys = commands, Keys(namespace)
 
     @override
-    async def turn(self, key: str, who: str) -> int:
-        counter = self._keys.stored(f"turns:{key}")
+    async def next_for(self, key: str, who: str) -> int:
+        counter = self._keys.store_key(f"turns:{key}")
         return int(await _NEXT.run(self._commands, counter, f"{counter}:{who}", words=(KEPT_MS,)))
 
 
@@ -39,6 +39,6 @@ class MemoryTurns(Turns):
         self._given: dict[str, dict[str, int]] = {}
 
     @override
-    async def turn(self, key: str, who: str) -> int:
+    async def next_for(self, key: str, who: str) -> int:
         given = self._given.setdefault(key, {})
         return given.setdefault(who, len(given))

@@ -36,14 +36,14 @@ class Notice(NamedTuple):
 class Notices(Protocol):
     """Topics by name."""
 
-    async def post(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes) -> None:
         """Add a notice of at most 1 KiB; raises TransportError."""
 
-    async def next(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
+    async def read(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
         """Those after a place (default: all that are kept), at most a page; waits if there are none."""
 
 
-def _checked(body: bytes) -> bytes:
+def _check_size(body: bytes) -> bytes:
     if len(body) > MAX_NOTICE:
         raise TransportError(f"a notice has at most {MAX_NOTICE} bytes, this one {len(body)}")
     return body
@@ -55,16 +55,16 @@ class RedisNotices(Notices):
     def __init__(self, commands: Commands, waiting: Commands, namespace: str) -> None:
         self._commands, self._waiting, self._keys = commands, waiting, Keys(namespace)
 
-    async def post(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes) -> None:
         """Add a notice, and drop those that are too old by the server's clock."""
-        key = self._keys.stored(f"notices:{topic}")
-        place = await add_entry(self._commands, key, "n", _checked(body))
+        key = self._keys.store_key(f"notices:{topic}")
+        place = await add_entry(self._commands, key, "n", _check_size(body))
         kept_ms = round(KEPT_S * 1000)
         await trim_before(self._commands, key, int(place.split(b"-")[0]) - kept_ms, kept_ms)
 
-    async def next(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
+    async def read(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
         """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
-        key = self._keys.stored(f"notices:{topic}")
+        key = self._keys.store_key(f"notices:{topic}")
         wait_ms = round(min(wait_s, MAX_WAIT_S) * 1000)
         found = await read_next(self._waiting, {key: after}, PAGE, wait_ms)
         entries = found[0][1] if found else []
@@ -80,18 +80,18 @@ class MemoryNotices(Notices):
         self._waiting: set[asyncio.Future[None]] = set()
 
     @override
-    async def post(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes) -> None:
         now = time.monotonic()
         kept = self._topics.setdefault(topic, deque())
         self._posted += 1
-        kept.append((self._posted, now, _checked(body)))
+        kept.append((self._posted, now, _check_size(body)))
         while now - kept[0][1] > KEPT_S:
             kept.popleft()
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def next(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
+    async def read(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
         """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
         while True:

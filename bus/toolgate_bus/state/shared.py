@@ -9,17 +9,19 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.state.call_counts import MemoryTally, RedisTally
 from toolgate_bus.state.counters import MemoryTurns, RedisTurns
 from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
-from toolgate_bus.state.shared_state import Shared
+from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.state.token_buckets import MemoryBuckets, RedisBuckets
 from toolgate_bus.transport.memory import MemoryStore
-from toolgate_bus.transport.ports import Commands, Facts
+from toolgate_bus.transport.ports import Commands, FactStream
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["MemoryFacts", "shared_in_memory", "shared_on"]
+__all__ = ["MemoryFacts", "connect_shared_state", "make_shared_state"]
 
 
-def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = False) -> Shared:
+def connect_shared_state(
+    url: str, commands: Commands, namespace: str, *, shadow: bool = False
+) -> SharedState:
     """What is shared on a server; facts and notices have a connection each, made when they are read."""
     apart = "-shadow" if shadow else ""
     book = f"budget{apart}"
@@ -30,7 +32,7 @@ def shared_on(url: str, commands: Commands, namespace: str, *, shadow: bool = Fa
         for each in (reading, waiting):
             await each.aclose()
 
-    return Shared(
+    return SharedState(
         RedisStore(commands, namespace),
         RedisLedger(commands, namespace, book),
         book,
@@ -47,9 +49,9 @@ async def _nothing() -> None:
     """There is nothing to close."""
 
 
-def shared_in_memory() -> Shared:
+def make_shared_state() -> SharedState:
     """The same in this process; facts are what a test tells."""
-    return Shared(
+    return SharedState(
         MemoryStore(),
         MemoryLedger(),
         "budget",
@@ -62,8 +64,8 @@ def shared_in_memory() -> Shared:
     )
 
 
-class MemoryFacts(Facts):
-    """`Facts` that a test tells by `tell`."""
+class MemoryFacts(FactStream):
+    """`FactStream` that a test tells by `tell`."""
 
     def __init__(self) -> None:
         self._facts: list[dict[str, Any]] = []

@@ -8,20 +8,20 @@ from toolgate_bus.state.call_counts import Tally
 from toolgate_bus.state.counters import Turns
 from toolgate_bus.state.notifications import Notices
 from toolgate_bus.state.token_buckets import Buckets
-from toolgate_bus.transport.ports import Facts, Store
+from toolgate_bus.transport.ports import FactStream, Store
 
-__all__ = ["Shared"]
+__all__ = ["SharedState"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedState:
     """State and knowledge beyond one replica."""
 
     store: Store
     ledger: Ledger
     book: str
     """Name of the ledger's book: shadows have one of their own."""
-    facts: Facts
+    facts: FactStream
     turns: Turns
     buckets: Buckets
     tally: Tally

@@ -35,8 +35,8 @@ __all__ = [
     "MemoryBuckets",
     "Pool",
     "RedisBuckets",
-    "Taken",
-    "checked_buckets",
+    "TakeResult",
+    "check_buckets",
 ]
 
 TAKE: Final = Script(__package__, "take_tokens.lua")
@@ -60,7 +60,7 @@ class Bucket(NamedTuple):
     """Tokens that this call takes."""
 
 
-class Taken(NamedTuple):
+class TakeResult(NamedTuple):
     """What came of asking; asked again for the same decision and buckets, it is the same."""
 
     allowed: bool
@@ -73,14 +73,14 @@ class Taken(NamedTuple):
 class Buckets(Protocol):
     """Where tokens are taken; atomic, by the server's clock, and may be repeated."""
 
-    async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
+    async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:
         """Take from each of these buckets that has not given to this decision yet, or from none.
 
         Raises ConfigError for a bucket that can never give what is asked of it.
         """
 
 
-def checked_buckets(buckets: Sequence[Bucket]) -> Sequence[Bucket]:
+def check_buckets(buckets: Sequence[Bucket]) -> Sequence[Bucket]:
     """Buckets that can be counted with exactly; raises ConfigError for others."""
     if len({one.key for one in buckets}) < len(buckets):
         raise ConfigError("buckets: each key may be named once")
@@ -104,7 +104,7 @@ class _Level:
 class _Memo:
     at: int
     given: set[str] = field(default_factory=set)
-    answers: dict[frozenset[str], Taken] = field(default_factory=dict)
+    answers: dict[frozenset[str], TakeResult] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -115,10 +115,10 @@ class Pool:
     memos: dict[str, _Memo] = field(default_factory=dict)
     """By decision, the one that was written longest ago first."""
 
-    def take(self, decision: str, buckets: Sequence[Bucket], now_ms: int) -> Taken:
+    def take(self, decision: str, buckets: Sequence[Bucket], now_ms: int) -> TakeResult:
         """As `Buckets.take`."""
         self._forget(now_ms)
-        asked = frozenset(one.key for one in checked_buckets(buckets))
+        asked = frozenset(one.key for one in check_buckets(buckets))
         memo = self.memos.get(decision) or _Memo(now_ms)
         if asked in memo.answers:
             return memo.answers[asked]
@@ -151,7 +151,7 @@ class Pool:
             del self.memos[decision]
 
 
-def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> Taken:
+def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> TakeResult:
     """The first of the buckets that need the longest is the one that is short."""
     waits = [
         (-(-missing // one.calls), one.key)
@@ -159,9 +159,9 @@ def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> Taken:
         if (missing := one.take * one.period_ms - level.parts) > 0
     ]
     if not waits:
-        return Taken(True)
+        return TakeResult(True)
     wait_ms, short = max(waits, key=lambda each: each[0])
-    return Taken(False, short, wait_ms / 1000)
+    return TakeResult(False, short, wait_ms / 1000)
 
 
 class RedisBuckets(Buckets):
@@ -169,15 +169,15 @@ class RedisBuckets(Buckets):
 
     def __init__(self, commands: Commands, namespace: str, name: str = "buckets") -> None:
         self._commands = commands
-        self._prefix = Keys(namespace).stored(name)
+        self._prefix = Keys(namespace).store_key(name)
 
     @override
-    async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
-        each = [word for one in checked_buckets(buckets) for word in one]
+    async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:
+        each = [word for one in check_buckets(buckets) for word in one]
         words = (decision, _digest(buckets), MEMO_MS, *each)
         said = await TAKE.run(self._commands, self._prefix, words=words)
         wait_ms, _, short = said.decode("utf-8", "replace").partition(":")
-        return Taken(wait_ms == "0", short, int(wait_ms) / 1000)
+        return TakeResult(wait_ms == "0", short, int(wait_ms) / 1000)
 
 
 class MemoryBuckets(Buckets):
@@ -187,7 +187,7 @@ class MemoryBuckets(Buckets):
         self.pool = Pool()
 
     @override
-    async def take(self, decision: str, buckets: Sequence[Bucket]) -> Taken:
+    async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:
         return self.pool.take(decision, buckets, time.time_ns() // 1_000_000)
 
 

@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     buckets: tuple[float, ...] = ()
 
     @property
-    def exposed(self) -> str:
+    def query_name(self) -> str:
         """The name as a query spells it."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
 
-__all__ = ["Added", "counted", "decides", "trace_id"]
+__all__ = ["MetricUpdate", "decides", "metrics_of", "trace_id"]
 
 Fact = Mapping[str, Any]
 
 MAX_LABEL: Final = 128
-LONGEST_S: Final = 1e7
-MOST: Final = 1e15
+MAX_SECONDS: Final = 1e7
+MAX_COUNT: Final = 1e15
 OUTCOMES: Final = frozenset({"continue", "modify", "deny", "cancelled"})
 ACTIONS: Final = frozenset({"continue", "deny", "modify", "ask_user", "hold", "failed"})
 STATUSES: Final = frozenset({"completed", "incomplete", "cancelled", "error"})
@@ -28,7 +28,7 @@ NOT_TOOLS: Final = frozenset({"UnknownTool", "InvalidToolCall"})
 _KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
-class Added(NamedTuple):
+class MetricUpdate(NamedTuple):
     """One addition to one series: to a counter, or one observation of a histogram, in seconds."""
 
     metric: Metric
@@ -38,7 +38,7 @@ class Added(NamedTuple):
     """The trace that it is an example of: 32 hexadecimal digits."""
 
 
-def counted(fact: Fact) -> Iterator[Added]:
+def metrics_of(fact: Fact) -> Iterator[MetricUpdate]:
     """What one fact, as `record.read_facts` gives it or as it is noted, adds to the metrics."""
     told = _BY_EVENT.get(fact.get("event", ""))
     return told(fact) if told is not None else iter(())
@@ -61,83 +61,85 @@ def trace_id(trace: Any) -> str | None:
 # ---------------------------------------------------------------------- decisions
 
 
-def _decision(fact: Fact) -> Iterator[Added]:
+def _decision(fact: Fact) -> Iterator[MetricUpdate]:
     outcome, why = _one_of(fact.get("outcome"), OUTCOMES), fact.get("why")
-    tool, agent, trace = _mounted(fact), _word(fact.get("agent")), trace_id(fact.get("trace"))
-    yield Added(definitions.DECISIONS, (outcome, tool, agent))
-    yield from _took(definitions.DECISION_SECONDS, fact, (), trace)
+    tool, agent, trace = _tool_label(fact), _word(fact.get("agent")), trace_id(fact.get("trace"))
+    yield MetricUpdate(definitions.DECISIONS, (outcome, tool, agent))
+    yield from _duration(definitions.DECISION_SECONDS, fact, (), trace)
     for name in dict.fromkeys(_words(fact.get("asked"))):
-        yield Added(definitions.ASKED, (name, tool, agent))
+        yield MetricUpdate(definitions.ASKED, (name, tool, agent))
     for verdict in _maps(fact.get("verdicts")):
         yield from _verdict(verdict, tool, agent)
         if verdict.get("action") != "hold":
-            yield from _took(definitions.VERDICT_SECONDS, verdict, (_word(verdict.get("scheduler")),), trace)
+            yield from _duration(
+                definitions.VERDICT_SECONDS, verdict, (_word(verdict.get("scheduler")),), trace
+            )
     if isinstance(why, str) and decides(why) and fact.get("scheduler") is not None:
-        yield Added(definitions.DECIDED, (_word(fact["scheduler"]), outcome))
+        yield MetricUpdate(definitions.DECIDED, (_word(fact["scheduler"]), outcome))
     for name in _words(fact.get("silent")):
-        yield Added(definitions.SILENT, (name,))
+        yield MetricUpdate(definitions.SILENT, (name,))
     for name in _words(fact.get("passed_over")):
-        yield Added(definitions.PASSED_OVER, (name,))
+        yield MetricUpdate(definitions.PASSED_OVER, (name,))
     for name, reason in _pairs(fact.get("failed_open")):
-        yield Added(definitions.FAILED_OPEN, (name, reason))
-    yield from _disagreeing(fact)
+        yield MetricUpdate(definitions.FAILED_OPEN, (name, reason))
+    yield from _shadow_disagreements(fact)
     if outcome in ("deny", "cancelled"):
-        yield Added(definitions.TOOL_CALLS, (tool, agent, "denied" if outcome == "deny" else outcome))
+        yield MetricUpdate(definitions.TOOL_CALLS, (tool, agent, "denied" if outcome == "deny" else outcome))
 
 
-def _beside(fact: Fact) -> Iterator[Added]:
+def _beside(fact: Fact) -> Iterator[MetricUpdate]:
     """A verdict that came after its decision; a shadow is never late."""
     if fact.get("shadow") is True:
         yield from _verdict(fact, _word(fact.get("tool_label")), _word(fact.get("agent")))
     else:
         name = _word(fact.get("scheduler"))
-        yield Added(definitions.LATE, (name,))
+        yield MetricUpdate(definitions.LATE, (name,))
         yield from _remarks(name, fact)
-    yield from _disagreeing(fact)
+    yield from _shadow_disagreements(fact)
 
 
-def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[Added]:
+def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
     name = _word(verdict.get("scheduler"))
-    yield Added(definitions.VERDICTS, (name, _one_of(verdict.get("action"), ACTIONS), tool, agent))
+    yield MetricUpdate(definitions.VERDICTS, (name, _one_of(verdict.get("action"), ACTIONS), tool, agent))
     yield from _remarks(name, verdict)
 
 
-def _remarks(name: str, verdict: Fact) -> Iterator[Added]:
+def _remarks(name: str, verdict: Fact) -> Iterator[MetricUpdate]:
     if isinstance(problem := verdict.get("problem"), str):
-        yield Added(definitions.INVALID_MODIFIES, (name, _word(problem)))
+        yield MetricUpdate(definitions.INVALID_MODIFIES, (name, _word(problem)))
     if verdict.get("capped") is True:
-        yield Added(definitions.PRIORITY_CAPPED, (name,))
+        yield MetricUpdate(definitions.PRIORITY_CAPPED, (name,))
 
 
-def _disagreeing(fact: Fact) -> Iterator[Added]:
+def _shadow_disagreements(fact: Fact) -> Iterator[MetricUpdate]:
     for name in _words(fact.get("disagreeing")):
-        yield Added(definitions.SHADOW_DISAGREEMENTS, (name,))
+        yield MetricUpdate(definitions.SHADOW_DISAGREEMENTS, (name,))
 
 
 # ---------------------------------------------------------------------- turns, requests, tools
 
 
-def _turn(fact: Fact) -> Iterator[Added]:
+def _turn(fact: Fact) -> Iterator[MetricUpdate]:
     agent, status = _word(fact.get("agent")), _one_of(fact.get("status"), STATUSES)
-    yield Added(definitions.TURNS, (agent, _word(fact.get("loop")), status))
-    yield from _took(definitions.TURN_SECONDS, fact, (agent,), trace_id(fact.get("trace")))
+    yield MetricUpdate(definitions.TURNS, (agent, _word(fact.get("loop")), status))
+    yield from _duration(definitions.TURN_SECONDS, fact, (agent,), trace_id(fact.get("trace")))
 
 
-def _request(fact: Fact) -> Iterator[Added]:
+def _request(fact: Fact) -> Iterator[MetricUpdate]:
     provider, agent = _word(fact.get("provider")), _word(fact.get("agent"))
     outcome = "ok" if fact["event"] == "usage" else "error"
-    yield Added(definitions.PROVIDER_REQUESTS, (provider, agent, outcome))
-    yield from _took(definitions.PROVIDER_SECONDS, fact, (provider,))
+    yield MetricUpdate(definitions.PROVIDER_REQUESTS, (provider, agent, outcome))
+    yield from _duration(definitions.PROVIDER_SECONDS, fact, (provider,))
     for kind in _KINDS:
         tokens = _amount(fact.get(f"{kind}_tokens"))
         if tokens:
-            yield Added(definitions.TOKENS, (provider, agent, kind), tokens)
+            yield MetricUpdate(definitions.TOKENS, (provider, agent, kind), tokens)
     cost = _amount(fact.get("cost_usd"))
     if cost:
-        yield Added(definitions.COST, (provider, agent), cost)
+        yield MetricUpdate(definitions.COST, (provider, agent), cost)
 
 
-def _tool(fact: Fact) -> Iterator[Added]:
+def _tool(fact: Fact) -> Iterator[MetricUpdate]:
     error, event = fact.get("error"), fact["event"]
     tool = OTHER if isinstance(error, str) and error in NOT_TOOLS else _word(fact.get("tool"))
     if event == "tool:unused":
@@ -146,9 +148,9 @@ def _tool(fact: Fact) -> Iterator[Added]:
         outcome = "error" if fact.get("success") is False else "ok"
     else:
         outcome = "cancelled" if error == "CancelledError" else "error"
-    yield Added(definitions.TOOL_CALLS, (tool, _word(fact.get("agent")), outcome))
+    yield MetricUpdate(definitions.TOOL_CALLS, (tool, _word(fact.get("agent")), outcome))
     if outcome != "unused":
-        yield from _took(definitions.TOOL_SECONDS, fact, (tool,))
+        yield from _duration(definitions.TOOL_SECONDS, fact, (tool,))
 
 
 _BY_EVENT: Final = {
@@ -165,16 +167,18 @@ _BY_EVENT: Final = {
 # ---------------------------------------------------------------------- whatever the wire says
 
 
-def _mounted(fact: Fact) -> str:
+def _tool_label(fact: Fact) -> str:
     """The tool of a decision as a label: an LLM may name anything."""
     tool, mounted = fact.get("tool_name"), fact.get("available_tools")
     return _word(tool) if isinstance(mounted, list | tuple) and tool in mounted else OTHER
 
 
-def _took(metric: Metric, fact: Fact, labels: tuple[str, ...], trace: str | None = None) -> Iterator[Added]:
+def _duration(
+    metric: Metric, fact: Fact, labels: tuple[str, ...], trace: str | None = None
+) -> Iterator[MetricUpdate]:
     seconds = fact.get("seconds")
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_S:
-        yield Added(metric, labels, float(seconds), trace)
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_SECONDS:
+        yield MetricUpdate(metric, labels, float(seconds), trace)
 
 
 def _amount(told: Any) -> float:
@@ -184,7 +188,7 @@ def _amount(told: Any) -> float:
             told = float(told)
         except ValueError:
             return 0
-    return told if type(told) in (int, float) and 0 < told <= MOST else 0
+    return told if type(told) in (int, float) and 0 < told <= MAX_COUNT else 0
 
 
 def _one_of(told: Any, known: frozenset[str]) -> str:

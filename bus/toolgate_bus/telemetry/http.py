@@ -5,7 +5,7 @@
     /livez     200 while the process lives
 
 What stands on the page is the caller's affair (`metrics`). Each connection has one request and
-`LONGEST_S` seconds in all; beyond `MOST_CONNECTIONS` the oldest makes room for the newest.
+`MAX_SECONDS` seconds in all; beyond `MAX_CONNECTIONS` the oldest makes room for the newest.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["Health", "Page", "Serving", "serve_page"]
+__all__ = ["Health", "Page", "PageServer", "serve_page"]
 
 Page = Callable[[str], tuple[str, bytes]]
 """Given an Accept header: content type and body."""
 Health = Callable[[], tuple[bool, str]]
 """Whether all is well, and what to say."""
 SLOW_READER_S: Final = 10.0
-LONGEST_S: Final = 30.0
-MOST_CONNECTIONS: Final = 64
+MAX_SECONDS: Final = 30.0
+MAX_CONNECTIONS: Final = 64
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
-class Serving:
+class PageServer:
     """A server that runs until it is closed."""
 
-    def __init__(self, server: "_Server") -> None:
+    def __init__(self, server: "_HttpServer") -> None:
         self._server = server
         self.address, self.port = server.server_address[:2]
         Thread(target=server.serve_forever, name="toolgate-metrics", args=(0.1,), daemon=True).start()
@@ -52,7 +52,7 @@ class Serving:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     page: Page
@@ -66,7 +66,7 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; the oldest ends where there are too many."""
         self._open[request] = time.monotonic()
-        if len(self._open) > MOST_CONNECTIONS:
+        if len(self._open) > MAX_CONNECTIONS:
             self._end(next(iter(tuple(self._open))))
         super().process_request(request, client_address)
 
@@ -77,7 +77,7 @@ class _Server(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """End those that have taken too long; called ten times a second."""
-        before = time.monotonic() - LONGEST_S
+        before = time.monotonic() - MAX_SECONDS
         for request, since in tuple(self._open.items()):
             if since < before:
                 self._end(request)
@@ -97,13 +97,13 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
-class _Server6(_Server):
+class _Server6(_HttpServer):
     address_family = AF_INET6
 
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = SLOW_READER_S
-    server: _Server
+    server: _HttpServer
 
     def do_GET(self) -> None:
         """Answer one request."""
@@ -127,15 +127,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def serve_page(port: int, address: str, page: Page, health: Health = lambda: (True, "it runs")) -> Serving:
+def serve_page(port: int, address: str, page: Page, health: Health = lambda: (True, "it runs")) -> PageServer:
     """Serve at address:port, where 0 is any free port; raises ConfigError where it cannot listen there."""
-    made = _Server6 if ":" in address else _Server
+    made = _Server6 if ":" in address else _HttpServer
     try:
         server = made((address, port), _Handler)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"metrics port: {_why(error, port, address)}") from error
     server.page, server.health = page, health
-    return Serving(server)
+    return PageServer(server)
 
 
 def _why(error: Exception, port: int, address: str) -> str:

@@ -163,23 +163,23 @@ def _traceback(exc_info: Any) -> str:
     return "".join(_without_words(error, [MAX_PARTS])).rstrip("\n")
 
 
-def _bounded(_logger: Any, _method: str, event: Event) -> Event:
+def _shorten_values(_logger: Any, _method: str, event: Event) -> Event:
     """No value is too long, and none holds what is to be hidden."""
-    event["event"] = _unrepeated(event)
+    event["event"] = _strip_repeats(event)
     told = {str(name): _short(value) for name, value in event.items() if name != "exception"}
     if "exception" in event:
-        told["exception"] = _ends(_hidden(str(event["exception"])), MAX_TRACEBACK)
+        told["exception"] = _ends(_hide_secrets(str(event["exception"])), MAX_TRACEBACK)
     return told
 
 
-def _unrepeated(event: Mapping[str, Any]) -> Any:
+def _strip_repeats(event: Mapping[str, Any]) -> Any:
     said = event.get("event")
     if _hiding and isinstance(said, str) and str(event.get("logger")).partition(".")[0] in _REPEATING:
         return said.partition("\n")[0].partition(": ")[0]
     return said
 
 
-def _hidden(text: str) -> str:
+def _hide_secrets(text: str) -> str:
     for secrets in list(_hiding):
         text = secrets.hide(text)
     return text
@@ -190,14 +190,16 @@ def _short(value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, int):
         fits = -(2**63) <= value < 2**64
-        return value if fits and _hidden(str(value)) == str(value) else _short(str(value)) if fits else "…"
+        return (
+            value if fits and _hide_secrets(str(value)) == str(value) else _short(str(value)) if fits else "…"
+        )
     if isinstance(value, Mapping | list | tuple) and depth < MAX_DEPTH:
         return _short_parts(value, depth + 1)
     try:
         text = value if type(value) is str else str(value)
     except Exception:  # noqa: BLE001 - somebody's __str__; the line matters more
         text = f"<{type(value).__name__}>"
-    return _ends(_hidden(text), MAX_TEXT)
+    return _ends(_hide_secrets(text), MAX_TEXT)
 
 
 def _short_parts(value: Any, depth: int) -> Any:
@@ -259,7 +261,7 @@ class _LateFormatter(logging.Formatter):
 # Within the functions below, since they are called once structlog is needed, or is there already.
 
 
-def _shared_processors() -> "list[structlog.typing.Processor]":
+def _common_processors() -> "list[structlog.typing.Processor]":
     import structlog
 
     return [
@@ -277,7 +279,7 @@ def _configure_structlog() -> None:
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *_shared_processors(),
+            *_common_processors(),
             structlog.stdlib.PositionalArgumentsFormatter(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
@@ -296,11 +298,11 @@ def _formatter(*, as_json: bool) -> logging.Formatter:
         else [_tame, structlog.dev.ConsoleRenderer(colors=_colours())]
     )
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=_shared_processors(),
+        foreign_pre_chain=_common_processors(),
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.ExceptionRenderer(_traceback),
-            _bounded,
+            _shorten_values,
             *render,
         ],
     )

@@ -8,7 +8,7 @@ What there is to count stands in `definitions`. On the decision's path counting 
 dictionary; prometheus_client sees it when it is read: its own locks and checks would cost a tenth of
 a decision. It is loaded for that, and not before: its registry knows of us as soon as anybody has loaded it.
 
-Facts that are noted with `Gate.note` are counted there. A loop without a gate calls `told` itself.
+Facts that are noted with `Gate.note` are counted there. A loop without a gate calls `record` itself.
 """
 
 import time
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import Metric
-from toolgate_bus.telemetry.fact_metrics import counted
-from toolgate_bus.telemetry.unanimous import NOTED, Agreed, Labels, Row, added
+from toolgate_bus.telemetry.fact_metrics import metrics_of
+from toolgate_bus.telemetry.unanimous import NOTED, Labels, Row, UnanimousDecisions, add_observations
 from toolgate_bus.telemetry.when_loaded import when_loaded
 
 if TYPE_CHECKING:
     from prometheus_client import REGISTRY
     from prometheus_client.core import Metric as Family
 
-    from toolgate_bus.telemetry.http import Serving
+    from toolgate_bus.telemetry.http import PageServer
 
     ABOUT_PROCESS: tuple["Collector", ...]
     """Memory, processor time, open files; the version of Python."""
@@ -70,18 +70,18 @@ __all__ = [
     "WITHDRAWN",
     "WORKER_ANSWERS",
     "Collector",
-    "Counts",
+    "CounterSeries",
     "Durations",
     "Gauges",
     "agreed_batch",
     "agreed_close",
-    "connected",
     "count",
     "exposition",
     "observe",
+    "record",
+    "record_connection",
     "serve",
     "table",
-    "told",
     "value",
 ]
 
@@ -98,7 +98,7 @@ def _readable(labels: Labels) -> Labels:
     return tuple(label.encode("utf-8", "replace").decode() for label in labels)
 
 
-class Counts:
+class CounterSeries:
     """The series of one counter."""
 
     __slots__ = ("besides", "metric", "series")
@@ -159,14 +159,14 @@ class Durations:
         noted.append(seconds)
         if len(noted) >= NOTED:
             # One assignment: a scrape in another thread sees all of it or nothing.
-            self._series[labels] = (added(series[0], self._bounds, noted), [])
+            self._series[labels] = (add_observations(series[0], self._bounds, noted), [])
         if trace is not None:
             self.examples[labels, bisect_left(self._bounds, seconds)] = (trace, seconds, at or time.time())
 
     def rows(self) -> dict[Labels, Row]:
         """The series as they are now."""
         series = list(self._series.items())
-        rows = {labels: added(row, self._bounds, noted) for labels, (row, noted) in series}
+        rows = {labels: add_observations(row, self._bounds, noted) for labels, (row, noted) in series}
         for labels, row in self._besides().items():
             rows[labels] = [a + b for a, b in zip(rows[labels], row, strict=True)] if labels in rows else row
         return rows
@@ -224,15 +224,15 @@ class Gauges:
 
 _ours: Final[list[Collector]] = []
 """What is counted of this process."""
-_counters: Final[dict[Metric, Counts]] = {}
+_counters: Final[dict[Metric, CounterSeries]] = {}
 _histograms: Final[dict[Metric, Durations]] = {}
 
 
-_agreed: Final = Agreed()
+_agreed: Final = UnanimousDecisions()
 
 
-def _counts(metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> Counts:
-    made = Counts(metric, besides)
+def _counts(metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> CounterSeries:
+    made = CounterSeries(metric, besides)
     _ours.append(made)
     return _counters.setdefault(metric, made)
 
@@ -246,7 +246,7 @@ def _durations(metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dic
 # Decisions and what came of them: as `catalogue.FLEET`.
 DECISIONS: Final = _counts(definitions.DECISIONS, _agreed.decisions)
 DECISION_SECONDS: Final = _durations(definitions.DECISION_SECONDS, _agreed.decision_seconds)
-ASKED: Final = _counts(definitions.ASKED, _agreed.asked)
+ASKED: Final = _counts(definitions.ASKED, _agreed.questions)
 VERDICTS: Final = _counts(definitions.VERDICTS, _agreed.verdicts)
 VERDICT_SECONDS: Final = _durations(definitions.VERDICT_SECONDS, _agreed.verdict_seconds)
 DECIDED: Final = _counts(definitions.DECIDED)
@@ -258,7 +258,7 @@ INVALID_MODIFIES: Final = _counts(definitions.INVALID_MODIFIES)
 PRIORITY_CAPPED: Final = _counts(definitions.PRIORITY_CAPPED)
 SHADOW_DISAGREEMENTS: Final = _counts(definitions.SHADOW_DISAGREEMENTS)
 TOOL_CALLS: Final = _counts(definitions.TOOL_CALLS)
-for _metric in definitions.FLEET:  # the others are only counted by `told`
+for _metric in definitions.FLEET:  # the others are only counted by `record`
     if _metric not in _counters and _metric not in _histograms:
         _durations(_metric) if _metric.kind == "histogram" else _counts(_metric)
 
@@ -312,7 +312,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def count(counts: Counts, *labels: str) -> None:
+def count(counts: CounterSeries, *labels: str) -> None:
     """Add one to a counter; the labels in the order of `definitions`."""
     series = counts.series
     series[labels] = series.get(labels, 0) + 1
@@ -324,7 +324,7 @@ agreed_close = _agreed.close
 """Nothing more comes into a batch: it is counted."""
 
 
-def connected(side: str, up: bool) -> None:
+def record_connection(side: str, up: bool) -> None:
     """Whether this process's link to the bus is up, as `side` of it."""
     _connected[side,] = float(up)
 
@@ -334,13 +334,13 @@ def observe(durations: Durations, seconds: float, *labels: str, trace: str | Non
     durations.observe(seconds, labels, trace)
 
 
-def told(fact: Mapping[str, Any]) -> None:
+def record(fact: Mapping[str, Any]) -> None:
     """Count what one fact of this process adds: turns, requests to LLMs, tool calls (`fact_metrics`).
 
     `Gate.note` has called it already for every fact given to it; call it where there is no gate.
     Decisions and verdicts are counted by the gate itself.
     """
-    for metric, labels, amount, trace in counted(fact):
+    for metric, labels, amount, trace in metrics_of(fact):
         if metric.kind == "histogram":
             _histograms[metric].observe(amount, labels, trace)
         else:
@@ -362,7 +362,7 @@ def table() -> str:
         for metric in group:
             labels = ", ".join(f"`{label}`" for label in metric.labels)
             kind = "" if metric.kind == "counter" else f"{metric.kind}: "
-            lines.append(f"| `{metric.exposed}` | {labels} | {kind}{_lowered(metric.help)} |")
+            lines.append(f"| `{metric.query_name}` | {labels} | {kind}{_lower_first(metric.help)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -373,7 +373,7 @@ _WHERE: Final = {
 }
 
 
-def _lowered(words: str) -> str:
+def _lower_first(words: str) -> str:
     lowered = words if words[1:2].isupper() else words[0].lower() + words[1:]
     return lowered.rstrip(".").replace("|", "\\|")
 
@@ -401,7 +401,7 @@ class _Together:
             yield from one.collect()
 
 
-def serve(port: int, address: str = "127.0.0.1") -> "Serving":
+def serve(port: int, address: str = "127.0.0.1") -> "PageServer":
     """Serve the metrics of this process at http://address:port/metrics, from a thread of its own.
 
     Port 0 is any free one: `serve(0).port`. Raises ConfigError where it cannot listen there.

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 __all__ = ["PieceCleaner", "clean", "json_text", "printable", "visible", "visible_json"]
 
-LONGEST: Final = 4_000
+MAX_LENGTH: Final = 4_000
 _STEERS: Final = re.compile(
     "["
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # C0 and C1, but for the ends of lines and tabs
@@ -31,18 +31,18 @@ def visible(text: str) -> str:
     """The text on one line; what is no plain, visible character or blank is spelled out, line ends too."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _spelled(one) for one in text)
+    return "".join(one if one.isprintable() else _spell_out(one) for one in text)
 
 
 def printable(text: str) -> str:
     """At most 4000 characters of a text; like `visible`, but its lines and tabs stay."""
     shown = _DECEIVES.sub(lambda found: visible(found[0]), text.replace("\r\n", "\n"))
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+    return shown if len(shown) <= MAX_LENGTH else f"{shown[:MAX_LENGTH]}…"
 
 
 def clean(text: str) -> str:
     """The whole text without what steers a terminal; lines, and blanks of other languages, stay."""
-    return _STEERS.sub(lambda found: _spelled(found[0]), text.replace("\r\n", "\n"))
+    return _STEERS.sub(lambda found: _spell_out(found[0]), text.replace("\r\n", "\n"))
 
 
 class PieceCleaner:
@@ -75,10 +75,10 @@ def visible_json(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
 
 
-def _spelled(letter: str) -> str:
+def _spell_out(letter: str) -> str:
     code = ord(letter)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _in_json(letter: str) -> str:
-    return _spelled(letter) if ord(letter) < 0x10000 else json.dumps(letter)[1:-1]
+    return _spell_out(letter) if ord(letter) < 0x10000 else json.dumps(letter)[1:-1]

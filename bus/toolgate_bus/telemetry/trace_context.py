@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["carried", "trace_id_of"]
+__all__ = ["filter_context", "trace_id_of"]
 
 _TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 
 
-def carried(given: Mapping[str, Any]) -> dict[str, str]:
+def filter_context(given: Mapping[str, Any]) -> dict[str, str]:
     """What may travel of a context that somebody gave: a `traceparent` in its form, and its `tracestate`."""
     parent, state = given.get("traceparent"), given.get("tracestate")
     if not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):

@@ -4,7 +4,7 @@
         …                                       # spans opened in here are its children
         span.set({"toolgate.outcome": "ok"})
 
-Only the API is needed. Without a provider nothing is recorded, and `active` is all that is done.
+Only the API is needed. Without a provider nothing is recorded, and `is_active` is all that is done.
 A span holds names, ids and numbers: never a tool's arguments or results, never the words of an
 error, which may repeat them. Whatever a provider does wrong, nothing is raised into a decision.
 Commands `configure` the SDK from the standard environment variables; a program that hosts a `Gate`
@@ -27,16 +27,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.telemetry.trace_context import carried, trace_id_of
+from toolgate_bus.telemetry.trace_context import filter_context, trace_id_of
 
 __all__ = [
     "NO_SPAN",
     "Span",
-    "active",
-    "carried",
     "configure",
     "current_trace_id",
+    "filter_context",
     "headers",
+    "is_active",
     "span",
     "trace_id_of",
     "use",
@@ -67,7 +67,7 @@ _met: tuple[trace.TracerProvider | None, trace.Tracer | None] = (None, None)
 # ---------------------------------------------------------------------- is anybody recording
 
 
-def active() -> bool:
+def is_active() -> bool:
     """Whether there is a provider that may record; otherwise nothing else here does anything."""
     return _tracer() is not None
 
@@ -112,11 +112,11 @@ def use(provider: trace.TracerProvider) -> Iterator[None]:
 
 def headers() -> dict[str, str]:
     """`traceparent` and `tracestate` of the current span; empty where there is none."""
-    if not active():
+    if not is_active():
         return {}
     written: dict[str, str] = {}
     _PROPAGATOR.inject(written)
-    return carried(written)
+    return filter_context(written)
 
 
 def current_trace_id() -> str | None:
@@ -151,7 +151,7 @@ NO_SPAN: Final = Span()
 """Records nothing."""
 
 
-class _Recorded(Span):
+class _ProviderSpan(Span):
     """A span of a provider, current while it is open."""
 
     __slots__ = ("_span", "_token")
@@ -200,10 +200,10 @@ def span(
     if tracer is None:
         return NO_SPAN
     try:
-        return _Recorded(
+        return _ProviderSpan(
             tracer.start_span(
                 _text(name),
-                context=None if parent is None else _PROPAGATOR.extract(carried(parent), Context()),
+                context=None if parent is None else _PROPAGATOR.extract(filter_context(parent), Context()),
                 kind=_KINDS[kind],
                 attributes=_clean(attributes or {}),
             )
@@ -242,8 +242,8 @@ def configure(service: str) -> ExitStack:
     The end of the block hands over the last spans, for at most three seconds. A provider that is
     there already (`opentelemetry-instrument`) is left alone. Raises ConfigError naming the variable.
     """
-    stack, asked = ExitStack(), _asked()
-    if asked is None or active():
+    stack, asked = ExitStack(), _find_trace_variable()
+    if asked is None or is_active():
         return stack
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -266,7 +266,7 @@ def configure(service: str) -> ExitStack:
     return stack
 
 
-def _asked() -> str | None:
+def _find_trace_variable() -> str | None:
     """The variable that asks for traces, if one does; raises ConfigError for what cannot be done."""
     wanted = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
     if wanted == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":

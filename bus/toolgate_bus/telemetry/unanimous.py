@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from toolgate_bus.telemetry.definitions import DECISION_SECONDS, VERDICT_SECONDS
 
-__all__ = ["AT_ONCE", "NOTED", "Agreed", "Batch", "Group", "Labels", "Row", "added"]
+__all__ = ["AT_ONCE", "NOTED", "Batch", "Group", "Labels", "Row", "UnanimousDecisions", "add_observations"]
 
 Labels = tuple[str, ...]
 Group = tuple[tuple[str, int], ...]
@@ -56,7 +56,7 @@ class Batch:
         return [self.notes[start + field : self._counted : self._width] for field in range(self._width)]
 
 
-def added(row: Row, bounds: Sequence[float], observed: Sequence[float]) -> Row:
+def add_observations(row: Row, bounds: Sequence[float], observed: Sequence[float]) -> Row:
     """A row with further observations."""
     ordered, made, before = sorted(observed), list(row), 0
     for bucket, bound in enumerate(bounds):
@@ -68,7 +68,7 @@ def added(row: Row, bounds: Sequence[float], observed: Sequence[float]) -> Row:
     return made
 
 
-class _Noted:
+class _HistogramRow:
     """A row of a histogram, and the observations that are not in it yet."""
 
     __slots__ = ("_bounds", "_row", "times")
@@ -78,15 +78,15 @@ class _Noted:
         self._row: Row = [0.0] * (len(bounds) + 2)
         self.times: list[float] = []
 
-    def sorted(self) -> Row:
+    def merge_times(self) -> Row:
         """The row with all of them."""
         if self.times:
-            self._row = added(self._row, self._bounds, self.times)
+            self._row = add_observations(self._row, self._bounds, self.times)
             self.times.clear()
         return self._row
 
 
-class Agreed:
+class UnanimousDecisions:
     """The decisions of one process to which everyone asked said continue."""
 
     def __init__(self) -> None:
@@ -96,8 +96,10 @@ class Agreed:
         """Tools and agents of decisions that are not in `_decisions` yet."""
         self._decisions: dict[tuple[Group, Labels], int] = {}
         """By who was asked, and tool and agent."""
-        self._seconds = _Noted(DECISION_SECONDS.buckets)
-        self._verdicts: defaultdict[str, _Noted] = defaultdict(lambda: _Noted(VERDICT_SECONDS.buckets))
+        self._seconds = _HistogramRow(DECISION_SECONDS.buckets)
+        self._verdicts: defaultdict[str, _HistogramRow] = defaultdict(
+            lambda: _HistogramRow(VERDICT_SECONDS.buckets)
+        )
 
     def batch(self, seq: int, group: Group, first: tuple[Any, ...]) -> Batch:
         """A batch that begins with this decision; what is added to it is counted by and by."""
@@ -118,26 +120,26 @@ class Agreed:
         """By outcome, tool and agent."""
         return [(("continue", *on), number) for (_, on), number in self._read().items()]
 
-    def asked(self) -> list[tuple[Labels, float]]:
+    def questions(self) -> list[tuple[Labels, float]]:
         """By scheduler, tool and agent."""
         return [((name, *on), number) for (group, on), number in self._read().items() for name, _ in group]
 
     def verdicts(self) -> list[tuple[Labels, float]]:
         """By scheduler, action, tool and agent."""
-        return [((labels[0], "continue", *labels[1:]), number) for labels, number in self.asked()]
+        return [((labels[0], "continue", *labels[1:]), number) for labels, number in self.questions()]
 
     def decision_seconds(self) -> dict[Labels, Row]:
         """The one row of the decisions' histogram; none before there was any."""
         if not self._read():
             return {}
         with self._lock:
-            return {(): self._seconds.sorted()}
+            return {(): self._seconds.merge_times()}
 
     def verdict_seconds(self) -> dict[Labels, Row]:
         """The verdicts' histogram, by scheduler."""
         self._read()
         with self._lock:
-            return {(name,): noted.sorted() for name, noted in self._verdicts.items()}
+            return {(name,): noted.merge_times() for name, noted in self._verdicts.items()}
 
     def _read(self) -> dict[tuple[Group, Labels], int]:
         with self._lock:
@@ -160,4 +162,4 @@ class Agreed:
                 self._decisions[group, on] = self._decisions.get((group, on), 0) + number
         self._on.clear()
         for noted in (self._seconds, *self._verdicts.values()):
-            noted.sorted()
+            noted.merge_times()

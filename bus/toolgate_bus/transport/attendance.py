@@ -19,7 +19,7 @@ __all__ = ["GONE_SECONDS", "Attendance"]
 
 GONE_SECONDS: Final = 60.0
 """So long a replica that vanished is remembered, and its scheduler asked."""
-MOST: Final = 10_000
+MAX_COUNT: Final = 10_000
 """Replicas that are remembered; the first to come stay."""
 
 
@@ -43,13 +43,13 @@ class Attendance:
         alive: dict[str, Member] = {}
         for name, member in found.items():
             known = self._seen.get(name)
-            if member is None or (known is not None and _outdated(known[0], member)):
+            if member is None or (known is not None and _is_outdated(known[0], member)):
                 continue
             if member.left:
                 self._seen.pop(name, None)
                 continue
             alive[name] = member
-            if known is not None or len(self._seen) < MOST:
+            if known is not None or len(self._seen) < MAX_COUNT:
                 self._seen[name] = (member, now)
         gone: list[Member] = []
         for name, (member, since) in list(self._seen.items()):
@@ -62,7 +62,7 @@ class Attendance:
         return tuple(alive[name] for name in sorted(alive)), tuple(gone)
 
 
-def _outdated(known: Member, member: Member) -> bool:
+def _is_outdated(known: Member, member: Member) -> bool:
     """Whether a heartbeat is none of this replica's: unsigned where it signs, or from before."""
     if not known.signed:
         return False

@@ -20,8 +20,8 @@ from toolgate_bus.transport.ports import Member
 __all__ = ["MAX_MEMBER", "decode_member", "encode_leave", "encode_member", "is_signed", "read_versions"]
 
 MAX_MEMBER: Final = 16 * 1024
-MOST_VERSIONS: Final = 16
-MOST_WORDS: Final = 64
+MAX_VERSIONS: Final = 16
+MAX_WORDS: Final = 64
 MAX_WORD: Final = 64
 _NAME: Final = re.compile(NAME_PATTERN)
 _WHOLE: Final = 2**31 - 1
@@ -144,12 +144,12 @@ def _text(value: Any, most: int) -> str:
 
 def read_versions(value: Any) -> Iterator[int]:
     """The versions of the wire that somebody tells; what is none is passed over."""
-    for one in value[:MOST_VERSIONS] if isinstance(value, list) else ():
+    for one in value[:MAX_VERSIONS] if isinstance(value, list) else ():
         if type(one) is int and 0 < one <= 127:
             yield one
 
 
 def _words(value: Any) -> Iterator[str]:
-    for one in value[:MOST_WORDS] if isinstance(value, list) else ():
+    for one in value[:MAX_WORDS] if isinstance(value, list) else ():
         if isinstance(one, str) and 0 < len(one) <= MAX_WORD:
             yield one

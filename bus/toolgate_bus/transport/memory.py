@@ -18,7 +18,7 @@ from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol import packing
 from toolgate_bus.transport.ports import (
     Delivery,
-    Made,
+    FactPayload,
     Member,
     OrchestratorBus,
     OrchestratorListener,
@@ -33,7 +33,7 @@ __all__ = ["MemoryHub", "MemoryOrchestratorBus", "MemorySchedulerBus", "MemorySt
 
 
 @dataclass(slots=True)
-class _Entry:
+class _StreamEntry:
     id: str
     orchestrator: str
     event: str
@@ -51,7 +51,7 @@ class MemoryHub:
         self.readers = 0
         self._ids = itertools.count(1)
         self._starts = itertools.count(1)
-        self._inboxes: dict[str, deque[_Entry]] = {}
+        self._inboxes: dict[str, deque[_StreamEntry]] = {}
         self._replicas: dict[str, list[MemorySchedulerBus]] = {}
         self._orchestrators: dict[str, MemoryOrchestratorBus] = {}
 
@@ -65,18 +65,21 @@ class MemoryHub:
 
     def _members(self) -> tuple[Member, ...]:
         return tuple(
-            replica.member for replicas in self._replicas.values() for replica in replicas if replica.listed
+            replica.member
+            for replicas in self._replicas.values()
+            for replica in replicas
+            if replica.is_listed
         )
 
     def _roster_changed(self) -> None:
         for orchestrator in self._orchestrators.values():
-            orchestrator.listener.roster_changed(self._members())
+            orchestrator.listener.on_roster_change(self._members())
 
     def _write(self, scheduler: str, orchestrator: str, event: str, items: Sequence[bytes]) -> None:
         now = asyncio.get_running_loop().time()
         inbox = self._inboxes.setdefault(scheduler, deque())
         for part in packing.frames(items):
-            inbox.append(_Entry(f"{next(self._ids)}-0", orchestrator, event, packing.frame(part), now))
+            inbox.append(_StreamEntry(f"{next(self._ids)}-0", orchestrator, event, packing.frame(part), now))
         self._hand_out(scheduler)
 
     def _hand_out(self, scheduler: str) -> None:
@@ -91,8 +94,8 @@ class MemoryHub:
 
     def _hear(self, orchestrator: str, scheduler: str, items: Sequence[bytes]) -> None:
         bus = self._orchestrators.get(orchestrator)
-        if bus is not None and (scheduler in bus.reading or scheduler in bus.asked):
-            bus.listener.heard([(scheduler, packing.frame(items))])
+        if bus is not None and (scheduler in bus.read_set or scheduler in bus.asked):
+            bus.listener.on_verdicts([(scheduler, packing.frame(items))])
 
 
 class MemoryOrchestratorBus(OrchestratorBus):
@@ -110,12 +113,12 @@ class MemoryOrchestratorBus(OrchestratorBus):
         self._flush_handle: asyncio.Handle | None = None
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether it was started and not closed."""
         return self.orchestrator in self._hub._orchestrators
 
     @property
-    def reading(self) -> frozenset[str]:
+    def read_set(self) -> frozenset[str]:
         """Everyone alive, and who is watched."""
         return frozenset(self._watched.union(member.name for member in self._hub._members()))
 
@@ -131,8 +134,8 @@ class MemoryOrchestratorBus(OrchestratorBus):
     @override
     async def start(self) -> None:
         self._hub._orchestrators[self.orchestrator] = self
-        self.listener.connection(True)
-        self.listener.roster_changed(self._hub._members())
+        self.listener.on_connection(True)
+        self.listener.on_roster_change(self._hub._members())
 
     @override
     async def aclose(self) -> None:
@@ -141,7 +144,7 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
         """Nobody signs anything here."""
-        self.listener.roster_changed(self._hub._members())
+        self.listener.on_roster_change(self._hub._members())
 
     @override
     def watch(self, schedulers: Iterable[str]) -> None:
@@ -158,7 +161,7 @@ class MemoryOrchestratorBus(OrchestratorBus):
             self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
 
     @override
-    def fact(self, make: Callable[[], Made]) -> None:
+    def fact(self, make: Callable[[], FactPayload]) -> None:
         made = make()
         self._hub.facts += [one.item for one in made] if isinstance(made, list) else [made]
 
@@ -178,19 +181,19 @@ class MemorySchedulerBus(SchedulerBus):
     def __init__(self, hub: MemoryHub) -> None:
         self._hub = hub
         self.wanted = 0
-        self._mine: dict[str, _Entry] = {}
+        self._mine: dict[str, _StreamEntry] = {}
         self._answers: dict[str, list[bytes]] = {}
         self._handle: asyncio.Handle | None = None
         self._started = False
         self._listed = False
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether it was started and not closed."""
         return self._started
 
     @property
-    def listed(self) -> bool:
+    def is_listed(self) -> bool:
         """Whether it is on the roster."""
         return self._listed
 
@@ -214,9 +217,9 @@ class MemorySchedulerBus(SchedulerBus):
         self._hub._roster_changed()
         return self.member
 
-    async def noticed(self, timeout_s: float) -> bool:
+    async def wait_until_noticed(self, timeout_s: float) -> bool:
         """Whether every orchestrator asks us: at once, or never."""
-        return all(self.member.name in one.reading for one in self._hub._orchestrators.values())
+        return all(self.member.name in one.read_set for one in self._hub._orchestrators.values())
 
     @override
     async def aclose(self) -> None:
@@ -254,7 +257,7 @@ class MemorySchedulerBus(SchedulerBus):
         self._hub._hear(orchestrator, self.member.name, [item])
 
     @override
-    def done(self, entry: str) -> None:
+    def acknowledge(self, entry: str) -> None:
         self._mine.pop(entry, None)
 
     def hold(self, entries: Sequence[str]) -> None:
@@ -268,7 +271,7 @@ class MemorySchedulerBus(SchedulerBus):
         self._listed = False
         self._hub._roster_changed()
 
-    def take(self, entries: Sequence[_Entry]) -> None:
+    def take(self, entries: Sequence[_StreamEntry]) -> None:
         """Entries from the hub."""
         now = asyncio.get_running_loop().time()
         for entry in entries:

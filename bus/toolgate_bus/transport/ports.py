@@ -28,12 +28,12 @@ __all__ = [
     "Arg",
     "Commands",
     "Delivery",
-    "Facts",
-    "Made",
+    "FactItem",
+    "FactPayload",
+    "FactStream",
     "Member",
     "OrchestratorBus",
     "OrchestratorListener",
-    "Packed",
     "SchedulerBus",
     "SchedulerListener",
     "Store",
@@ -46,14 +46,14 @@ Arg = str | bytes | int | float
 """One word of a command."""
 
 
-class Packed(NamedTuple):
+class FactItem(NamedTuple):
     """An item as it is written, and how many facts it holds."""
 
     item: bytes
     facts: int
 
 
-Made = bytes | list[Packed]
+FactPayload = bytes | list[FactItem]
 """The item of one fact, or those of several that follow each other."""
 
 
@@ -116,22 +116,22 @@ class Delivery(NamedTuple):
 class OrchestratorListener(Protocol):
     """What an orchestrator's bus calls, always on the event loop, never concurrently."""
 
-    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+    def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
         """Verdict frames came in: pairs of scheduler name (from the key, never the body) and bytes."""
 
-    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+    def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         """The bus would not write these questions (by decision id) into a scheduler's inbox."""
 
-    def roster_changed(self, members: Sequence[Member]) -> None:
+    def on_roster_change(self, members: Sequence[Member]) -> None:
         """The living replicas are now these."""
 
-    def connection(self, up: bool) -> None:
+    def on_connection(self, up: bool) -> None:
         """The bus came or went."""
 
     def agents(self) -> "Sequence[LiveAgent]":
         """The sessions that are alive here; asked at every heartbeat."""
 
-    def ordered(self, order: "Stop") -> Sequence[str]:
+    def on_stop_order(self, order: "Stop") -> Sequence[str]:
         """An operator wants turns to end; gives the sessions that had one."""
 
 
@@ -142,11 +142,11 @@ class OrchestratorBus(Protocol):
     """Random id of this start; verdicts are addressed to it."""
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether questions can be written and verdicts read right now."""
 
     @property
-    def reading(self) -> frozenset[str]:
+    def read_set(self) -> frozenset[str]:
         """Schedulers whose verdict streams are in the current read set."""
 
     @property
@@ -178,7 +178,7 @@ class OrchestratorBus(Protocol):
     def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
         """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
 
-    def fact(self, make: Callable[[], Made]) -> None:
+    def fact(self, make: Callable[[], FactPayload]) -> None:
         """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
 
 
@@ -193,7 +193,7 @@ class SchedulerBus(Protocol):
     """A scheduler replica's side: read an inbox as a group, answer, acknowledge, take over."""
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether questions can be read and answers written right now."""
 
     def listen(self, listener: SchedulerListener) -> None:
@@ -211,7 +211,7 @@ class SchedulerBus(Protocol):
         Name, replica and shadow stay as they are. A bus that is away says it when it is back.
         """
 
-    async def noticed(self, timeout_s: float) -> bool:
+    async def wait_until_noticed(self, timeout_s: float) -> bool:
         """Wait until every living orchestrator asks us; False if one still does not after `timeout_s`."""
 
     async def leave(self) -> None:
@@ -232,7 +232,7 @@ class SchedulerBus(Protocol):
         Raises TransportError where it may not have it. Written twice it does no harm.
         """
 
-    def done(self, entry: str) -> None:
+    def acknowledge(self, entry: str) -> None:
         """Acknowledge one entry, in the same write as the answers queued before it."""
 
     def hold(self, entries: Sequence[str]) -> None:
@@ -281,7 +281,7 @@ class Store(Protocol):
         """Until the value vanishes; None if there is none, infinity if it stays."""
 
 
-class Facts(Protocol):
+class FactStream(Protocol):
     """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""
 
     async def next(self) -> list[dict[str, Any]]:

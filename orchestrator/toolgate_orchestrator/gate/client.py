@@ -14,32 +14,39 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.ruling.breaker import Breaker
-from toolgate_bus.server.settings import shown
+from toolgate_bus.server.settings import redact_url
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Batch
 from toolgate_bus.transport.ports import Member, OrchestratorBus
 
 from toolgate_orchestrator.gate.faults import note_fault
-from toolgate_orchestrator.gate.pending import Question
+from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.recipients import Absence, Failures
-from toolgate_orchestrator.gate.scheduler_info import Announced, Spoken, believed, newest, readers, versions
+from toolgate_orchestrator.gate.scheduler_info import (
+    SchedulerInfo,
+    WireVersions,
+    newest,
+    readers,
+    select_trusted,
+    versions,
+)
 from toolgate_orchestrator.gate.sessions import Presence
 
-__all__ = ["Client", "acquire", "release"]
+__all__ = ["GateClient", "acquire", "release"]
 
 _log = get_logger("toolgate.gate")
 
 
-class Client:
+class GateClient:
     """What several gates share; the listener of one OrchestratorBus."""
 
     def __init__(self, bus: OrchestratorBus, where: str = "the bus") -> None:
         """`where` is the bus, in words."""
         self.bus, self.where = bus, where
         self.breaker = Breaker()
-        self.announced: dict[str, Announced] = {}
+        self.announced: dict[str, SchedulerInfo] = {}
         self.ever_met = False
         """Whether any scheduler was ever on the roster."""
         self.version = 0
@@ -51,7 +58,7 @@ class Client:
         self._warned: set[str] = set()
         self._told_of_nobody = False
         self._warned_of_wire: set[str] = set()
-        self._spoken = Spoken()
+        self._spoken = WireVersions()
         self._keyed: set[str] = set()
         """Who has a key, and signs what it says of itself."""
         self._starts: dict[str, int] = {}
@@ -85,10 +92,10 @@ class Client:
 
     # ------------------------------------------------------------------ what the bus calls
 
-    def heard(self, frames: Sequence[tuple[str, bytes]]) -> None:
+    def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
         """Verdict frames: each item goes to its question; those that are over then end."""
         now = time.monotonic()
-        touched: list[Question] = []
+        touched: list[PendingDecision] = []
         for scheduler, raw in frames:
             try:
                 found = packing.items(raw)
@@ -109,7 +116,7 @@ class Client:
         for question in touched:
             question.end_if_over()
 
-    def refused(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+    def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         """The bus would not take these questions."""
         if error != "bus_down":
             _log.error("the server refused a question", scheduler=scheduler, error=error)
@@ -117,19 +124,19 @@ class Client:
             for phase in (0, 1):
                 question = self.table.open.get((id_, phase))
                 if question is not None:
-                    question.refused(scheduler)
+                    question.on_refusal(scheduler)
 
-    def roster_changed(self, members: Sequence[Member]) -> None:
+    def on_roster_change(self, members: Sequence[Member]) -> None:
         """Who is alive, by name; replicas that disagree are warned about once."""
-        by_name = believed(members)
+        by_name = select_trusted(members)
         spoken = self._spoken.with_each(
             # One whose word does not count may read less than the others, but cannot shut them out.
             [one for one in members if one.signed or not by_name[one.name][0].signed or _reads_any(one)],
             time.monotonic(),
         )
-        announced = {name: self._announced(name, each, spoken[name]) for name, each in by_name.items()}
+        announced = {name: self._merge_replicas(name, each, spoken[name]) for name, each in by_name.items()}
         self.ever_met = self.ever_met or bool(announced)
-        self.absence.seen(name for name, one in announced.items() if not one.gone)
+        self.absence.mark_alive(name for name, one in announced.items() if not one.gone)
         if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
             before_that, self.announced = self.announced, announced
             self.version += 1
@@ -137,7 +144,7 @@ class Client:
                 self._speak(one, before_that[name].version if name in before_that else 0)
         self._look_again(members)
 
-    def _announced(self, name: str, members: Sequence[Member], version: int) -> Announced:
+    def _merge_replicas(self, name: str, members: Sequence[Member], version: int) -> SchedulerInfo:
         """What these replicas say, of those whose word counts."""
         one = newest(members)
         said = {(each.priority, each.tools, each.shadow) for each in members if not each.gone}
@@ -147,8 +154,8 @@ class Client:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
         elif name in self._keyed:  # who knows who said it: it narrows nothing
-            return Announced(name, one.priority, ("*",), False, version or packing.VERSION, gone=one.gone)
-        return Announced(
+            return SchedulerInfo(name, one.priority, ("*",), False, version or packing.VERSION, gone=one.gone)
+        return SchedulerInfo(
             name,
             one.priority,
             one.tools,
@@ -160,7 +167,7 @@ class Client:
             one.signed and one.started >= self._starts[name],
         )
 
-    def _speak(self, one: Announced, before: int) -> None:
+    def _speak(self, one: SchedulerInfo, before: int) -> None:
         """A scheduler is spoken to otherwise than before: what is open may have been read by nobody."""
         if one.version == 0 and one.name not in self._warned_of_wire:
             self._warned_of_wire.add(one.name)
@@ -181,9 +188,9 @@ class Client:
             self._looking = None
         if (at := self._spoken.look_again(members)) is not None:
             left = max(0.0, at - time.monotonic())
-            self._looking = self.loop.call_later(left, self.roster_changed, members)
+            self._looking = self.loop.call_later(left, self.on_roster_change, members)
 
-    def connection(self, up: bool) -> None:
+    def on_connection(self, up: bool) -> None:
         """The bus came or went."""
         self.up = up
         if up:
@@ -198,11 +205,11 @@ class Client:
         """The live sessions, oldest first."""
         return [one.tell() for one in self.present.values()]
 
-    def ordered(self, order: Stop) -> list[str]:
+    def on_stop_order(self, order: Stop) -> list[str]:
         """An operator wants turns to end; gives the sessions that had one."""
         meant = [one for one in self.present.values() if order.means(one.session, one.root, self._above(one))]
         busy = [one.session for one in meant if one.busy]
-        if any(one.busy and not one.stopping for one in meant):
+        if any(one.busy and not one.is_stopping for one in meant):
             _log.warning("an operator stops agents", by=order.by, sessions=len(meant), now=order.now)
         for one in meant:
             one.stop(now=order.now, by=order.by)
@@ -248,28 +255,28 @@ class Client:
                 return False
         return self.up
 
-    def _hand(self, scheduler: str, item: packing.Item, now: float) -> Question | None:
+    def _hand(self, scheduler: str, item: packing.Item, now: float) -> PendingDecision | None:
         key = item[:2]
         question = self.table.open.get(key)
         if question is not None and scheduler in question.asked:
             if not self.breaker.calm:
-                self.breaker.answered(scheduler)
+                self.breaker.record_answer(scheduler)
             if self.absence.given_up:
-                self.absence.seen((scheduler,))
+                self.absence.mark_alive((scheduler,))
             question.take(scheduler, item, now)
             return question
         ended = self.table.recent(key)
         if ended is not None and scheduler in ended.asked:
             if ended.take_late(scheduler, item, now):
-                self.breaker.answered(scheduler)
-                self.absence.seen((scheduler,))
-        elif question is None and self.table.answered(key, scheduler):
+                self.breaker.record_answer(scheduler)
+                self.absence.mark_alive((scheduler,))
+        elif question is None and self.table.is_repeat(key, scheduler):
             metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
         return None
 
-    def _spoilt(self, scheduler: str, item: packing.Item, now: float) -> Question | None:
+    def _spoilt(self, scheduler: str, item: packing.Item, now: float) -> PendingDecision | None:
         """A verdict that we could not take: nobody knows what it said, so it counts as a denial."""
         question = self.table.open.get(item[:2])
         if question is not None and scheduler in question.asked:
@@ -288,10 +295,10 @@ def _reads_any(member: Member) -> bool:
     return any(version in packing.VERSIONS for version in member.wire)
 
 
-_shared: dict[tuple[int, str, str], Client] = {}
+_shared: dict[tuple[int, str, str], GateClient] = {}
 
 
-async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = None) -> Client:
+async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = None) -> GateClient:
     """The client of this loop for an address and namespace, started; every `acquire` needs a `release`.
 
     With `keys` it believes what is signed from its first look on.
@@ -303,14 +310,14 @@ async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = N
     key = (id(loop), url, namespace)
     client = _shared.get(key)
     if client is None or client.loop is not loop:  # a loop that ended badly may have left its id behind
-        client = _shared[key] = Client(
-            RedisOrchestratorBus(url, namespace), f"{shown(url)}, namespace {namespace}"
+        client = _shared[key] = GateClient(
+            RedisOrchestratorBus(url, namespace), f"{redact_url(url)}, namespace {namespace}"
         )
         client.users = 1
         client.trust(keys or {})
         # In a context of its own: it serves all sessions, and its log lines belong to none of them.
         client.starting = loop.create_task(client.start(), context=Context())
-        client.starting.add_done_callback(_seen)
+        client.starting.add_done_callback(_retrieve_exception)
     else:
         client.users += 1
     try:
@@ -325,12 +332,12 @@ async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = N
 _leaving: set[asyncio.Task[None]] = set()
 
 
-def _seen(starting: asyncio.Future[None]) -> None:
+def _retrieve_exception(starting: asyncio.Future[None]) -> None:
     if not starting.cancelled():
         starting.exception()  # whoever still waits is told; if all have given up, nobody need be
 
 
-async def release(client: Client) -> None:
+async def release(client: GateClient) -> None:
     """Give a client back; the last one closes it."""
     client.users -= 1
     if client.users == 0:
@@ -344,6 +351,6 @@ async def release(client: Client) -> None:
         await asyncio.shield(leaving)
 
 
-async def _close(client: Client) -> None:
+async def _close(client: GateClient) -> None:
     await client.bus.aclose()
     client.close()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES
-from toolgate_bus.ruling.conditions.patterns import compiled
+from toolgate_bus.ruling.conditions.patterns import compile_pattern
 
 __all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "parse"]
 
@@ -50,7 +50,7 @@ class RedactConfig(StrictModel):
     def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
             try:
-                compiled(pattern)
+                compile_pattern(pattern)
             except ValueError as error:
                 raise ValueError(f"{pattern!r}: {error}") from None
         return patterns

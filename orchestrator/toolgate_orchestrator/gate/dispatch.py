@@ -9,35 +9,35 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_bus.facts.columnar import MOST_ASKED
+from toolgate_bus.facts.columnar import MAX_RECIPIENTS
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
     AskUser,
     Continue,
     Deny,
-    Failed,
-    Heard,
+    Failure,
     Hold,
     Modify,
     Phase,
+    ReceivedVerdict,
     ToolSelecting,
     Verdict,
 )
 from toolgate_bus.protocol.signing import Keyring, Kind, digest
-from toolgate_bus.ruling.round import Closed, Round
+from toolgate_bus.ruling.round import Round, RoundResult
 
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
-from toolgate_orchestrator.gate.pending import Question
+from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
-from toolgate_orchestrator.gate.recipients import Audience, Unasked
+from toolgate_orchestrator.gate.recipients import Audience, ExclusionReason
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import Call, HeldCall, holders, question_fields
+from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders, question_fields
 from toolgate_orchestrator.gate.validation import check_modify
 
-__all__ = ["Asking", "LocalScheduler"]
+__all__ = ["Dispatcher", "LocalScheduler"]
 
 EXCUSING: Final = 0.25
 """Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
@@ -46,16 +46,16 @@ LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
 """Decides in this process; it sees the call unredacted."""
 
 
-class Asking:
+class Dispatcher:
     """Asks the rounds of one gate."""
 
     def __init__(
         self,
         config: ToolgateConfig,
-        client: Client | None,
+        client: GateClient | None,
         keyring: Keyring | None,
         redactor: Redactor,
-        on_late: Callable[[Call, Heard], None],
+        on_late: Callable[[DecisionState, ReceivedVerdict], None],
     ) -> None:
         self._config, self._client, self._on_late = config, client, on_late
         self._redactor = redactor
@@ -70,9 +70,14 @@ class Asking:
             if limits.max_priority is not None
         }
 
-    async def round(
-        self, call: Call, audience: Audience, local: LocalScheduler | None, phase: Phase, patience: float
-    ) -> Closed:
+    async def dispatch(
+        self,
+        call: DecisionState,
+        audience: Audience,
+        local: LocalScheduler | None,
+        phase: Phase,
+        patience: float,
+    ) -> RoundResult:
         """Ask, wait until the round is over, and say how it ended."""
         loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
         asked: Sequence[str] = audience.names
@@ -82,7 +87,7 @@ class Asking:
         unasked = audience.unasked.get(phase) if audience.unasked else None
         if unasked:
             awaited, asked = self._left_out(call, unasked, awaited, asked)
-        hopeless = self._given_up(client, call, audience, awaited) if audience.absent else ()
+        hopeless = self._skip_given_up(client, call, audience, awaited) if audience.absent else ()
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
             call.asked.append((IN_PROCESS,))
@@ -95,7 +100,7 @@ class Asking:
             patient=(IN_PROCESS,) if local is not None else (),
             modifies=phase == "select",
         )
-        question = Question(self, call, audience, phase, round_, asked, loop.create_future(), now)
+        question = PendingDecision(self, call, audience, phase, round_, asked, loop.create_future(), now)
         fields = question_fields(call, phase, patience)
         body, call.outgoing = self._redactor.question(fields, call.tool_input, call.before)
         question.body = body
@@ -124,7 +129,7 @@ class Asking:
             if (
                 closed.agreed
                 and asked is audience.names
-                and len(asked) <= MOST_ASKED
+                and len(asked) <= MAX_RECIPIENTS
                 and not audience.shadows
                 and local is None
             ):
@@ -133,7 +138,9 @@ class Asking:
                 call.silent.extend(name for name in closed.silent if name not in call.silent)
         return closed
 
-    def _whom(self, call: Call, audience: Audience, now: float) -> tuple[Mapping[str, bool], Sequence[str]]:
+    def _whom(
+        self, call: DecisionState, audience: Audience, now: float
+    ) -> tuple[Mapping[str, bool], Sequence[str]]:
         """Who is waited for (and whether it is required), and who is asked.
 
         Asked, but not waited for: shadows, and the probes of those who are passed over. Whose verdicts
@@ -154,8 +161,8 @@ class Asking:
             asked.append(name)
         return awaited, asked
 
-    def _given_up(
-        self, client: Client | None, call: Call, audience: Audience, awaited: Mapping[str, bool]
+    def _skip_given_up(
+        self, client: GateClient | None, call: DecisionState, audience: Audience, awaited: Mapping[str, bool]
     ) -> list[str]:
         """Who must answer, is not alive, and was waited for before: it is asked, and not waited for."""
         if client is None or not client.absence.given_up:
@@ -166,13 +173,13 @@ class Asking:
         return given_up
 
     @staticmethod
-    def _absent(client: Client, name: str) -> str:
+    def _absent(client: GateClient, name: str) -> str:
         return client.absence.words(name, gone=name in client.announced)
 
     def _left_out(
         self,
-        call: Call,
-        unasked: Mapping[str, Unasked],
+        call: DecisionState,
+        unasked: Mapping[str, ExclusionReason],
         awaited: Mapping[str, bool],
         asked: Sequence[str],
     ) -> tuple[Mapping[str, bool], Sequence[str]]:
@@ -187,7 +194,7 @@ class Asking:
 
     # ------------------------------------------------------------------ what a question asks back
 
-    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+    def problem(self, call: DecisionState, scheduler: str, modify: Modify) -> str | None:
         """What is wrong with a scheduler's modify, or None."""
         return check_modify(
             modify,
@@ -199,13 +206,13 @@ class Asking:
             agents=call.agents,
         )
 
-    def late(self, call: Call, heard: Heard) -> None:
+    def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A genuine verdict came after the end."""
         self._on_late(call, heard)
 
     # ------------------------------------------------------------------ the bus
 
-    def _publish(self, client: Client, body: bytes, question: Question) -> None:
+    def _publish(self, client: GateClient, body: bytes, question: PendingDecision) -> None:
         key, audience = question.key, question.audience
         question.outages = client.outages
         if self.keyring is None:
@@ -216,36 +223,42 @@ class Asking:
                 newest = version or audience.versions[name] == packing.NEWEST
                 client.bus.ask(name, key[0], item if newest else older)
             return
-        question.digest = digest(packing.signed(*key, body))
+        question.digest = digest(packing.bytes_to_sign(*key, body))
         for name in question.asked:
             client.bus.ask(
-                name, key[0], self._signed("question", name, question, body, audience.versions[name])
+                name, key[0], self._sign_item("question", name, question, body, audience.versions[name])
             )
 
-    def _signed(self, kind: Kind, name: str, question: Question, body: bytes, version: int) -> bytes:
+    def _sign_item(
+        self, kind: Kind, name: str, question: PendingDecision, body: bytes, version: int
+    ) -> bytes:
         """An item that asks or withdraws, with its signature where there are keys."""
         key, ring, mac = question.key, self.keyring, None
         if ring is not None:
             sign = ring.sign_withdrawn if kind == "withdrawn" else ring.sign_question
-            mac = sign(self.orchestrator, name, packing.signed(*key, body), version)
+            mac = sign(self.orchestrator, name, packing.bytes_to_sign(*key, body), version)
         return packing.item(*key, body, mac, version)
 
-    def ask_again(self, question: Question, name: str, version: int) -> None:
+    def ask_again(self, question: PendingDecision, name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
         if self._client is not None and name in question.asked:
-            item = self._signed("question", name, question, question.body, version)
+            item = self._sign_item("question", name, question, question.body, version)
             self._client.bus.ask(name, question.key[0], item)
 
-    def _settle(self, client: Client, question: Question, closed: Closed, patience: float) -> None:
+    def _settle(
+        self, client: GateClient, question: PendingDecision, closed: RoundResult, patience: float
+    ) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
-        client.table.ended(
+        client.table.record_end(
             question,
             complete=not (
-                closed.silent or closed.unfinished or question.shadowed or question.call.passed_over
+                closed.silent or closed.unfinished or question.has_shadows or question.call.passed_over
             ),
         )
         if client.failures.rows:
-            client.failures.answered(one.scheduler for one in closed.heard if one.verdict.action != "failed")
+            client.failures.record_answers(
+                one.scheduler for one in closed.heard if one.verdict.action != "failed"
+            )
         if closed.silent:
             outage = question.outages != client.outages or not client.up
             # Silence proves nothing where less than the whole patience was given: by us, or by our loop.
@@ -258,14 +271,14 @@ class Asking:
                     excuse = "refused" if refused else "bus_down" if outage else None
                     reason = excuse or self._reason(name, question.audience, closed)
                     question.call.failed_open.setdefault(name, reason)
-                    client.failures.failed(name, reason)
+                    client.failures.record_failure(name, reason)
                     if reason in ("silent", "gone") and fair:
                         client.breaker.silent(name, self._patience, question.started, time.monotonic())
         if not closed.agreed:
             for name in holders(closed.heard):
                 self.withdraw(question, name)
 
-    def held(self, call: Call, heard: Heard) -> None:
+    def on_held(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for: whoever shows this call to a person is told."""
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return
@@ -274,7 +287,7 @@ class Asking:
         held = HeldCall(call.id.hex(), call.tool_name, heard.phase, heard.scheduler, reason, seconds)
         call_guarded(call.on_hold, held)
 
-    def withdraw(self, question: Question, scheduler: str) -> None:
+    def withdraw(self, question: PendingDecision, scheduler: str) -> None:
         """Tell a scheduler that nobody waits for its answer: what it holds is for nobody."""
         client = self._client
         if client is None or scheduler not in question.asked:
@@ -282,17 +295,19 @@ class Asking:
         body = packing.pack({"phase": question.phase})
         announced = client.announced.get(scheduler)
         version = announced.version if announced is not None else question.audience.versions.get(scheduler, 0)
-        item = self._signed("withdrawn", scheduler, question, body, version or packing.VERSION)
+        item = self._sign_item("withdrawn", scheduler, question, body, version or packing.VERSION)
         client.bus.ask(scheduler, question.key[0], item, "tool:withdrawn")
 
     @staticmethod
-    def _reason(name: str, audience: Audience, closed: Closed) -> str:
+    def _reason(name: str, audience: Audience, closed: RoundResult) -> str:
         """Why the decision was made without an optional scheduler that the bus had reached."""
         if any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard):
             return "failed"
         return "gone" if name in audience.absent else "silent"
 
-    def _give_up(self, client: Client, question: Question, closed: Closed, name: str, *, fair: bool) -> None:
+    def _give_up(
+        self, client: GateClient, question: PendingDecision, closed: RoundResult, name: str, *, fair: bool
+    ) -> None:
         """A required scheduler that said nothing: where it is not even alive, that is what is told."""
         if name in question.audience.absent and name not in question.refused_by:
             question.call.unasked.setdefault(name, self._absent(client, name))
@@ -302,33 +317,33 @@ class Asking:
     # ------------------------------------------------------------------ in process
 
     async def _consult(
-        self, local: LocalScheduler, call: Call, fields: dict[str, Any], question: Question
+        self, local: LocalScheduler, call: DecisionState, fields: dict[str, Any], question: PendingDecision
     ) -> None:
         """Hear the hooks of this process: one more scheduler, whose failure is its own."""
         seen = ToolSelecting.model_construct(id=call.id.hex(), **{**fields, "tool_input": call.tool_input})
-        verdicts: Sequence[Verdict | Failed]
+        verdicts: Sequence[Verdict | Failure]
         try:
-            verdicts = [_checked(one) for one in await local(seen)]
+            verdicts = [_sanitize_answer(one) for one in await local(seen)]
         except (Exception, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            verdicts = (Failed(reason=f"a hook raised {type(error).__name__}"),)
+            verdicts = (Failure(reason=f"a hook raised {type(error).__name__}"),)
         now = time.monotonic()
         for verdict in verdicts:
             try:
                 mark = repr(verdict).encode("utf-8", "replace")
-                question.receive(question.judged(IN_PROCESS, verdict, mark, now), now)
+                question.receive(question.judge_verdict(IN_PROCESS, verdict, mark, now), now)
             except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
                 note_fault("verdict", error, IN_PROCESS)
                 question.deny(IN_PROCESS, now)
         question.end_if_over()
 
 
-def _checked(verdict: Verdict | Failed) -> Verdict | Failed:
+def _sanitize_answer(verdict: Verdict | Failure) -> Verdict | Failure:
     """What a hook answered, in words that can leave this process; what is no verdict is a failure."""
-    if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failed):
+    if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failure):
         if verdict.reason is None or verdict.reason.isascii():
             return verdict
-        return verdict.model_copy(update={"reason": packing.readable(verdict.reason)})
-    return Failed(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")
+        return verdict.model_copy(update={"reason": packing.make_readable(verdict.reason)})
+    return Failure(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")

@@ -13,7 +13,7 @@ __all__ = ["BROKEN", "Part", "call_guarded", "note_fault"]
 Part = Literal["rule", "verdict", "ask", "record", "subscriber", "span"]
 BROKEN: Final = (Exception, asyncio.CancelledError)
 """What somebody's plain function may raise: nobody cancels one, so that is a fault as any other."""
-MOST_TOLD: Final = 256
+MAX_REPORTS: Final = 256
 
 _log = get_logger("toolgate.gate")
 _told: set[Hashable] = set()
@@ -23,7 +23,7 @@ def note_fault(part: Part, error: BaseException, whose: Hashable = None) -> None
     """Count it; log it, unless this part (of this one) has failed in the same way before."""
     metrics.count(metrics.GATE_FAULTS, part)
     key = (part, whose, type(error))
-    if key not in _told and len(_told) < MOST_TOLD:
+    if key not in _told and len(_told) < MAX_REPORTS:
         _told.add(key)
         _log.error("a fault in the gate, told once; what was ruled stands", part=part, error=where(error))
 

@@ -18,19 +18,19 @@ from typing import Any, Final, Literal
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
-from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Heard, ToolSelecting
+from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, ReceivedVerdict, ToolSelecting
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
-from toolgate_bus.server.embedded import running_server
+from toolgate_bus.server.embedded import find_running_server
 from toolgate_bus.server.settings import BusSettings, check_url, read_keys
 from toolgate_bus.telemetry import loggers, metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 
-from toolgate_orchestrator.gate.client import Client, acquire, release
+from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
-from toolgate_orchestrator.gate.dispatch import Asking, LocalScheduler
+from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
@@ -40,9 +40,9 @@ from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import (
     GATE_FAILED,
     UNASKED,
-    Call,
+    DecisionState,
     OnHold,
-    Ruling,
+    RulingResult,
     final_call,
     question_fields,
 )
@@ -66,7 +66,7 @@ class Gate:
     def __init__(
         self,
         config: ToolgateConfig,
-        client: Client | None,
+        client: GateClient | None,
         ask: Ask | None = None,
         redactor: Redactor | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class Gate:
             hide_in_logs(self._redactor)
         self._conclusion = Conclusion(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
-        self._asking = Asking(config, client, keyring, self._redactor, self._conclusion.late)
+        self._asking = Dispatcher(config, client, keyring, self._redactor, self._conclusion.late)
         self._patience = config.patience_ms / 1000
         if client is not None:
             client.bus.watch(config.required)
@@ -116,7 +116,7 @@ class Gate:
         is neither, in-process schedulers only.
         """
         url = config.redis or BusSettings().redis
-        url = check_url(url) if url else await asyncio.to_thread(running_server)
+        url = check_url(url) if url else await asyncio.to_thread(find_running_server)
         await asyncio.to_thread(loggers.load)  # a first warning must not stop all decisions for that long
         keys = read_keys(config.keys) if config.keys is not None else None
         client = await acquire(url, config.namespace, keys) if url else None
@@ -149,7 +149,7 @@ class Gate:
         def leave() -> None:
             if client.present.get(presence.session) is presence:
                 del client.present[presence.session]
-                if presence.stopping:
+                if presence.is_stopping:
                     client.bus.tell_agents()
 
         return leave
@@ -158,7 +158,7 @@ class Gate:
         """Be told of every decision, right after it."""
         self._conclusion.subscribers.append(callback)
 
-    def subscribe_late(self, callback: Callable[[str, Heard], None]) -> None:
+    def subscribe_late(self, callback: Callable[[str, ReceivedVerdict], None]) -> None:
         """Be told of verdicts that came after their decision: decision id and verdict."""
         self._conclusion.late_subscribers.append(callback)
 
@@ -168,7 +168,7 @@ class Gate:
             local
             or bool(self.config.required)
             or self.config.on_bus_down == "deny"
-            or self._conclusion.recording
+            or self._conclusion.is_recording
             or bool(self._audience(tool_name).names)
         )
 
@@ -224,7 +224,7 @@ class Gate:
         name = tool_name if type(tool_name) is str and tool_name.isascii() else _name(tool_name)
         if len(name) > MAX_NAME:
             name = name[:MAX_NAME]
-        given = dict(tool_input) if type(tool_input) is dict else _given(tool_input)
+        given = dict(tool_input) if type(tool_input) is dict else _arguments_of(tool_input)
         who: dict[str, Any] = {
             "agent": self.config.agent if agent is None else agent,
             "labels": {**self.config.labels, **labels} if labels else self.config.labels,
@@ -239,7 +239,7 @@ class Gate:
             who["lineage"] = (
                 [*lineage[: MAX_LINEAGE - 1], lineage[-1]] if len(lineage) > MAX_LINEAGE else list(lineage)
             )
-        call = Call(
+        call = DecisionState(
             id=decision_id(),
             tool_name=name,
             tool_input=given,
@@ -248,26 +248,26 @@ class Gate:
             agent_target=agent_target,
             who=who,
             labels=(name if name in available_tools else OTHER, who["agent"]),
-            trace=tracing.carried(trace) if trace else {},
+            trace=tracing.filter_context(trace) if trace else {},
             started=time.monotonic(),
             on_hold=on_hold,
         )
         before = DECISION.set(call.id.hex())
         try:
-            if tracing.active():
+            if tracing.is_active():
                 with span_of_decision(call, parent=call.trace if trace is not None else None) as span:
                     call.trace = tracing.headers()
-                    return await self._decided(call, local, ask, span)
+                    return await self._decide(call, local, ask, span)
             if call.trace:
                 with about(trace=call.trace):
-                    return await self._decided(call, local, ask)
-            return await self._decided(call, local, ask)
+                    return await self._decide(call, local, ask)
+            return await self._decide(call, local, ask)
         finally:
             DECISION.reset(before)
 
-    async def _decided(
+    async def _decide(
         self,
-        call: Call,
+        call: DecisionState,
         local: LocalScheduler | None,
         ask: Ask | None,
         span: tracing.Span = tracing.NO_SPAN,
@@ -275,7 +275,7 @@ class Gate:
         try:
             ruling = await self._rule(call, local, ask or self._ask)
         except asyncio.CancelledError:
-            _trace(span, self._conclusion.conclude(call, Ruling("cancelled", "cancelled")))
+            _trace(span, self._conclusion.conclude(call, RulingResult("cancelled", "cancelled")))
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
             note_fault("rule", error)
@@ -285,19 +285,19 @@ class Gate:
             _trace(span, decision)
         return decision
 
-    async def _rule(self, call: Call, local: LocalScheduler | None, ask: Ask | None) -> Ruling:
+    async def _rule(self, call: DecisionState, local: LocalScheduler | None, ask: Ask | None) -> RulingResult:
         if call.agents and two_agents(call.tool_input, call.agents):
-            return Ruling("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
+            return RulingResult("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
         audience = self._audience(call.tool_name)
         if not (self._client is not None and self._client.up) and not await self._bus_usable(call, audience):
             if self._on_bus_down == "deny":
-                return Ruling(
+                return RulingResult(
                     "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
                 )
             audience = Audience.NOBODY
         if local is None and not audience.required and not audience.names:
             return UNASKED
-        first = await self._asking.round(call, audience, local, "select", self._patience)
+        first = await self._asking.dispatch(call, audience, local, "select", self._patience)
         ruling = final_call(call, first, self.config)
         if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
             ruling = await self._verify(call, ruling, local)
@@ -313,24 +313,26 @@ class Gate:
             else Audience.NOBODY
         )
 
-    async def _verify(self, call: Call, ruling: Ruling, local: LocalScheduler | None) -> Ruling:
+    async def _verify(
+        self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None
+    ) -> RulingResult:
         """A winning modify is a new call that nobody has judged: once more to all but its author."""
-        changed = call.changed(ruling)
+        changed = call.with_ruling(ruling)
         audience = self._audience(changed.tool_name).without(ruling.scheduler)
         if local is None and not audience.required and not audience.names:
             return ruling
         spent = time.monotonic() - call.started
         patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
-        second = await self._asking.round(changed, audience, local, "verify", patience)
-        return ruling.verified(changed, second, self.config)
+        second = await self._asking.dispatch(changed, audience, local, "verify", patience)
+        return ruling.with_verification(changed, second, self.config)
 
-    async def _ask_person(self, call: Call, ruling: Ruling, ask: Ask | None) -> Ruling:
+    async def _ask_person(self, call: DecisionState, ruling: RulingResult, ask: Ask | None) -> RulingResult:
         """Somebody said `ask_user`: the person is asked about the call that would run."""
         asker = min(ruling.asks, key=rank)
         asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
         if ask is not None and asked is not None:
-            final = call if ruling.winner is None else call.changed(ruling)
+            final = call if ruling.winner is None else call.with_ruling(ruling)
             fields = question_fields(final, "verify" if ruling.winner else "select", self._patience)
             fields["tool_input"] = final.tool_input
             question = ToolSelecting.model_construct(id=call.id.hex(), **fields)
@@ -340,7 +342,7 @@ class Gate:
                 metrics.count(metrics.GATE_FAULTS, "ask")
                 _log.error("the person could not be asked", decision=question.id, error=where(error))
         if answer != "allow":
-            ruling = ruling.refused(answer, asker.scheduler)
+            ruling = ruling.with_refusal(answer, asker.scheduler)
         return replace(ruling, asked_user=ask is not None)
 
     # ------------------------------------------------------------------ the bus being away
@@ -349,7 +351,7 @@ class Gate:
     def _on_bus_down(self) -> Literal["continue", "deny"]:
         return self.config.on_bus_down or ("deny" if self.config.required else "continue")
 
-    async def _bus_usable(self, call: Call, audience: Audience) -> bool:
+    async def _bus_usable(self, call: DecisionState, audience: Audience) -> bool:
         client = self._client
         if client is None:
             return self._on_bus_down == "continue" and not self.config.required
@@ -368,7 +370,7 @@ def _trace(span: tracing.Span, decision: Decision) -> None:
         note_fault("span", error)
 
 
-def _given(tool_input: Any) -> dict[str, Any]:
+def _arguments_of(tool_input: Any) -> dict[str, Any]:
     """Arguments as a map; what is none travels as a placeholder, which no rule can see into."""
     try:
         return dict(tool_input) if isinstance(tool_input, Mapping) else {_UNREAD: tool_input}
@@ -380,4 +382,4 @@ def _name(tool_name: Any) -> str:
     # An LLM wrote it: it must fit the wire, whatever it is.
     if not isinstance(tool_name, str):
         return _UNREAD
-    return packing.readable(str.__str__(tool_name))
+    return packing.make_readable(str.__str__(tool_name))

@@ -15,13 +15,13 @@ from toolgate_orchestrator.gate.config import (
     ToolgateConfig,
 )
 
-__all__ = ["tightened"]
+__all__ = ["inherit_config"]
 
 _PLACE = ("redis", "namespace", "keys")
 """Where it is ruled, and whose verdicts are believed: the parent's alone."""
 
 
-def tightened(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfig:
+def inherit_config(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfig:
     """The configuration that holds for a child whose plan gives `own`."""
     said = own.model_fields_set
     required = tuple(dict.fromkeys((*parent.required, *own.required)))

@@ -7,18 +7,18 @@ all of them say so; the person has the longest of their times, and the options t
 from collections.abc import Sequence
 from typing import Final
 
-from toolgate_bus.protocol.events import AskUser, Heard
+from toolgate_bus.protocol.events import AskUser, ReceivedVerdict
 from toolgate_bus.ruling.merge import rank
 
 __all__ = ["OPTIONS", "one_question"]
 
 OPTIONS: Final = ("Allow once", "Deny")
 """Where they have fewer than two options in common."""
-LONGEST_PROMPT: Final = 2_000
+MAX_PROMPT: Final = 2_000
 """Characters of each prompt where there are several: none may push another off the screen."""
 
 
-def one_question(asks: Sequence[Heard]) -> AskUser | None:
+def one_question(asks: Sequence[ReceivedVerdict]) -> AskUser | None:
     """What the person is asked; one who is alone is asked in their own words. None: nobody asks."""
     said = {(one.scheduler, one.verdict): None for one in sorted(asks, key=rank) if _asks(one)}
     verdicts = [(name, verdict) for name, verdict in said if isinstance(verdict, AskUser)]
@@ -38,11 +38,11 @@ def one_question(asks: Sequence[Heard]) -> AskUser | None:
     )
 
 
-def _asks(heard: Heard) -> bool:
+def _asks(heard: ReceivedVerdict) -> bool:
     return isinstance(heard.verdict, AskUser)
 
 
 def _line(name: str, prompt: str) -> str:
     """A prompt under its scheduler's name; further lines are set in: none passes for another's."""
-    cut = prompt if len(prompt) <= LONGEST_PROMPT else prompt[:LONGEST_PROMPT] + "…"
+    cut = prompt if len(prompt) <= MAX_PROMPT else prompt[:MAX_PROMPT] + "…"
     return f"{name}: " + "\n  ".join(cut.splitlines() or [""])

@@ -11,23 +11,23 @@ from typing import Final, Protocol
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Deny, Failed, Heard, Modify, Phase, Verdict
+from toolgate_bus.protocol.events import Deny, Failure, Modify, Phase, ReceivedVerdict, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.merge import RESTRICTIVE
-from toolgate_bus.ruling.round import Closed, Round
+from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.fact_metrics import trace_id
 
 from toolgate_orchestrator.gate.recipients import Audience
-from toolgate_orchestrator.gate.ruling import Call
+from toolgate_orchestrator.gate.ruling import DecisionState
 
-__all__ = ["Judge", "Question", "count_remarks", "count_verdict"]
+__all__ = ["Judge", "PendingDecision", "count_remarks", "count_verdict"]
 
 GRACES: Final = 3
 """So often the wait is drawn out because the own event loop stood still."""
-SHORTEST_GRACE_S: Final = 0.05
-LONGEST_GRACE_S: Final = 0.25
+MIN_GRACE_S: Final = 0.05
+MAX_GRACE_S: Final = 0.25
 
 
 class Judge(Protocol):
@@ -39,23 +39,23 @@ class Judge(Protocol):
     look_at: Callable[[float], None]
     """Have the open questions ticked at this deadline at the latest."""
 
-    def problem(self, call: Call, scheduler: str, modify: Modify) -> str | None:
+    def problem(self, call: DecisionState, scheduler: str, modify: Modify) -> str | None:
         """What is wrong with a scheduler's modify, or None."""
 
-    def late(self, call: Call, heard: Heard) -> None:
+    def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A genuine verdict came after the end."""
 
-    def held(self, call: Call, heard: Heard) -> None:
+    def on_held(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for."""
 
-    def withdraw(self, question: "Question", scheduler: str) -> None:
+    def withdraw(self, question: "PendingDecision", scheduler: str) -> None:
         """Tell a scheduler that nobody waits for its answer."""
 
-    def ask_again(self, question: "Question", name: str, version: int) -> None:
+    def ask_again(self, question: "PendingDecision", name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
 
 
-class Question:
+class PendingDecision:
     """A question that waits for verdicts in one phase."""
 
     __slots__ = (
@@ -82,12 +82,12 @@ class Question:
     def __init__(
         self,
         judge: Judge,
-        call: Call,
+        call: DecisionState,
         audience: Audience,
         phase: Phase,
         round_: Round,
         asked: Sequence[str],
-        future: asyncio.Future[Closed],
+        future: asyncio.Future[RoundResult],
         started: float,
     ) -> None:
         self._judge, self.call, self.audience, self._round = judge, call, audience, round_
@@ -99,7 +99,7 @@ class Question:
         self.outages = 0
         self.refused_by: tuple[str, ...] = ()
         """Whose inboxes the bus would not write to."""
-        self.closed: Closed | None = None
+        self.closed: RoundResult | None = None
         self.deadline: float | None = None
         """When `tick` must be called if nothing comes; None when it need not be."""
         self.lag = 0.0
@@ -109,7 +109,7 @@ class Question:
         self._graces = GRACES
 
     @property
-    def shadowed(self) -> bool:
+    def has_shadows(self) -> bool:
         """Whether shadows were asked: they answer when they like."""
         return bool(self.audience.shadows)
 
@@ -127,7 +127,7 @@ class Question:
         if revision is not None and judge.keyring is None and scheduler not in audience.shadows:
             # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
             priority, seconds = audience.priorities.get(scheduler, 0), now - self.started
-            heard = Heard(
+            heard = ReceivedVerdict(
                 scheduler,
                 codec.PLAIN_CONTINUE,
                 priority,
@@ -155,24 +155,24 @@ class Question:
         self._late(heard)
         return True
 
-    def receive(self, heard: Heard, now: float) -> bool:
+    def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """One verdict, checked; False when it came too late to count."""
         in_time = self._round.receive(heard, now)
         if in_time and heard.verdict is not codec.PLAIN_CONTINUE:
             count_verdict(self.call, heard)
             if heard.verdict.action == "hold" and not heard.shadow:
-                self._judge.held(self.call, heard)
+                self._judge.on_held(self.call, heard)
         return in_time
 
     def deny(self, scheduler: str, now: float) -> None:
         """Count a verdict that the gate failed on as a denial; that of a shadow as nothing."""
         if scheduler not in self.audience.shadows:
             verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; the call was not run.")
-            self.receive(Heard(scheduler, verdict, 0, self.phase, now - self.started), now)
+            self.receive(ReceivedVerdict(scheduler, verdict, 0, self.phase, now - self.started), now)
 
-    def judged(
-        self, scheduler: str, verdict: Verdict | Failed, body: bytes, now: float, revision: str = ""
-    ) -> Heard:
+    def judge_verdict(
+        self, scheduler: str, verdict: Verdict | Failure, body: bytes, now: float, revision: str = ""
+    ) -> ReceivedVerdict:
         """A verdict with the priority it counts with, and what is wrong with it."""
         judge, audience = self._judge, self.audience
         priority = verdict.priority if verdict.priority is not None else audience.priorities.get(scheduler, 0)
@@ -188,7 +188,7 @@ class Question:
         mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
         shadow = scheduler in audience.shadows
         seconds = now - self.started
-        return Heard(
+        return ReceivedVerdict(
             scheduler,
             verdict,
             priority,
@@ -202,14 +202,14 @@ class Question:
             revision,
         )
 
-    def _read(self, scheduler: str, item: packing.Item, now: float) -> Heard | None:
+    def _read(self, scheduler: str, item: packing.Item, now: float) -> ReceivedVerdict | None:
         judge = self._judge
         try:
             if judge.keyring is not None and not judge.keyring.is_verdict(
                 judge.orchestrator, scheduler, self.digest, item.body, item.mac, item.version
             ):
                 raise CodecError("forged")
-            verdict, revision = codec.said(item.body, item.version)
+            verdict, revision = codec.decode_verdict(item.body, item.version)
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
             if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:
@@ -219,24 +219,24 @@ class Question:
             revision = ""
         if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
             verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
-        return self.judged(scheduler, verdict, item.body, now, revision)
+        return self.judge_verdict(scheduler, verdict, item.body, now, revision)
 
-    def _late(self, heard: Heard) -> None:
+    def _late(self, heard: ReceivedVerdict) -> None:
         self._judge.late(self.call, heard)
         if heard.verdict.action == "hold" and not heard.shadow:
             self._judge.withdraw(self, heard.scheduler)
 
     # ------------------------------------------------------------------ time and the end
 
-    def stood(self, lag: float, now: float) -> None:
+    def on_stall(self, lag: float, now: float) -> None:
         """The event loop stood still for `lag` seconds until now: what came meanwhile is to be read first."""
         self.lag += lag
-        until = now + min(max(lag, SHORTEST_GRACE_S), LONGEST_GRACE_S)
+        until = now + min(max(lag, MIN_GRACE_S), MAX_GRACE_S)
         if self.deadline is not None and until > self.deadline and self._graces:
             self._graces -= 1
             self.free_from = until
 
-    def refused(self, scheduler: str) -> None:
+    def on_refusal(self, scheduler: str) -> None:
         """The bus would not take the question for this scheduler."""
         self.refused_by = (*self.refused_by, scheduler)
         self._round.unreachable(scheduler)
@@ -258,7 +258,7 @@ class Question:
         if self.deadline is not None:
             self._judge.look_at(self.deadline)
 
-    def end(self) -> Closed:
+    def end(self) -> RoundResult:
         """Close the round now."""
         if self.closed is None:
             self.closed = self._round.close()
@@ -268,7 +268,7 @@ class Question:
         return self.closed
 
 
-def count_verdict(call: Call, heard: Heard) -> None:
+def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
     """Count a verdict that came in time. Plain continues, which are nearly all, wait for their decision."""
     action = heard.verdict.action
     metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
@@ -278,7 +278,7 @@ def count_verdict(call: Call, heard: Heard) -> None:
     count_remarks(heard)
 
 
-def count_remarks(heard: Heard) -> None:
+def count_remarks(heard: ReceivedVerdict) -> None:
     """Count what was wrong with a verdict."""
     if heard.capped:
         metrics.count(metrics.PRIORITY_CAPPED, heard.scheduler)

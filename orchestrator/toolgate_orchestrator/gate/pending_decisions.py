@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from toolgate_orchestrator.gate.pending import Question
+from toolgate_orchestrator.gate.pending import PendingDecision
 
 __all__ = ["Key", "Table"]
 
@@ -38,12 +38,12 @@ class Table:
     __slots__ = ("_armed", "_ids", "_leaving", "_loop", "_older_ids", "_timer", "_unheard", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.open: dict[Key, Question] = {}
+        self.open: dict[Key, PendingDecision] = {}
         self._loop = loop
         self._armed = _NEVER
         self._leaving = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._unheard: OrderedDict[Key, Question] = OrderedDict()
+        self._unheard: OrderedDict[Key, PendingDecision] = OrderedDict()
         self._ids: dict[Key, Sequence[str]] = {}
         self._older_ids: dict[Key, Sequence[str]] = {}
 
@@ -64,9 +64,9 @@ class Table:
         """A question leaves with this turn of the loop: see that it does."""
         if not self._leaving:
             self._leaving = now
-            self._loop.call_soon(self._left)
+            self._loop.call_soon(self._measure_lag)
 
-    def ended(self, question: Question, *, complete: bool) -> None:
+    def record_end(self, question: PendingDecision, *, complete: bool) -> None:
         """A question was closed; `complete` if everyone asked has answered."""
         self._ids[question.key] = question.asked
         if len(self._ids) >= KNOWN:
@@ -76,11 +76,11 @@ class Table:
             if len(self._unheard) > REMEMBERED:
                 self._unheard.popitem(last=False)
 
-    def recent(self, key: Key) -> Question | None:
+    def recent(self, key: Key) -> PendingDecision | None:
         """A question that ended with somebody unheard."""
         return self._unheard.get(key)
 
-    def answered(self, key: Key, scheduler: str) -> bool:
+    def is_repeat(self, key: Key, scheduler: str) -> bool:
         """Whether this scheduler was asked this lately: what it says now, it says again."""
         return scheduler in self._ids.get(key, ()) or scheduler in self._older_ids.get(key, ())
 
@@ -91,20 +91,20 @@ class Table:
         self.open.clear()
         self._unheard.clear()
 
-    def _left(self) -> None:
+    def _measure_lag(self) -> None:
         asked, self._leaving = self._leaving, 0.0
-        self._stood(asked, time.monotonic())
+        self._report_stall(asked, time.monotonic())
 
-    def _stood(self, due: float, now: float) -> None:
+    def _report_stall(self, due: float, now: float) -> None:
         """Tell the open questions where something that was due is done only now."""
         if now - due > LATE_S:
             for question in self.open.values():
-                question.stood(now - due, now)
+                question.on_stall(now - due, now)
 
     def _look(self) -> None:
         due, now = self._armed, time.monotonic()
         self._timer, self._armed = None, _NEVER
-        self._stood(due, now)
+        self._report_stall(due, now)
         for question in list(self.open.values()):
             if question.deadline is None:
                 continue

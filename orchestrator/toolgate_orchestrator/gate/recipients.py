@@ -17,18 +17,18 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.scheduler_info import Announced, versions
+from toolgate_orchestrator.gate.scheduler_info import SchedulerInfo, versions
 
-__all__ = ["Absence", "Audience", "Audiences", "Failures", "Unasked"]
+__all__ = ["Absence", "Audience", "Audiences", "ExclusionReason", "Failures"]
 
 MAX_CACHED = 1024
 FAILURES: Final = 3
 """Calls in a row without an optional scheduler after which that is told."""
-MOST: Final = 1024
+MAX_COUNT: Final = 1024
 _log = get_logger("toolgate.gate")
 
 
-class Unasked(NamedTuple):
+class ExclusionReason(NamedTuple):
     """Why somebody cannot be asked."""
 
     reason: str
@@ -53,7 +53,7 @@ class Audience:
     """The version of the wire in which all of them are asked; 0 where they differ."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """The version of each."""
-    unasked: Mapping[str, Mapping[str, Unasked]] = field(default_factory=dict)
+    unasked: Mapping[str, Mapping[str, ExclusionReason]] = field(default_factory=dict)
     """By phase: who should be asked in it, and cannot be."""
     absent: frozenset[str] = frozenset()
     """Those of them who are not alive."""
@@ -90,7 +90,7 @@ class Audiences:
         self._groups: dict[Group, Group] = {}
         self._version = -1
 
-    def of(self, tool: str, announced: Mapping[str, Announced], version: int) -> Audience:
+    def of(self, tool: str, announced: Mapping[str, SchedulerInfo], version: int) -> Audience:
         """The audience for a tool, by what the roster says now; `version` changes whenever that does."""
         if self._version != version:
             self._audiences.clear()
@@ -103,10 +103,10 @@ class Audiences:
             audience = self._audiences[tool] = self._make(tool, announced)
         return audience
 
-    def _make(self, tool: str, announced: Mapping[str, Announced]) -> Audience:
+    def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Audience:
         everyone = self._required.union(announced)
         waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
-        names = {name for name in waited if self._trusted(name)}
+        names = {name for name in waited if self._is_trusted(name)}
         # A required scheduler cannot excuse itself by calling itself a shadow.
         shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
         own = {name: announced[name].priority for name in names if name in announced}
@@ -126,13 +126,13 @@ class Audiences:
             priorities=priorities,
             version=asked_in.pop() if len(asked_in) == 1 else 0,
             versions=spoken,
-            unasked=_unasked([announced[name] for name in sorted(names) if name in announced]),
+            unasked=_find_skipped([announced[name] for name in sorted(names) if name in announced]),
             shadows=frozenset(shadows),
             absent=frozenset(gone | (names - set(announced))),
             capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
         )
 
-    def _rules_on(self, name: str, one: Announced | None, tool: str) -> bool:
+    def _rules_on(self, name: str, one: SchedulerInfo | None, tool: str) -> bool:
         """Whether it is asked about a tool: a required one unless the plan or its own signed word say no."""
         limits = self._limits.get(name)
         if limits is not None and limits.tools is not None and not globs.either(limits.tools, tool):
@@ -145,7 +145,7 @@ class Audiences:
         limits = self._limits.get(name)
         return otherwise if limits is None or limits.max_priority is None else limits.max_priority
 
-    def _trusted(self, name: str) -> bool:
+    def _is_trusted(self, name: str) -> bool:
         """Whether its verdicts could be believed: with keys set, only with a key of its own."""
         if name in RESERVED_NAMES:  # nobody on a bus is our own hooks
             metrics.count(metrics.BAD_MESSAGES, name, "reserved")
@@ -156,16 +156,18 @@ class Audiences:
         return False
 
 
-def _unasked(asked: Sequence[Announced]) -> dict[str, dict[str, Unasked]]:
-    found: dict[str, dict[str, Unasked]] = {}
+def _find_skipped(asked: Sequence[SchedulerInfo]) -> dict[str, dict[str, ExclusionReason]]:
+    found: dict[str, dict[str, ExclusionReason]] = {}
     for phase in get_args(Phase):
         for one in asked:
             if one.version == 0:
                 both = f"{versions(one.wire)} of the wire, this agent {versions(packing.VERSIONS)}"
-                found.setdefault(phase, {})[one.name] = Unasked("incompatible", f"{one.name} speaks {both}")
+                found.setdefault(phase, {})[one.name] = ExclusionReason(
+                    "incompatible", f"{one.name} speaks {both}"
+                )
             elif phase not in one.phases:
                 what = "replacements (phase verify)" if phase == "verify" else f"calls in the phase {phase}"
-                found.setdefault(phase, {})[one.name] = Unasked(
+                found.setdefault(phase, {})[one.name] = ExclusionReason(
                     "phase", f"{one.name} does not rule on {what}"
                 )
     return found
@@ -190,7 +192,7 @@ class Absence:
         """It was waited for the whole patience, and is not on the roster."""
         self.given_up.add(name)
 
-    def seen(self, names: Iterable[str]) -> None:
+    def mark_alive(self, names: Iterable[str]) -> None:
         """They gave a sign of life."""
         if self.given_up:
             self.given_up.difference_update(names)
@@ -216,9 +218,9 @@ class Failures:
         """How often each failed in a row, of those who failed lately."""
         self._told: set[str] = set()
 
-    def failed(self, name: str, reason: str) -> None:
+    def record_failure(self, name: str, reason: str) -> None:
         """A call was decided without it."""
-        if name in self._told or (name not in self.rows and len(self.rows) >= MOST):
+        if name in self._told or (name not in self.rows and len(self.rows) >= MAX_COUNT):
             return
         self.rows[name] = self.rows.get(name, 0) + 1
         if self.rows[name] >= FAILURES:
@@ -231,7 +233,7 @@ class Failures:
                 reason=reason,
             )
 
-    def answered(self, names: Iterable[str]) -> None:
+    def record_answers(self, names: Iterable[str]) -> None:
         """They answered in time: what they failed before was not each call."""
         for name in names:
             self.rows.pop(name, None)

@@ -15,20 +15,20 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.columnar import MOST_QUESTION, agreed_facts
+from toolgate_bus.facts.columnar import MAX_QUESTION, pack_batch
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
 from toolgate_bus.telemetry.unanimous import Batch, Group
-from toolgate_bus.transport.ports import Packed
+from toolgate_bus.transport.ports import FactItem
 
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import AGREED, Call, Ruling, question_fields
+from toolgate_orchestrator.gate.ruling import AGREED, DecisionState, RulingResult, question_fields
 
 __all__ = ["Conclusion", "span_of_decision", "tell"]
 
@@ -45,31 +45,31 @@ OWN: Final = frozenset(
     }
 )
 _NUMBERS: Final = frozenset((int, float, bool, type(None)))
-_LONGEST: Final = 4096
+_MAX_LENGTH: Final = 4096
 
 
 class Conclusion:
     """Concludes the decisions of one gate."""
 
     def __init__(
-        self, client: Client | None, redactor: Redactor, limits: Mapping[str, SchedulerLimits]
+        self, client: GateClient | None, redactor: Redactor, limits: Mapping[str, SchedulerLimits]
     ) -> None:
         self._client, self._redactor, self._limits = client, redactor, limits
         self.subscribers: list[Callable[[Decision], None]] = []
-        self.late_subscribers: list[Callable[[str, Heard], None]] = []
+        self.late_subscribers: list[Callable[[str, ReceivedVerdict], None]] = []
 
     @property
-    def recording(self) -> bool:
+    def is_recording(self) -> bool:
         """Whether anybody is there for whom facts are kept."""
         return self._client is not None and bool(self._client.announced or self._client.bus.readers)
 
-    def conclude(self, call: Call, ruling: Ruling) -> Decision:
+    def conclude(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
         now = time.monotonic()
         decision = ruling.decision(call, now)
         try:
-            if not (ruling is AGREED and self._agreed(call, now)):
-                self._concluded(call, decision)
+            if not (ruling is AGREED and self._record_unanimous(call, now)):
+                self._record_in_full(call, decision)
         except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
             note_fault("record", error)
         if self.subscribers:
@@ -77,10 +77,10 @@ class Conclusion:
                 call_guarded(subscriber, decision)
         return decision
 
-    def _agreed(self, call: Call, now: float) -> bool:
+    def _record_unanimous(self, call: DecisionState, now: float) -> bool:
         """The usual case, in short: everyone said continue. False where there is more to tell after all."""
         group, client = call.agreed, self._client
-        if group is None or client is None or len(call.body) > MOST_QUESTION or call.trace:
+        if group is None or client is None or len(call.body) > MAX_QUESTION or call.trace:
             return False  # (a trace id may become an example)
         client.facts = seq = client.facts + 1
         batch, heard, (tool, agent) = client.batch, call.heard, call.labels
@@ -96,7 +96,7 @@ class Conclusion:
                 heard[0].revision,
             )
         else:
-            note = (tool, agent, now - call.started, call.id, call.body, now, *_took(group, heard))
+            note = (tool, agent, now - call.started, call.id, call.body, now, *_timings_of(group, heard))
         if batch is not None and batch.group is group and len(batch.notes) < batch.full:
             batch.notes += note
         else:
@@ -104,22 +104,22 @@ class Conclusion:
             client.bus.fact(partial(_facts, client, batch))
         return True
 
-    def _concluded(self, call: Call, decision: Decision) -> None:
+    def _record_in_full(self, call: DecisionState, decision: Decision) -> None:
         """Count and keep whatever came of a call."""
-        asked = _asked(call)
+        asked = _recipients_of(call)
         _count(call, decision, asked)
-        call.shadows.decided(decision, call.agent_target, call.outgoing)
+        call.shadows.record_decision(decision, call.agent_target, call.outgoing)
         disagreeing = self._compare(call)
-        if decision.verdicts or self.recording:
+        if decision.verdicts or self.is_recording:
             self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
 
-    def late(self, call: Call, heard: Heard) -> None:
+    def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A verdict that came after its decision: kept beside it."""
         told = heard._replace(late=not heard.shadow)
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
             count_remarks(heard)
-            call.shadows.heard(heard)
+            call.shadows.add_late(heard)
         else:
             metrics.count(metrics.LATE, heard.scheduler)
             count_remarks(heard)
@@ -137,16 +137,16 @@ class Conclusion:
 
         What becomes of a decision is told in any case: somebody may have reserved for it and died.
         """
-        metrics.told({**data, "event": event})
-        if self.recording or data.get("decision_id"):
+        metrics.record({**data, "event": event})
+        if self.is_recording or data.get("decision_id"):
             own = own_fields(data)
             foreign = {name: value for name, value in data.items() if name not in own}
-            fields = {**foreign_fields(self._redactor.outgoing(foreign).value), **own, "event": event}
+            fields = {**foreign_fields(self._redactor.redact_arguments(foreign).value), **own, "event": event}
             self._keep(lambda seq, at: record.other_fact(fields, seq, at))
 
-    def _compare(self, call: Call) -> tuple[str, ...]:
+    def _compare(self, call: DecisionState) -> tuple[str, ...]:
         """The shadows now found to have changed what came of this call, counted."""
-        disagreeing = call.shadows.disagreeing(self._limits)
+        disagreeing = call.shadows.take_disagreeing(self._limits)
         for name in disagreeing:
             metrics.count(metrics.SHADOW_DISAGREEMENTS, name)
         return disagreeing
@@ -161,7 +161,7 @@ class Conclusion:
 
     def _decision(
         self,
-        call: Call,
+        call: DecisionState,
         decision: Decision,
         asked: Sequence[str],
         disagreeing: Sequence[str],
@@ -174,31 +174,37 @@ class Conclusion:
             )
         final = None
         if decision.outcome == "modify":
-            final = self._redactor.outgoing(decision.tool_input, call.outgoing, decision.tool_name).value
-        reason = decision.reason and self._redactor.text(packing.readable(decision.reason), call.outgoing)
+            final = self._redactor.redact_arguments(
+                decision.tool_input, call.outgoing, decision.tool_name
+            ).value
+        reason = decision.reason and self._redactor.text(
+            packing.make_readable(decision.reason), call.outgoing
+        )
         verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
         beside = record.beside(decision, asked, call.failed_open, disagreeing)
         return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
 
-    def _verdict(self, call: Call, heard: Heard) -> dict[str, Any]:
+    def _verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
         """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
         fields = record.verdict_fields(heard)
         if call.outgoing is not None and not WORDS.isdisjoint(fields):
             if "arguments" in fields:
-                fields["arguments"] = self._redactor.outgoing(fields["arguments"], call.outgoing).value
+                fields["arguments"] = self._redactor.redact_arguments(
+                    fields["arguments"], call.outgoing
+                ).value
             for words in ("reason", "prompt"):
                 if words in fields:
-                    fields[words] = self._redactor.text(packing.readable(fields[words]), call.outgoing)
+                    fields[words] = self._redactor.text(packing.make_readable(fields[words]), call.outgoing)
         return fields
 
 
-def _asked(call: Call) -> Sequence[str]:
+def _recipients_of(call: DecisionState) -> Sequence[str]:
     """Everyone who was asked about a call, in whichever rounds."""
     rounds = call.asked
     return rounds[0] if len(rounds) == 1 else tuple(dict.fromkeys(chain.from_iterable(rounds)))
 
 
-def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
+def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> None:
     """Count a decision, exactly as `toolgate_bus.telemetry.fact_metrics` does from its fact."""
     tool, agent = call.labels
     trace = trace_id(call.trace) if call.trace else None
@@ -224,19 +230,19 @@ def _count(call: Call, decision: Decision, asked: Sequence[str]) -> None:
         metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)
 
 
-def _took(group: Group, heard: Sequence[Heard]) -> list[Any]:
+def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
     """How long each of a group took, and behind that the revision of each."""
     by_name = {one.scheduler: one for one in heard}
     ordered = [by_name[name] for name, _ in group]
     return [one.seconds for one in ordered] + [one.revision for one in ordered]
 
 
-def _facts(client: Client, batch: Batch) -> list[Packed]:
+def _facts(client: GateClient, batch: Batch) -> list[FactItem]:
     """The facts of a batch, which is counted with this."""
     if client.batch is batch:
         client.batch = None
     metrics.agreed_close(batch)
-    return list(agreed_facts(batch, time.time() - time.monotonic()))
+    return list(pack_batch(batch, time.time() - time.monotonic()))
 
 
 def own_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,24 +259,26 @@ def foreign_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> str:
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_LONGEST]
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_LENGTH]
 
 
 def _is_plain(value: Any) -> bool:
     kind = type(value)
-    if kind is str and len(value) <= _LONGEST and value.isascii():
+    if kind is str and len(value) <= _MAX_LENGTH and value.isascii():
         return True
     if kind in _NUMBERS:
         return kind is not int or -(2**63) <= value < 2**63
     try:  # labels, lineage, and names that are not plain English
         return (
-            kind in (str, dict, list) and packing.within_bounds(value) and packing.size(value) <= 2 * _LONGEST
+            kind in (str, dict, list)
+            and packing.within_bounds(value)
+            and packing.size(value) <= 2 * _MAX_LENGTH
         )
     except CodecError:
         return False
 
 
-def span_of_decision(call: Call, parent: Mapping[str, str] | None) -> tracing.Span:
+def span_of_decision(call: DecisionState, parent: Mapping[str, str] | None) -> tracing.Span:
     """`toolgate.decide TOOL`, a child of `parent`, or of the current span where that is None.
 
     Names, ids and numbers only: a reason may repeat arguments; the record has it, redacted.

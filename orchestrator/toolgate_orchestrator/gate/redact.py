@@ -21,10 +21,10 @@ from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
 from toolgate_bus.ruling.conditions import globs
 
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
-from toolgate_orchestrator.gate.scanning import Look, Scanner, secrets_within
-from toolgate_orchestrator.gate.written import written
+from toolgate_orchestrator.gate.scanning import Scanner, TextScan, secrets_within
+from toolgate_orchestrator.gate.written import canonicalize
 
-__all__ = ["BadPlaceholder", "Outgoing", "Redactor", "restore"]
+__all__ = ["BadPlaceholder", "RedactedArguments", "Redactor", "restore"]
 
 _MARK_BYTES: Final = MARK.encode()
 _KEY: Final = secrets.token_bytes(32)
@@ -32,19 +32,19 @@ _KEY: Final = secrets.token_bytes(32)
 _DEPTH: Final = packing.MAX_DEPTH - 4
 _FEW_BYTES: Final = packing.MAX_NODES // 2
 _WHOLE_BYTES: Final = WHOLE.encode()
-_LARGEST: Final = 2**63
+_MAX_VALUE: Final = 2**63
 _REDACTED: Final = f"{MARK}redacted:"
 _HIDDEN: Final = "⟦redacted⟧"
 _SHORT: Final = 4
 """A secret of fewer characters is looked for as a whole value only: it would be found in anything."""
-_MOST_VALUES: Final = 200_000
+_MAX_VALUES: Final = 200_000
 _ROOM: Final = packing.MAX_QUESTION // 2
 """Bytes of arguments; the rest of a question has the other half."""
 
-_MOST_SECRETS: Final = 256
+_MAX_SECRETS: Final = 256
 """Texts hidden in one call that are looked for elsewhere; where there are more, everything is hidden."""
-_MOST_TOOLS: Final = 1024
-_MOST_PLACEHOLDERS: Final = 1_000
+_MAX_TOOLS: Final = 1024
+_MAX_PLACEHOLDERS: Final = 1_000
 """Where there would be more in one question, one stands for everything."""
 
 
@@ -57,7 +57,7 @@ class BadPlaceholder(Exception):  # noqa: N818 - it says what was found
 
 
 @dataclass(slots=True)
-class Outgoing:
+class RedactedArguments:
     """Arguments as they may travel."""
 
     value: dict[str, Any]
@@ -68,7 +68,7 @@ class Outgoing:
     wary: bool = False
     """Whether there are too many secrets to look for each: every text is hidden."""
     max_chars: int = MAX_CHARS
-    look: Look | None = None
+    look: TextScan | None = None
     """With which patterns are looked for."""
     _secrets: tuple[str, ...] | None = None
 
@@ -76,12 +76,12 @@ class Outgoing:
     def secrets(self) -> tuple[str, ...]:
         """The texts and numbers that were redacted, and stand nowhere in clear; the longest first."""
         if self._secrets is None:
-            self._secrets = self._found()
+            self._secrets = self._find_secrets()
         return self._secrets
 
-    def _found(self) -> tuple[str, ...]:
+    def _find_secrets(self) -> tuple[str, ...]:
         hidden = [value for name, value in self.placeholders.items() if name.startswith(_REDACTED)]
-        found = set(islice(_texts(hidden), _MOST_SECRETS + 1))
+        found = set(islice(_texts(hidden), _MAX_SECRETS + 1))
         clear = "\0".join(text for text in _texts(self.value) if text not in self.placeholders)
         secret = {one for one in found if one not in clear}
         return tuple(sorted({*self.known, *secret}, key=len, reverse=True))
@@ -89,7 +89,7 @@ class Outgoing:
     @property
     def uncertain(self) -> bool:
         """Whether more was redacted than can be looked for."""
-        return self.wary or len(self.secrets) > _MOST_SECRETS
+        return self.wary or len(self.secrets) > _MAX_SECRETS
 
 
 class Redactor:
@@ -107,15 +107,15 @@ class Redactor:
         self.configured = bool(self._fields or self._scanner)
         """Whether anything is secret."""
 
-    def outgoing(
-        self, tool_input: Mapping[str, Any], before: Outgoing | None = None, tool: str = ""
-    ) -> Outgoing:
+    def redact_arguments(
+        self, tool_input: Mapping[str, Any], before: RedactedArguments | None = None, tool: str = ""
+    ) -> RedactedArguments:
         """The arguments of this tool as they may leave; the original is not changed.
 
         `before` is what left of the call that this one replaces: its secrets are secrets here, too.
         """
-        look = self._scanner.looking() if self._scanner else None
-        out = Outgoing({}, max_chars=self.max_chars(tool), look=look)
+        look = self._scanner.start_look() if self._scanner else None
+        out = RedactedArguments({}, max_chars=self.max_chars(tool), look=look)
         if before is not None and before.placeholders:
             out.known, out.wary = before.secrets, before.uncertain
         trouble = "truncated" if _endless(tool_input) else self._container_trouble(tool_input, 0, out)
@@ -135,15 +135,15 @@ class Redactor:
             return self._max_chars
         most = self._of_tools.get(tool)
         if most is None:
-            if len(self._of_tools) >= _MOST_TOOLS:  # the names come from an LLM
+            if len(self._of_tools) >= _MAX_TOOLS:  # the names come from an LLM
                 self._of_tools.clear()
             fitting = (most for glob, most in self._by_tool.items() if globs.fits((glob,), tool))
             most = self._of_tools[tool] = next(fitting, MAX_CHARS)
         return most
 
     def question(
-        self, fields: dict[str, Any], tool_input: dict[str, Any], before: Outgoing | None = None
-    ) -> tuple[bytes, Outgoing]:
+        self, fields: dict[str, Any], tool_input: dict[str, Any], before: RedactedArguments | None = None
+    ) -> tuple[bytes, RedactedArguments]:
         """The body of a question about these arguments; `fields` are completed with what travels.
 
         Most arguments need no second look: nothing is configured, they can be packed, and the whole
@@ -163,10 +163,10 @@ class Redactor:
                     and _WHOLE_BYTES not in body
                     and packing.within_bounds(tool_input, _DEPTH)
                 ):
-                    return body, Outgoing(tool_input)
+                    return body, RedactedArguments(tool_input)
             except CodecError:
                 pass
-        out = self.outgoing(tool_input, before, tool)
+        out = self.redact_arguments(tool_input, before, tool)
         fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
         try:
             body = packing.pack(fields)
@@ -178,7 +178,7 @@ class Redactor:
             body = packing.pack(fields)
         return body, out
 
-    def text(self, text: str | None, out: Outgoing) -> str | None:
+    def text(self, text: str | None, out: RedactedArguments) -> str | None:
         """A free text (a reason) for the record: without patterns and without redacted values."""
         if text is None or not (self._scanner or out.placeholders):
             return text
@@ -191,9 +191,9 @@ class Redactor:
 
     def hide(self, text: str) -> str:
         """A text of which nothing else is known, without what matches a pattern."""
-        return self._scanner.hidden(text, _HIDDEN)
+        return self._scanner.hide_matches(text, _HIDDEN)
 
-    def _value(self, key: str, value: Any, out: Outgoing, depth: int) -> Any:
+    def _value(self, key: str, value: Any, out: RedactedArguments, depth: int) -> Any:
         kind = type(value)
         if self._fields and key.casefold() in self._fields:
             return _hide(value, "redacted", out)
@@ -206,11 +206,11 @@ class Redactor:
             within = secrets_within(value, self._fields)
             if within is not None:
                 trouble = "redacted"
-                out.wary = out.wary or len(within) > _MOST_SECRETS
-                out.known = (*out.known, *(one for one in within[:_MOST_SECRETS] if len(one) >= _SHORT))
+                out.wary = out.wary or len(within) > _MAX_SECRETS
+                out.known = (*out.known, *(one for one in within[:_MAX_SECRETS] if len(one) >= _SHORT))
         return value if trouble is None else _hide(value, trouble, out)
 
-    def _container(self, value: Any, out: Outgoing, depth: int) -> Any:
+    def _container(self, value: Any, out: RedactedArguments, depth: int) -> Any:
         trouble = self._container_trouble(value, depth, out)
         if trouble is not None:
             return _hide(value, trouble, out)
@@ -218,7 +218,7 @@ class Redactor:
             return [self._value("", child, out, depth + 1) for child in value]
         return {key: self._value(key, child, out, depth + 1) for key, child in value.items()}
 
-    def _container_trouble(self, value: Any, depth: int, out: Outgoing) -> Kind | None:
+    def _container_trouble(self, value: Any, depth: int, out: RedactedArguments) -> Kind | None:
         """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
         if depth >= _DEPTH or len(value) > packing.MAX_ENTRIES:
             return "truncated"
@@ -231,7 +231,7 @@ class Redactor:
         }
         return "redacted" if "redacted" in troubles else "truncated" if "truncated" in troubles else None
 
-    def _scalar_trouble(self, value: Any, kind: type, out: Outgoing) -> Kind | None:
+    def _scalar_trouble(self, value: Any, kind: type, out: RedactedArguments) -> Kind | None:
         if kind is str:
             if len(value) > out.max_chars:  # not looked at: no part of it leaves
                 return "truncated"
@@ -239,13 +239,13 @@ class Redactor:
                 return "redacted"
             return "truncated" if MARK in value or not _fits(value) else None
         if kind is int or kind is float:
-            if kind is int and not -_LARGEST <= value < _LARGEST:
+            if kind is int and not -_MAX_VALUE <= value < _MAX_VALUE:
                 return "truncated"
             secret = (out.look or out.known or out.wary) and self._matches(str(value), out)
             return "redacted" if secret else None
         return "truncated"
 
-    def _matches(self, text: str, out: Outgoing) -> bool:
+    def _matches(self, text: str, out: RedactedArguments) -> bool:
         if out.wary:
             return True
         known: Sequence[str] = out.known
@@ -253,7 +253,7 @@ class Redactor:
             return True
         return out.look is not None and out.look.finds(text)
 
-    def _fit(self, out: Outgoing) -> None:
+    def _fit(self, out: RedactedArguments) -> None:
         """Replace the largest arguments until the whole is within the wire's bounds."""
         if packing.fits(out.value, _ROOM):
             return
@@ -276,7 +276,7 @@ def _endless(value: Any) -> bool:
                 deeper.extend(item.values())
             elif type(item) is list:
                 deeper.extend(item)
-            if seen + len(deeper) > _MOST_VALUES:
+            if seen + len(deeper) > _MAX_VALUES:
                 return True
         if not deeper:
             return False
@@ -334,9 +334,9 @@ def _digits(number: float) -> str:
         return ""
 
 
-def _hide(value: Any, kind: Kind, out: Outgoing) -> str:
-    placeholder = f"{MARK}{kind}:{token(_KEY, value, written(value))}⟧"
-    if len(out.placeholders) >= _MOST_PLACEHOLDERS:
+def _hide(value: Any, kind: Kind, out: RedactedArguments) -> str:
+    placeholder = f"{MARK}{kind}:{token(_KEY, value, canonicalize(value))}⟧"
+    if len(out.placeholders) >= _MAX_PLACEHOLDERS:
         raise _TooMany
     out.placeholders[placeholder] = value
     out.truncated = out.truncated or kind == "truncated"
@@ -359,6 +359,6 @@ def _readable(value: Any) -> Any:
         return {_readable(str(key)): _readable(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return [_readable(child) for child in value]
-    if isinstance(value, int) and -_LARGEST <= value < _LARGEST:
+    if isinstance(value, int) and -_MAX_VALUE <= value < _MAX_VALUE:
         return value
     return None if value is None else _readable(str(value))

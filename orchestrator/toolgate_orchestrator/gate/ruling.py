@@ -5,24 +5,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.delegation import rerouted, target_of
-from toolgate_bus.protocol.events import Decision, Deny, Heard, Modify, Outcome, Phase, Why
-from toolgate_bus.ruling.counterfactual import Proposed, Ruled, actual, change, with_shadow
-from toolgate_bus.ruling.round import Closed
+from toolgate_bus.protocol.delegation import reroute, target_of
+from toolgate_bus.protocol.events import Decision, Deny, Modify, Outcome, Phase, ReceivedVerdict, Why
+from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall, actual, change, with_shadow
+from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
-from toolgate_orchestrator.gate.redact import Outgoing
+from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
 
 __all__ = [
     "AGREED",
     "GATE_FAILED",
     "UNASKED",
-    "Call",
+    "DecisionState",
     "HeldCall",
     "OnHold",
-    "Ruling",
+    "RulingResult",
     "denial",
     "final_call",
     "holders",
@@ -48,7 +48,7 @@ OnHold = Callable[[HeldCall], None]
 """Told of each hold that is waited for, once; must not block."""
 
 
-def holders(heard: Iterable[Heard]) -> list[str]:
+def holders(heard: Iterable[ReceivedVerdict]) -> list[str]:
     """Whose last word in a round is a hold, waited for or not: once it is over they hold in vain.
 
     A shadow's hold is its own affair: nobody waits for it, ever.
@@ -68,18 +68,20 @@ class ShadowLog:
 
     def __init__(self) -> None:
         self._decision: Decision | None = None
-        self._late: tuple[Heard, ...] = ()
+        self._late: tuple[ReceivedVerdict, ...] = ()
         self._named: tuple[str, ...] = ()
 
-    def decided(self, decision: Decision, agent: str | None, outgoing: Outgoing | None) -> None:
+    def record_decision(
+        self, decision: Decision, agent: str | None, outgoing: RedactedArguments | None
+    ) -> None:
         """What was decided; to whom the LLM's call delegates, and its arguments as they travelled."""
         self._decision, self._agent, self._outgoing = decision, agent, outgoing
 
-    def heard(self, late: Heard) -> None:
+    def add_late(self, late: ReceivedVerdict) -> None:
         """A shadow's verdict that came when nobody listened for this round any longer."""
         self._late = (*self._late, late)
 
-    def disagreeing(self, limits: Mapping[str, SchedulerLimits]) -> tuple[str, ...]:
+    def take_disagreeing(self, limits: Mapping[str, SchedulerLimits]) -> tuple[str, ...]:
         """Shadows now known to have changed the outcome, had they counted; none that was named before."""
         decision = self._decision
         if decision is None or not (self._late or any(heard.shadow for heard in decision.verdicts)):
@@ -88,9 +90,9 @@ class ShadowLog:
         shadows = {heard.scheduler for heard in verdicts if heard.shadow}.difference(self._named)
         if not shadows:
             return ()
-        ruled = Ruled(
-            Proposed(decision.original_tool, decision.original_input, self._agent),
-            Proposed(decision.tool_name, decision.tool_input, decision.agent_target),
+        ruled = DecisionRecord(
+            ProposedCall(decision.original_tool, decision.original_input, self._agent),
+            ProposedCall(decision.tool_name, decision.tool_input, decision.agent_target),
             decision.outcome,
             decision.why,
             tuple(self._whole(heard, decision, limits) for heard in verdicts),
@@ -102,7 +104,9 @@ class ShadowLog:
         self._named = (*self._named, *found)
         return tuple(found)
 
-    def _whole(self, heard: Heard, decision: Decision, limits: Mapping[str, SchedulerLimits]) -> Heard:
+    def _whole(
+        self, heard: ReceivedVerdict, decision: Decision, limits: Mapping[str, SchedulerLimits]
+    ) -> ReceivedVerdict:
         """A modify with the arguments it would run with."""
         if not isinstance(heard.verdict, Modify) or heard.problem or heard.phase == "verify":
             return heard
@@ -117,7 +121,7 @@ class ShadowLog:
 
 
 @dataclass(slots=True)
-class Call:
+class DecisionState:
     """One call on its way through the gate, and what was heard about it so far."""
 
     id: bytes
@@ -132,13 +136,13 @@ class Call:
     trace: dict[str, str]
     """The trace context that travels with the question."""
     started: float
-    outgoing: Outgoing | None = None
+    outgoing: RedactedArguments | None = None
     """The arguments as they travelled; None until the question was written."""
-    before: Outgoing | None = None
+    before: RedactedArguments | None = None
     """Those of the call that this one replaces."""
     body: bytes = b""
     """The question of the select phase as it was written."""
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[ReceivedVerdict] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     asked: list[Sequence[str]] = field(default_factory=list)
@@ -158,7 +162,7 @@ class Call:
         """What stands for what in the question."""
         return {} if self.outgoing is None else self.outgoing.placeholders
 
-    def changed(self, ruling: "Ruling") -> "Call":
+    def with_ruling(self, ruling: "RulingResult") -> "DecisionState":
         """The call that a ruling would have run instead; what is heard of it is kept together."""
         return replace(
             self,
@@ -171,29 +175,33 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class RulingResult:
     """What is decided so far."""
 
     outcome: Outcome
     why: Why
     reason: str | None = None
     scheduler: str | None = None
-    winner: Heard | None = None
+    winner: ReceivedVerdict | None = None
     tool_name: str | None = None
     tool_input: dict[str, Any] | None = None
     agent_target: str | None = None
-    asks: tuple[Heard, ...] = ()
+    asks: tuple[ReceivedVerdict, ...] = ()
     held: bool = False
     asked_user: bool = False
 
-    def verified(self, call: Call, second: Closed, config: ToolgateConfig) -> "Ruling":
+    def with_verification(
+        self, call: DecisionState, second: RoundResult, config: ToolgateConfig
+    ) -> "RulingResult":
         """After the verify round of a call: a denial there vetoes the replacement."""
         denied = denial(call, second, config)
         if denied is not None:
             return denied
         return replace(self, asks=(*self.asks, *second.merged.asks))
 
-    def refused(self, answer: Literal["allow", "refuse", "expired", "no_approver"], asker: str) -> "Ruling":
+    def with_refusal(
+        self, answer: Literal["allow", "refuse", "expired", "no_approver"], asker: str
+    ) -> "RulingResult":
         """A person did not agree: refused, expired and nobody there are told apart."""
         told: dict[str, tuple[Why, str]] = {
             "refuse": ("refused", "A person was asked about this call and refused it."),
@@ -204,9 +212,9 @@ class Ruling:
             ),
         }
         why, reason = told.get(answer, told["refuse"])
-        return Ruling("deny", why, reason=reason, scheduler=asker)
+        return RulingResult("deny", why, reason=reason, scheduler=asker)
 
-    def decision(self, call: Call, now: float) -> Decision:
+    def decision(self, call: DecisionState, now: float) -> Decision:
         """The decision, with everything that was heard."""
         modified = self.outcome == "modify"
         return Decision(
@@ -228,7 +236,7 @@ class Ruling:
         )
 
 
-def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]:
+def question_fields(call: DecisionState, phase: Phase, patience: float) -> dict[str, Any]:
     """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those).
 
     What many calls have in common comes first: the record keeps it once (`columnar`).
@@ -247,18 +255,18 @@ def question_fields(call: Call, phase: Phase, patience: float) -> dict[str, Any]
     }
 
 
-AGREED: Final = Ruling("continue", "agreed")
-UNASKED: Final = Ruling("continue", "unasked")
-GATE_FAILED: Final = Ruling(
+AGREED: Final = RulingResult("continue", "agreed")
+UNASKED: Final = RulingResult("continue", "unasked")
+GATE_FAILED: Final = RulingResult(
     "deny", "gate_failed", reason="The gate failed and could not rule on this call; it was not run."
 )
 
 
-def denial(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling | None:
+def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult | None:
     """The denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
     merged = closed.merged
     if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
-        return Ruling(
+        return RulingResult(
             "deny", "denied", reason=merged.winner.verdict.reason, scheduler=merged.winner.scheduler
         )
     if closed.required_silent:
@@ -268,8 +276,8 @@ def denial(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling | None:
                 reason = (
                     f"The required scheduler cannot rule on this call: {call.unasked[name]}; it was not run."
                 )
-                return Ruling("deny", "silent", reason=reason, scheduler=name)
-        return Ruling(
+                return RulingResult("deny", "silent", reason=reason, scheduler=name)
+        return RulingResult(
             "deny",
             "silent",
             reason=f"The required scheduler {names} gave no valid answer (waited at most "
@@ -278,7 +286,7 @@ def denial(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling | None:
         )
     if closed.expired:
         names = ", ".join(closed.expired)
-        return Ruling(
+        return RulingResult(
             "deny",
             "expired",
             reason=f"{names} held this call and gave no answer in time.",
@@ -287,7 +295,7 @@ def denial(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling | None:
     return None
 
 
-def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
+def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult:
     """What the select round comes to: a denial, a replacement, or the LLM's own choice."""
     denied = denial(call, closed, config)
     if denied is not None:
@@ -297,7 +305,7 @@ def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
         if not closed.silent and not closed.merged.asks:
             return AGREED
         why: Why = "failed_open" if closed.silent else "agreed"
-        return Ruling("continue", why, asks=closed.merged.asks, held=closed.was_held)
+        return RulingResult("continue", why, asks=closed.merged.asks, held=closed.was_held)
     modify = winner.verdict
     arguments = final_arguments(
         modify,
@@ -306,8 +314,8 @@ def final_call(call: Call, closed: Closed, config: ToolgateConfig) -> Ruling:
         call.placeholders,
         config.schedulers.get(winner.scheduler),
     )
-    arguments, target = rerouted(call.tool_input, call.agent_target, arguments, modify.agent_target)
-    return Ruling(
+    arguments, target = reroute(call.tool_input, call.agent_target, arguments, modify.agent_target)
+    return RulingResult(
         "modify",
         "modified",
         reason=modify.reason,

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
-from toolgate_bus.ruling.conditions.patterns import Group, together
+from toolgate_bus.ruling.conditions.patterns import PatternGroup, together
 
-__all__ = ["MOST_SECONDS", "MOST_STEPS", "Look", "Scanner", "secrets_within"]
+__all__ = ["MAX_SECONDS", "MAX_STEPS", "Scanner", "TextScan", "secrets_within"]
 
-MOST_STEPS: Final = 2_000_000
+MAX_STEPS: Final = 2_000_000
 """Of one pattern on one text: some 15 ms where it takes them all, which few do."""
-MOST_SECONDS: Final = 0.015
+MAX_SECONDS: Final = 0.015
 """Of one question, in seconds of this thread; the last search begun within them is brought to its end."""
 _SHORT: Final = 256
 """In texts of so many characters all patterns are looked for at once."""
@@ -25,7 +25,7 @@ _BEAT: Final = 2_048
 """After about so many characters one looks at the clock."""
 _EACH: Final = 64
 """A text counts as at least so many."""
-MOST_NESTED: Final = 4
+MAX_NESTING: Final = 4
 """Texts within texts; what is nested deeper counts as secret."""
 _BEGINS: Final = ("{", "[", '"')
 
@@ -40,29 +40,29 @@ class Scanner:
     def __bool__(self) -> bool:
         return bool(self._groups)
 
-    def looking(self) -> "Look":
+    def start_look(self) -> "TextScan":
         """A look at the texts of one question."""
-        return Look(self._groups, self._clock)
+        return TextScan(self._groups, self._clock)
 
-    def hidden(self, text: str, by: str) -> str:
+    def hide_matches(self, text: str, by: str) -> str:
         """The text with every part that matches replaced; the whole, where looking takes too long."""
-        ends = self._clock() + MOST_SECONDS
+        ends = self._clock() + MAX_SECONDS
         for group in self._groups:
             for pattern in group.patterns:
-                if len(text) * pattern.size > MOST_STEPS or self._clock() > ends:
+                if len(text) * pattern.size > MAX_STEPS or self._clock() > ends:
                     return by
-                text = pattern.replaced(text, by)
+                text = pattern.substitute(text, by)
         return text
 
 
-class Look:
+class TextScan:
     """What was spent on looking at the texts of one question; no text is looked at beyond that."""
 
     __slots__ = ("_beat", "_clock", "_ends", "_groups")
 
-    def __init__(self, groups: Sequence[Group], clock: Callable[[], float]) -> None:
+    def __init__(self, groups: Sequence[PatternGroup], clock: Callable[[], float]) -> None:
         self._groups, self._clock = groups, clock
-        self._ends = clock() + MOST_SECONDS
+        self._ends = clock() + MAX_SECONDS
         self._beat = 0
 
     def finds(self, text: str) -> bool:
@@ -72,9 +72,9 @@ class Look:
             return True
         return any(self._in_group(group, text) for group in self._groups)
 
-    def _in_group(self, group: Group, text: str) -> bool:
+    def _in_group(self, group: PatternGroup, text: str) -> bool:
         if len(text) <= _SHORT and group.joined is not None:
-            return group.joined.found_in(group.bytes_of(text))
+            return group.joined.search_bytes(group.bytes_of(text))
         parts = []
         for part in (group.bytes_of(text),) if text.isascii() else group.bytes_of_parts(text, _BEAT):
             if self._is_over():
@@ -82,7 +82,7 @@ class Look:
             parts.append(part)
         encoded = b"".join(parts)
         for pattern in group.patterns:
-            if len(encoded) * pattern.size > MOST_STEPS or pattern.found_in(encoded) or self._is_over():
+            if len(encoded) * pattern.size > MAX_STEPS or pattern.search_bytes(encoded) or self._is_over():
                 return True
         return False
 
@@ -107,7 +107,7 @@ def secrets_within(text: str, fields: Collection[str], nested: int = 0) -> list[
         return None
     try:
         value = json.loads(text, parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
-        found = list(_found(value, fields, nested))
+        found = list(_find_secrets(value, fields, nested))
     except RecursionError:
         return []
     except ValueError:
@@ -115,18 +115,18 @@ def secrets_within(text: str, fields: Collection[str], nested: int = 0) -> list[
     return [one for texts in found for one in texts] if found else None
 
 
-def _found(value: Any, fields: Collection[str], nested: int) -> Iterator[list[str]]:
+def _find_secrets(value: Any, fields: Collection[str], nested: int) -> Iterator[list[str]]:
     """The texts of each place where a secret field is."""
     if isinstance(value, _Pairs):
         for name, child in value:
             if name.casefold() in fields:
                 yield [*_texts(child)]
             else:
-                yield from _found(child, fields, nested)
+                yield from _find_secrets(child, fields, nested)
     elif isinstance(value, list):
         for child in value:
-            yield from _found(child, fields, nested)
-    elif isinstance(value, str) and nested < MOST_NESTED:
+            yield from _find_secrets(child, fields, nested)
+    elif isinstance(value, str) and nested < MAX_NESTING:
         within = secrets_within(value, fields, nested + 1)
         if within is not None:
             yield within

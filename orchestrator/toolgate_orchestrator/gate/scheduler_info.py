@@ -13,7 +13,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import Member
 
-__all__ = ["LEAVING_S", "Announced", "Spoken", "believed", "newest", "readers", "versions"]
+__all__ = ["LEAVING_S", "SchedulerInfo", "WireVersions", "newest", "readers", "select_trusted", "versions"]
 
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
@@ -22,7 +22,7 @@ _Replica = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class SchedulerInfo:
     """What a scheduler's replicas say of it; where they disagree, the newest start."""
 
     name: str
@@ -45,7 +45,7 @@ class Announced:
         return globs.either(self.tools, tool)
 
 
-def believed(members: Iterable[Member]) -> dict[str, list[Member]]:
+def select_trusted(members: Iterable[Member]) -> dict[str, list[Member]]:
     """By name, the replicas whose word counts."""
     by_name: defaultdict[str, list[Member]] = defaultdict(list)
     for member in members:
@@ -59,7 +59,7 @@ def newest(members: Sequence[Member]) -> Member:
     return max(alive, key=lambda one: one.started)
 
 
-class Spoken:
+class WireVersions:
     """Which version of the wire is spoken with each scheduler: the highest that all its replicas know.
 
     Any replica may take a question. One that has left finishes what it has in hand: for a while its version

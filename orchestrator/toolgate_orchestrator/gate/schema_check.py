@@ -15,7 +15,7 @@ from typing import Any
 import referencing
 from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
-from toolgate_bus.ruling.conditions.patterns import Pattern, Unknown, compiled
+from toolgate_bus.ruling.conditions.patterns import Pattern, Unknown, compile_pattern
 from toolgate_bus.ruling.conditions.schema_patterns import keywords
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -28,10 +28,10 @@ REFERENCE: dict[str, Any] = {"type": "string", "pattern": "^†"}
 _MAX_NODES = 20_000
 _MAX_POINTERS = 1_000
 _MAX_PROBLEMS = 5
-_LONGEST = 300
+_MAX_LENGTH = 300
 _POINTERS = ("$ref", "$dynamicRef", "$recursiveRef")
 
-_MOST_TOLD = 256
+_MAX_REPORTS = 256
 
 _log = get_logger("toolgate.gate")
 _pointers_left: ContextVar[list[int]] = ContextVar("pointers_left")
@@ -68,7 +68,7 @@ class Checker:
         if self._validator is None:
             _look_over(self.schema)
             base = validators.validator_for(self.schema, default=Draft202012Validator)
-            self._validator = _bounded(base)(self.schema, registry=referencing.Registry())
+            self._validator = _limit_validator(base)(self.schema, registry=referencing.Registry())
         return self._validator
 
 
@@ -108,21 +108,21 @@ def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 @cache
-def _bounded(base: Any) -> Any:
+def _limit_validator(base: Any) -> Any:
     """A kind of validator that counts how often it follows a reference."""
-    counted = {key: _counting(base.VALIDATORS[key]) for key in _POINTERS if key in base.VALIDATORS}
+    counted = {key: _count_pointers(base.VALIDATORS[key]) for key in _POINTERS if key in base.VALIDATORS}
     extend: Callable[[Any, dict[str, Any]], Any] = validators.extend
-    linear = {key: check for key, check in keywords(_known).items() if key in base.VALIDATORS}
+    linear = {key: check for key, check in keywords(_try_compile).items() if key in base.VALIDATORS}
     return extend(base, {**counted, **linear})
 
 
-def _known(pattern: str) -> Pattern | None:
+def _try_compile(pattern: str) -> Pattern | None:
     """A pattern, if it can be applied; each that cannot is told once."""
     try:
-        return compiled(pattern)
+        return compile_pattern(pattern)
     except Unknown as error:
         metrics.count(metrics.SKIPPED_PATTERNS)
-        if pattern not in _told and len(_told) < _MOST_TOLD:
+        if pattern not in _told and len(_told) < _MAX_REPORTS:
             _told.add(pattern)
             _log.warning(
                 "a pattern of a tool's schema is not applied",
@@ -132,7 +132,7 @@ def _known(pattern: str) -> Pattern | None:
         return None
 
 
-def _counting(follow: Any) -> Any:
+def _count_pointers(follow: Any) -> Any:
     def keyword(validator: Any, pointer: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         left = _pointers_left.get()
         left[0] -= 1
@@ -152,5 +152,5 @@ def _lines(error: ValidationError, called: str) -> Iterator[str]:
                 yield from _lines(inner, called)
         return
     where = ".".join([*([called] if called else []), *map(str, error.absolute_path)])
-    message = error.message if len(error.message) <= _LONGEST else f"{error.message[:_LONGEST]}…"
+    message = error.message if len(error.message) <= _MAX_LENGTH else f"{error.message[:_MAX_LENGTH]}…"
     yield f"{where}: {message}" if where else message

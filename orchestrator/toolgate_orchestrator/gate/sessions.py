@@ -18,7 +18,7 @@ AGENT_STOP: Final = "agent:stop"
 """An operator ends a session's turn."""
 
 
-def _unheard(*_: Any) -> None:
+def _ignore(*_: Any) -> None:
     """Nobody listens."""
 
 
@@ -53,8 +53,8 @@ class Presence:
         self._since = clock()
         self._now: dict[str, str] = {}
         self._stopping = 0
-        self._note: Callable[[str, Mapping[str, Any]], None] = _unheard
-        self._ended: Callable[[], None] = _unheard
+        self._note: Callable[[str, Mapping[str, Any]], None] = _ignore
+        self._ended: Callable[[], None] = _ignore
         self.turns = self.calls = self.vetoes = self.cost = 0
 
     @property
@@ -94,26 +94,26 @@ class Presence:
         """Say who takes the fact of a stop, and who is told when what was stopped has ended."""
         self._note, self._ended = note, ended
 
-    def deciding(self, call: str, tool: str) -> None:
+    def start_decision(self, call: str, tool: str) -> None:
         """It is ruled on a call."""
         self.calls += 1
         self._now[call] = f"deciding {tool}"
 
-    def denied(self, call: str) -> None:
+    def count_denial(self, call: str) -> None:
         """A call is not run."""
         self.vetoes += 1
         self._now.pop(call, None)
 
-    def running(self, call: str, tool: str, arguments: dict[str, Any]) -> None:
+    def start_call(self, call: str, tool: str, arguments: dict[str, Any]) -> None:
         """A call is run."""
         agent = target_of(arguments, self._agents)
         self._now[call] = f"delegating {agent}" if agent else f"tool {tool}"
 
-    def done(self, call: str) -> None:
+    def end_call(self, call: str) -> None:
         """A call has its result."""
         self._now.pop(call, None)
 
-    def paid(self, fact: Mapping[str, Any]) -> None:
+    def add_cost(self, fact: Mapping[str, Any]) -> None:
         """What a fact says that something cost: micro-units of a tool, or the currency of an LLM."""
         told = fact.get("cost")
         cost = told if is_amount(told) else micro(fact.get("cost_usd")) or 0
@@ -131,7 +131,7 @@ class Presence:
         self._stop(now)
 
     @property
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether it was told to end."""
         return self._stopping > 0
 

@@ -5,7 +5,7 @@ An invalid modify is not an error: it is counted, set aside, and the next one wi
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from toolgate_bus.protocol.delegation import rerouted, target_of, two_agents
+from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 from toolgate_bus.protocol.events import Modify
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
@@ -33,10 +33,10 @@ def final_arguments(
     scheduler that never saw a secret could send it wherever it likes.
     """
     if modify.arguments is None:
-        if placeholders and not _trusted(modify.tool, tool_name, limits):
+        if placeholders and not _can_restore(modify.tool, tool_name, limits):
             raise BadPlaceholder(modify.tool)
         return dict(tool_input)
-    allowed = _trusted(modify.tool, tool_name, limits)
+    allowed = _can_restore(modify.tool, tool_name, limits)
     restored = restore(modify.arguments, placeholders, allowed=allowed)
     if not isinstance(restored, dict):
         raise BadPlaceholder("for all arguments")
@@ -65,7 +65,7 @@ def check_modify(
     except BadPlaceholder:
         return "placeholder"
     was = target_of(tool_input, agents)
-    arguments, target = rerouted(tool_input, was, arguments, modify.agent_target)
+    arguments, target = reroute(tool_input, was, arguments, modify.agent_target)
     if two_agents(arguments, agents):
         return "agent"
     if modify.tool == tool_name and was is not None and (agents is None or target not in agents):
@@ -74,7 +74,7 @@ def check_modify(
     return None if schema is None or _fits(arguments, schema) else "schema"
 
 
-def _trusted(target: str, tool_name: str, limits: SchedulerLimits | None) -> bool:
+def _can_restore(target: str, tool_name: str, limits: SchedulerLimits | None) -> bool:
     if target == tool_name:
         return True
     return (

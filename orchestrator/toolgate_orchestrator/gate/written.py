@@ -7,16 +7,16 @@ thousands of nodes values are told apart by their size only. Nobody reads these 
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["written"]
+__all__ = ["canonicalize"]
 
-_MOST: Final = 4_000
-_LONGEST: Final = 1 << 20
+_MAX_COUNT: Final = 4_000
+_MAX_LENGTH: Final = 1 << 20
 
 
-def written(value: Any) -> bytes:
+def canonicalize(value: Any) -> bytes:
     """A value as bytes, whatever the order of its keys."""
     parts: list[bytes] = []
-    todo, left = [value], _MOST
+    todo, left = [value], _MAX_COUNT
     while todo and left:
         left -= 1
         _write(todo.pop(), parts, todo)
@@ -25,16 +25,18 @@ def written(value: Any) -> bytes:
 
 def _write(value: Any, parts: list[bytes], todo: list[Any]) -> None:
     if isinstance(value, str):
-        text = value if len(value) <= _LONGEST else value[: _LONGEST // 2] + value[-_LONGEST // 2 :]
+        text = value if len(value) <= _MAX_LENGTH else value[: _MAX_LENGTH // 2] + value[-_MAX_LENGTH // 2 :]
         encoded = text.encode("utf-8", "surrogatepass")
         parts.append(b"s%d:%d:" % (len(value), len(encoded)) + encoded)
     elif isinstance(value, Mapping):
         parts.append(b"m%d:" % len(value))
-        some = value.items() if len(value) > _MOST else sorted(value.items(), key=lambda one: str(one[0]))
-        todo += [part for pair in some for part in pair][: 2 * _MOST]
+        some = (
+            value.items() if len(value) > _MAX_COUNT else sorted(value.items(), key=lambda one: str(one[0]))
+        )
+        todo += [part for pair in some for part in pair][: 2 * _MAX_COUNT]
     elif isinstance(value, list | tuple):
         parts.append(b"l%d:" % len(value))
-        todo += value[:_MOST]
+        todo += value[:_MAX_COUNT]
     elif value is None or isinstance(value, bool):
         parts.append(b"%r:" % value)
     elif isinstance(value, int):

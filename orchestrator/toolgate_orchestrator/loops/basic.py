@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig, ParallelConfig
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.turn import Turn
 
@@ -26,7 +26,7 @@ class LoopBasic(LoopBase[ParallelConfig]):
     name: ClassVar[str] = "loop-basic"
     config_model: ClassVar[type[LoopConfig]] = ParallelConfig
 
-    async def run_calls(self, turn: Turn, calls: Sequence[Call], results: Results) -> None:
+    async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
         """All calls of a response at once, unless the config says one after another."""
         run = side_by_side if self.settings.parallel_tools else in_order
         await run(turn, calls, results)
@@ -36,7 +36,7 @@ mount = mount_of(LoopBasic)
 config_model = LoopBasic.config_model
 
 
-async def in_order(turn: Turn, calls: Sequence[Call], results: Results) -> None:
+async def in_order(turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
     """One after another; the result of each is stored before the next begins."""
     for call in calls:
         if turn.cancelled:
@@ -44,7 +44,7 @@ async def in_order(turn: Turn, calls: Sequence[Call], results: Results) -> None:
         await _run(turn, call, results)
 
 
-async def side_by_side(turn: Turn, calls: Sequence[Call], results: Results) -> None:
+async def side_by_side(turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
     """All at once."""
     if turn.cancelled:
         return
@@ -56,6 +56,6 @@ async def side_by_side(turn: Turn, calls: Sequence[Call], results: Results) -> N
         raise several.exceptions[0] from None  # the context's own error, as if it stood alone
 
 
-async def _run(turn: Turn, call: Call, results: Results) -> None:
+async def _run(turn: Turn, call: ToolCall, results: Results) -> None:
     ran = await turn.run(await turn.select(call))
     await results.give(call, ran.content)

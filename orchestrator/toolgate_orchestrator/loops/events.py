@@ -15,7 +15,7 @@ from pydantic import field_validator
 
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import Turn
@@ -50,7 +50,7 @@ class LoopEvents(LoopBase[EventsConfig]):
     streams: bool = True
     own_events: ClassVar[tuple[str, ...]] = (TOOL_SELECTING, TOOL_SELECTED)
 
-    async def run_calls(self, turn: Turn, calls: Sequence[Call], results: Results) -> None:
+    async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
         """One call after another: what schedulers select runs, or the LLM is told why nothing does."""
         for call in calls:
             if turn.cancelled:

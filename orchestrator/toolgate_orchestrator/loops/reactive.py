@@ -24,8 +24,8 @@ from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable, foreign_pointers
 from toolgate_orchestrator.loops.reactive_engine.conversation import close, settle, store
 from toolgate_orchestrator.loops.reactive_engine.guide import notes
-from toolgate_orchestrator.loops.reactive_engine.output import Goal, Output, answer_text
-from toolgate_orchestrator.loops.reactive_engine.schemas import Offered, offer
+from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput, Goal, answer_text
+from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool, offer
 from toolgate_orchestrator.loops.reactive_engine.state import Data
 from toolgate_orchestrator.loops.reactive_engine.tick import Tick
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
@@ -73,10 +73,10 @@ class ReactiveConfig(AskingConfig):
     @field_validator("output_schema")
     @classmethod
     def _applicable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if value is None else checked_schema(value)
+        return None if value is None else validate_schema(value)
 
 
-def checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def validate_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """An output schema that can be applied; raises ValueError that says why one cannot."""
     if foreign := foreign_pointers(schema):
         raise ValueError(f"$ref must stay within the schema: {foreign[0][:80]!r}")
@@ -134,11 +134,11 @@ class LoopReactive(LoopBase[ReactiveConfig]):
     async def step(self, turn: Turn) -> str | None:
         """One request and its calls, run while it comes in."""
         progress = self._of(turn)
-        tick = Tick(turn, self._offered(turn), progress.data, self._tool_of(progress))
+        tick = Tick(turn, self._offer_tools(turn), progress.data, self._tool_of(progress))
         reply = await self._run(turn, tick, progress)
         output = self._output(progress, tick, reply)
         await store(turn, tick, reply)
-        if tick.interrupted or reply.stopped:
+        if tick.is_interrupted or reply.stopped:
             return None
         if progress.goal is None:
             return None if tick.calls else text_of(reply.response)
@@ -171,20 +171,20 @@ class LoopReactive(LoopBase[ReactiveConfig]):
                 lambda on_call: turn.llm.ask(specs, on_call=on_call, notes=said, tool_choice=choice)
             )
         except BaseException:
-            settle(tick, Output(), "the response broke off")
+            settle(tick, FinalOutput(), "the response broke off")
             await despite_cancellation(store(turn, tick, tick.reply))
             raise
 
-    def _output(self, progress: _Progress, tick: Tick, reply: Reply) -> Output:
+    def _output(self, progress: _Progress, tick: Tick, reply: Reply) -> FinalOutput:
         """The final output of a request that is drained."""
         goal = progress.goal
-        if goal is None or tick.interrupted or reply.stopped:
-            settle(tick, Output(), "the session was cancelled")
-            return Output()
+        if goal is None or tick.is_interrupted or reply.stopped:
+            settle(tick, FinalOutput(), "the session was cancelled")
+            return FinalOutput()
         if not tick.calls:
             return goal.output_in(text_of(reply.response))
         if not tick.finals:
-            return Output()
+            return FinalOutput()
         output = goal.output(tick.finals[-1], progress.data, tick.readiness)
         settle(tick, output)
         return output
@@ -197,7 +197,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
                 "output_schema: try another model, or a simpler schema"
             )
 
-    async def _answer(self, turn: Turn, tick: Tick, output: Output) -> str:
+    async def _answer(self, turn: Turn, tick: Tick, output: FinalOutput) -> str:
         answer = answer_text(output.value)
         self.last_output = output.value
         if tick.calls:
@@ -209,16 +209,16 @@ class LoopReactive(LoopBase[ReactiveConfig]):
     def _of(self, turn: Turn) -> _Progress:
         progress = self._progress.get(turn)
         if progress is None:
-            progress = self._progress[turn] = self._begun()
+            progress = self._progress[turn] = self._create_progress()
         return progress
 
-    def _begun(self) -> _Progress:
+    def _create_progress(self) -> _Progress:
         given = _given.get({})
         schema, data = given.get("output_schema", self.settings.output_schema), self.data
         if "input" in given:
             data = data.with_input(given["input"] or {})
         try:
-            goal = None if schema is None else Goal(self.settings.output_tool, checked_schema(schema))
+            goal = None if schema is None else Goal(self.settings.output_tool, validate_schema(schema))
         except ValueError as error:
             raise ConfigError(f"{self.name}: output_schema: {error}") from None
         return _Progress(goal, data)
@@ -226,7 +226,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
     def _tool_of(self, progress: _Progress) -> str:
         return self.settings.output_tool if progress.goal is not None else ""
 
-    def _offered(self, turn: Turn) -> dict[str, Offered]:
+    def _offer_tools(self, turn: Turn) -> dict[str, OfferedTool]:
         if self._of(turn).goal is not None and self.settings.output_tool in turn.tools.tools:
             raise ConfigError(
                 f"{self.name}: output_tool: a tool named {self.settings.output_tool!r} is mounted; "

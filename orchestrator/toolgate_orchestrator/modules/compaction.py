@@ -17,7 +17,7 @@ Message = dict[str, Any]
 _CHARACTERS_PER_TOKEN = 4
 _OVERHEAD = 4
 _PINNED = ("system", "developer")
-_SHORTEST = 160
+_MIN_LENGTH = 160
 _CUT = "\n[… {count} characters left out …]\n"
 
 
@@ -41,7 +41,7 @@ def compact(messages: Sequence[Message], budget: int) -> list[Message]:
         if spent > budget:
             break
         kept |= set(group)
-    return _shortened([messages[index] for index in sorted(kept)], budget)
+    return _shorten([messages[index] for index in sorted(kept)], budget)
 
 
 def pieces(messages: Sequence[Message]) -> list[list[int]]:
@@ -108,14 +108,14 @@ def _older_turns(messages: Sequence[Message], older: list[list[int]]) -> list[li
     return [turn for turn in reversed(turns) if turn]
 
 
-def _shortened(messages: list[Message], budget: int) -> list[Message]:
+def _shorten(messages: list[Message], budget: int) -> list[Message]:
     """Cut the longest texts until they fit; system messages stay as they are."""
     while (over := estimate_tokens(messages) - budget) > 0:
         lengths = [0 if each.get("role") in _PINNED else len(_cuttable(each)) for each in messages]
         longest = max(range(len(messages)), key=lengths.__getitem__, default=0)
-        if not messages or lengths[longest] <= _SHORTEST:
+        if not messages or lengths[longest] <= _MIN_LENGTH:
             break
-        keep = max(_SHORTEST // 2, lengths[longest] - over * _CHARACTERS_PER_TOKEN - len(_CUT) - 12)
+        keep = max(_MIN_LENGTH // 2, lengths[longest] - over * _CHARACTERS_PER_TOKEN - len(_CUT) - 12)
         messages[longest] = {**messages[longest], "content": _cut(_cuttable(messages[longest]), keep)}
     return messages
 

@@ -65,7 +65,7 @@ class ContextSimple:
         )
         if not self.config.auto_compact or estimate_tokens(self._messages) <= budget:
             return deepcopy(self._messages)
-        return await self._compacted(budget)
+        return await self._compact_messages(budget)
 
     async def get_messages(self) -> list[dict[str, Any]]:
         """The stored history, as it was given."""
@@ -79,7 +79,7 @@ class ContextSimple:
         """Forget everything."""
         self._messages = []
 
-    async def _compacted(self, budget: int) -> list[dict[str, Any]]:
+    async def _compact_messages(self, budget: int) -> list[dict[str, Any]]:
         before = _counts(self._messages)
         await self._emit(CONTEXT_PRE_COMPACT, {**before, "budget": budget})
         sent = compact(deepcopy(self._messages), budget)

@@ -1,6 +1,6 @@
 """What the small real tools share: a `Tool` from a function and a schema, and safe paths.
 
-A tool's failure is a result, never an exception: `Refusal` carries what the LLM is told. Paths are
+A tool's failure is a result, never an exception: `ToolRefusal` carries what the LLM is told. Paths are
 taken inside one root: absolute ones, `..` and symbolic links that lead out are refused.
 """
 
@@ -16,8 +16,8 @@ from toolgate_bus.config.check import StrictModel, check
 
 __all__ = [
     "FunctionTool",
-    "Refusal",
     "RootConfig",
+    "ToolRefusal",
     "in_thread",
     "inside",
     "root_of",
@@ -28,7 +28,7 @@ __all__ = [
 Work = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
-class Refusal(Exception):  # noqa: N818 - an answer to the LLM, not a fault of the program
+class ToolRefusal(Exception):  # noqa: N818 - an answer to the LLM, not a fault of the program
     """The tool will not or cannot do it; the message is told to the LLM."""
 
 
@@ -42,13 +42,13 @@ class FunctionTool:
     work: Work
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the Tool protocol's name
-        """Do it; a `Refusal` or an error of the file system becomes an unsuccessful result."""
+        """Do it; a `ToolRefusal` or an error of the file system becomes an unsuccessful result."""
         try:
             missing = [name for name in self.input_schema["required"] if name not in input]
             if missing:
-                raise Refusal(f"{self.name} needs {', '.join(missing)}")
+                raise ToolRefusal(f"{self.name} needs {', '.join(missing)}")
             return ToolResult(output=await self.work(input))
-        except Refusal as refusal:
+        except ToolRefusal as refusal:
             message = str(refusal)
         except OSError as error:
             message = f"{error.strerror or 'the file system refused'}"
@@ -70,9 +70,9 @@ def text_argument(arguments: dict[str, Any], name: str, default: str = "", limit
     """A string argument; raises Refusal for another type or more than `limit` characters."""
     value = arguments.get(name, default)
     if not isinstance(value, str):
-        raise Refusal(f"{name} must be a string")
+        raise ToolRefusal(f"{name} must be a string")
     if len(value) > limit:
-        raise Refusal(f"{name} is longer than {limit} characters")
+        raise ToolRefusal(f"{name} is longer than {limit} characters")
     return value
 
 
@@ -102,11 +102,11 @@ def root_of(config: dict[str, Any] | None, module: str) -> Path:
 def inside(root: Path, path: str) -> Path:
     """The file a relative path means; raises Refusal if it is, or leads, outside the root."""
     if "\0" in path or Path(path).is_absolute():
-        raise Refusal(f"{path!r} is not a path inside the workspace")
+        raise ToolRefusal(f"{path!r} is not a path inside the workspace")
     try:
         resolved = (root / path).resolve()
     except (OSError, RuntimeError):
-        raise Refusal(f"{path!r} cannot be resolved") from None
+        raise ToolRefusal(f"{path!r} cannot be resolved") from None
     if not resolved.is_relative_to(root):
-        raise Refusal(f"{path!r} leads out of the workspace")
+        raise ToolRefusal(f"{path!r} leads out of the workspace")
     return resolved

@@ -12,7 +12,7 @@ from typing import Any
 
 from toolgate_bus.config.check import StrictModel, check
 
-from toolgate_orchestrator.modules.tool_base import FunctionTool, Refusal, schema, text_argument
+from toolgate_orchestrator.modules.tool_base import FunctionTool, ToolRefusal, schema, text_argument
 
 __all__ = ["calculate", "mount"]
 
@@ -59,23 +59,23 @@ _FUNCTIONS: dict[str, Callable[[list[Decimal]], Decimal]] = {
 def calculate(expression: str) -> str:
     """The value as plain text; raises Refusal saying what it does not understand."""
     if len(expression) > MAX_CHARS:
-        raise Refusal(f"the expression is longer than {MAX_CHARS} characters")
+        raise ToolRefusal(f"the expression is longer than {MAX_CHARS} characters")
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Refusal(f"{expression[:80]!r} is not an arithmetic expression") from None
+        raise ToolRefusal(f"{expression[:80]!r} is not an arithmetic expression") from None
     try:
         with localcontext(_EXACT):
             return _plain(_value(tree.body, expression.strip(), 0))
     except ZeroDivisionError:
-        raise Refusal("division by zero") from None
+        raise ToolRefusal("division by zero") from None
     except (DecimalException, ValueError, OverflowError, IndexError):
-        raise Refusal("the result is too large, or not defined") from None
+        raise ToolRefusal("the result is too large, or not defined") from None
 
 
 def _value(node: ast.expr, source: str, depth: int) -> Decimal:
     if depth > MAX_DEPTH:
-        raise Refusal(f"nested more than {MAX_DEPTH} deep")
+        raise ToolRefusal(f"nested more than {MAX_DEPTH} deep")
     match node:
         case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
             # The digits as written: 0.1 is a tenth here.
@@ -91,12 +91,12 @@ def _value(node: ast.expr, source: str, depth: int) -> Decimal:
         ):
             return _FUNCTIONS[name]([_value(argument, source, depth + 1) for argument in arguments])
     allowed = ", ".join(sorted(_FUNCTIONS))
-    raise Refusal(f"only numbers, + - * / // % **, brackets and {allowed} are understood")
+    raise ToolRefusal(f"only numbers, + - * / // % **, brackets and {allowed} are understood")
 
 
 def _power(base: Decimal, exponent: Decimal) -> Decimal:
     if abs(exponent) > MAX_POWER:
-        raise Refusal(f"an exponent may be at most {MAX_POWER}")
+        raise ToolRefusal(f"an exponent may be at most {MAX_POWER}")
     return base**exponent
 
 

@@ -17,7 +17,7 @@ from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.delegation import TWO_AGENTS
 
-from toolgate_orchestrator.modules.tool_base import Refusal, text_argument
+from toolgate_orchestrator.modules.tool_base import ToolRefusal, text_argument
 from toolgate_orchestrator.turn.session_tree import agents_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
@@ -25,7 +25,7 @@ __all__ = ["Delegate", "mount"]
 
 __amplifier_module_type__ = "tool"
 
-_LONGEST: Final = 100_000
+_MAX_LENGTH: Final = 100_000
 
 
 class DelegateConfig(StrictModel):
@@ -84,42 +84,42 @@ class Delegate:
         if call is not None and call.decision:
             told["decision_id"] = call.decision
         try:
-            finished = await self._delegated(input, told)
-        except Refusal as refusal:
-            return _failed(str(refusal))
+            finished = await self._run_delegation(input, told)
+        except ToolRefusal as refusal:
+            return _make_failure(str(refusal))
         except asyncio.CancelledError:
             await self._emit("delegate:agent_cancelled", told)
             raise
         except Exception as error:  # noqa: BLE001 - whatever ended the child is told to its parent
             words = str(error) or type(error).__name__
             await self._emit("delegate:error", {**told, "error": words})
-            return _failed(f"the agent {told['agent']} failed: {words}")
+            return _make_failure(f"the agent {told['agent']} failed: {words}")
         told["sub_session_id"] = finished["session_id"]
         cancelled = finished.get("status") == "cancelled"
         event = "delegate:agent_cancelled" if cancelled else "delegate:agent_completed"
         await self._emit(event, {**told, "status": finished.get("status"), "success": not cancelled})
         answer = {"answer": finished["output"], "session_id": finished["session_id"]}
         if cancelled:
-            return _failed(f"the agent {told['agent']} was stopped before it was done", answer)
+            return _make_failure(f"the agent {told['agent']} was stopped before it was done", answer)
         return ToolResult(output={**answer, "status": finished.get("status", "success")})
 
     @property
     def _session(self) -> str:
         return str(getattr(self._coordinator, "session_id", "") or "")
 
-    async def _delegated(self, arguments: dict[str, Any], told: dict[str, Any]) -> Mapping[str, Any]:
-        agent, instruction = self._checked(arguments)
+    async def _run_delegation(self, arguments: dict[str, Any], told: dict[str, Any]) -> Mapping[str, Any]:
+        agent, instruction = self._check_arguments(arguments)
         resumed = text_argument(arguments, "session_id")
         work = self._coordinator.get_capability("session.resume" if resumed else "session.spawn")
         if work is None:
-            raise Refusal(
+            raise ToolRefusal(
                 "nobody here makes sessions for agents: the host has to register session.spawn "
                 "(`toolgate run` and `toolgate chat` do)"
             )
         call, budget = current_call(), arguments.get("budget")
         if resumed:
             if budget is not None:
-                raise Refusal("budget: is given when the work begins; leave it out to go on")
+                raise ToolRefusal("budget: is given when the work begins; leave it out to go on")
             told["sub_session_id"] = resumed
             await self._emit("delegate:agent_resumed", told)
             found: Mapping[str, Any] = await work(
@@ -139,25 +139,25 @@ class Delegate:
         )
         return made
 
-    def _checked(self, arguments: dict[str, Any]) -> tuple[str, str]:
+    def _check_arguments(self, arguments: dict[str, Any]) -> tuple[str, str]:
         agent, instruction = (
             text_argument(arguments, "agent"),
-            text_argument(arguments, "instruction", limit=_LONGEST),
+            text_argument(arguments, "instruction", limit=_MAX_LENGTH),
         )
         if "agent_name" in arguments:  # schedulers may have been asked about that one
-            raise Refusal(TWO_AGENTS)
+            raise ToolRefusal(TWO_AGENTS)
         if agent not in self.agents:
             there = ", ".join(self.agents) or "none"
-            raise Refusal(f"there is no agent {agent!r}; there are: {there}")
+            raise ToolRefusal(f"there is no agent {agent!r}; there are: {there}")
         if not instruction.strip():
-            raise Refusal("instruction: say what the agent is to do")
+            raise ToolRefusal("instruction: say what the agent is to do")
         return agent, instruction
 
     async def _emit(self, event: str, data: Mapping[str, Any]) -> None:
         await self._coordinator.hooks.emit(event, dict(data))
 
 
-def _failed(message: str, answer: Mapping[str, Any] | None = None) -> ToolResult:
+def _make_failure(message: str, answer: Mapping[str, Any] | None = None) -> ToolResult:
     return ToolResult(success=False, output={"error": message, **(answer or {})}, error={"message": message})
 
 

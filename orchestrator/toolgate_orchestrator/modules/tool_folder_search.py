@@ -16,8 +16,8 @@ from typing import Any
 
 from toolgate_orchestrator.modules.tool_base import (
     FunctionTool,
-    Refusal,
     RootConfig,
+    ToolRefusal,
     in_thread,
     inside,
     root_of,
@@ -78,7 +78,7 @@ def _files(root: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
             continue
         count += 1
         if count > MAX_FILES:
-            raise Refusal(f"there are more than {MAX_FILES} files; name a smaller folder")
+            raise ToolRefusal(f"there are more than {MAX_FILES} files; name a smaller folder")
         if path.stat().st_size <= MAX_FILE_BYTES:
             text = path.read_bytes().decode(errors="replace")
             yield str(path.relative_to(root)), text.splitlines()
@@ -87,13 +87,13 @@ def _files(root: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
 def _grep(root: Path, pattern: str, folder: str) -> list[str]:
     texts = [text for text in pattern.casefold().split("|") if text]
     if not texts:
-        raise Refusal("pattern: must name a text to look for")
+        raise ToolRefusal("pattern: must name a text to look for")
     ends = time.monotonic() + MAX_SECONDS
     hits: list[str] = []
     for name, lines in _files(root, _folder(root, folder)):
         for number, line in enumerate(lines, 1):
             if time.monotonic() > ends:
-                raise Refusal(f"gave up after {MAX_SECONDS:g} s; name a smaller folder")
+                raise ToolRefusal(f"gave up after {MAX_SECONDS:g} s; name a smaller folder")
             if any(text in line[:MAX_LINE].casefold() for text in texts):
                 hits.append(f"{name}:{number}: {line[:MAX_LINE]}")
                 if len(hits) >= MAX_HITS:
@@ -104,7 +104,7 @@ def _grep(root: Path, pattern: str, folder: str) -> list[str]:
 def _folder(root: Path, folder: str) -> Path:
     directory = inside(root, folder)
     if not directory.is_dir():
-        raise Refusal(f"there is no folder {folder!r}")
+        raise ToolRefusal(f"there is no folder {folder!r}")
     return directory
 
 
@@ -119,14 +119,14 @@ class _Index:
         """The lines in `within` that hold all the words; at most `MAX_HITS`."""
         wanted = set(_words(words))
         if not wanted:
-            raise Refusal("words: name at least one word")
+            raise ToolRefusal("words: name at least one word")
         prefix = str(_folder(self._root, within).relative_to(self._root))
-        lines = self._made()
+        lines = self._build_index()
         found = set.intersection(*(lines.get(word, set()) for word in wanted))
         inside_folder = (hit for hit in sorted(found) if prefix == "." or hit[0].startswith(f"{prefix}/"))
         return [f"{name}:{number}: {line}" for name, number, line in inside_folder][:MAX_HITS]
 
-    def _made(self) -> dict[str, set[tuple[str, int, str]]]:
+    def _build_index(self) -> dict[str, set[tuple[str, int, str]]]:
         if self._lines is None:
             lines: dict[str, set[tuple[str, int, str]]] = defaultdict(set)
             for name, text in _files(self._root, self._root):

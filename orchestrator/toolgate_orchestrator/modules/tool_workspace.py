@@ -11,8 +11,8 @@ from typing import Any
 
 from toolgate_orchestrator.modules.tool_base import (
     FunctionTool,
-    Refusal,
     RootConfig,
+    ToolRefusal,
     in_thread,
     inside,
     root_of,
@@ -70,20 +70,20 @@ def workspace_tools(root: Path) -> list[FunctionTool]:
 def _list(root: Path, folder: str) -> list[str]:
     directory = inside(root, folder)
     if not directory.is_dir():
-        raise Refusal(f"there is no folder {folder!r}")
+        raise ToolRefusal(f"there is no folder {folder!r}")
     with os.scandir(directory) as entries:
         names = sorted(
             entry.name + ("/" if entry.is_dir() else "") for entry in islice(entries, MAX_ENTRIES + 1)
         )
     if len(names) > MAX_ENTRIES:
-        raise Refusal(f"{folder!r} holds more than {MAX_ENTRIES} files")
+        raise ToolRefusal(f"{folder!r} holds more than {MAX_ENTRIES} files")
     return names
 
 
 def _file(root: Path, path: str) -> Path:
     file = inside(root, path)
     if not file.is_file():
-        raise Refusal(f"there is no file {path!r}")
+        raise ToolRefusal(f"there is no file {path!r}")
     return file
 
 
@@ -91,20 +91,20 @@ def _read(root: Path, path: str) -> str:
     with _file(root, path).open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise Refusal(f"{path!r} is larger than {MAX_BYTES // 1024} KiB")
+        raise ToolRefusal(f"{path!r} is larger than {MAX_BYTES // 1024} KiB")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Refusal(f"{path!r} is not a text file") from None
+        raise ToolRefusal(f"{path!r} is not a text file") from None
 
 
 def _write(root: Path, path: str, content: str) -> str:
     file = inside(root, path)
     data = content.encode(errors="replace")
     if len(data) > MAX_BYTES:
-        raise Refusal(f"the content is larger than {MAX_BYTES // 1024} KiB")
+        raise ToolRefusal(f"the content is larger than {MAX_BYTES // 1024} KiB")
     if file == root or file.is_dir():
-        raise Refusal(f"{path!r} is a folder")
+        raise ToolRefusal(f"{path!r} is a folder")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
     return f"wrote {len(data)} bytes to {path}"

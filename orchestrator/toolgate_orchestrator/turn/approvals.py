@@ -21,7 +21,7 @@ __all__ = ["Approvals", "NoApprover", "question_text"]
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_ARGUMENTS = 2_000
+_MAX_ARGUMENTS = 2_000
 
 
 class NoApprover(Exception):  # noqa: N818 - it is a state of the world, not a fault
@@ -40,11 +40,11 @@ class Approvals:
         """The person's answer; any failure of the approval system is a refusal."""
         self.open += 1
         try:
-            return await self._asked(ask, call)
+            return await self._ask_person(ask, call)
         finally:
             self.open -= 1
 
-    async def _asked(self, ask: AskUser, call: ToolSelecting) -> Answer:
+    async def _ask_person(self, ask: AskUser, call: ToolSelecting) -> Answer:
         prompt = question_text(ask, call)
         told = {"prompt": prompt, "tool_name": call.tool_name, "decision_id": call.id, "options": ask.options}
         await self._hooks.emit(APPROVAL_REQUIRED, told)
@@ -79,8 +79,8 @@ class Approvals:
 def question_text(ask: AskUser, call: ToolSelecting) -> str:
     """The scheduler's question followed by the very call that would run."""
     arguments = json.dumps(call.tool_input, ensure_ascii=False, default=str)
-    if len(arguments) > _LONGEST_ARGUMENTS:
-        arguments = f"{arguments[:_LONGEST_ARGUMENTS]}… ({len(arguments)} characters in all)"
+    if len(arguments) > _MAX_ARGUMENTS:
+        arguments = f"{arguments[:_MAX_ARGUMENTS]}… ({len(arguments)} characters in all)"
     return f"{ask.prompt}\n{call.tool_name} {arguments}"
 
 

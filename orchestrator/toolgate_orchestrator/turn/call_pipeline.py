@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from toolgate_orchestrator.turn.cancellation import Watch
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.selection import Selection
-from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
+from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
 
-__all__ = ["NOT_RUN", "Passage", "Ran"]
+__all__ = ["NOT_RUN", "CallResult", "Passage"]
 
 NOT_RUN = "was not run: the session was cancelled"
 STOPPED = "the session was cancelled before it was ruled on"
@@ -28,10 +28,10 @@ HEARD_S = 0.5
 """So long whoever asks a person may take to withdraw the question, or to answer it with no."""
 
 
-class Ran(NamedTuple):
+class CallResult(NamedTuple):
     """What came of one call."""
 
-    call: Call
+    call: ToolCall
     """As it ran, after schedulers and hooks; or the one that was refused."""
     content: Any
     """For the LLM."""
@@ -59,16 +59,16 @@ class Passage:
         self._cancelled, self._stopping = cancelled, stopping
         self._stopping_since: float | None = None
 
-    async def select(self, call: Call) -> Call | Refusal:
+    async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if self._selection is None:
             return call
-        selected: Call | Refusal | None = None
+        selected: ToolCall | CallRefusal | None = None
         with Watch(self._over):
             selected = await self._selection.select(call)
-        if isinstance(selected, Refusal):
+        if isinstance(selected, CallRefusal):
             await self._selection.tell(selected)  # it was ruled on: that is told, whatever is cancelled now
-        return selected or Refusal(STOPPED, call)
+        return selected or CallRefusal(STOPPED, call)
 
     def _over(self) -> bool:
         """Whether nobody waits for a ruling any longer; where a person is asked, they may say no before."""
@@ -78,39 +78,39 @@ class Passage:
         now = time.monotonic()
         if self._stopping_since is None:
             self._stopping_since = now
-        asking = self._selection is not None and self._selection.asking
+        asking = self._selection is not None and self._selection.has_open_question
         return not asking or now - self._stopping_since >= HEARD_S
 
-    async def run(self, selected: Call | Refusal) -> Ran:
+    async def run(self, selected: ToolCall | CallRefusal) -> CallResult:
         """Run what was selected; nothing but cancellation is raised."""
-        if isinstance(selected, Refusal):
-            return Ran(selected.call, str(selected), refused=selected.reason)
+        if isinstance(selected, CallRefusal):
+            return CallResult(selected.call, str(selected), refused=selected.reason)
         if self._cancelled():  # while it was ruled on
-            self._unused(selected)
-            return Ran(selected, f"The tool call {NOT_RUN}.", refused=NOT_RUN)
-        prepared = await self._prepared(selected)
-        if isinstance(prepared, Refusal):
-            return Ran(prepared.call, str(prepared), refused=prepared.reason)
+            self._report_unused(selected)
+            return CallResult(selected, f"The tool call {NOT_RUN}.", refused=NOT_RUN)
+        prepared = await self._prepare(selected)
+        if isinstance(prepared, CallRefusal):
+            return CallResult(prepared.call, str(prepared), refused=prepared.reason)
         outcome = await self._tools.run(prepared)
-        return Ran(prepared, outcome.content, outcome.output, outcome.withheld, outcome.error)
+        return CallResult(prepared, outcome.content, outcome.output, outcome.withheld, outcome.error)
 
-    async def _prepared(self, selected: Call) -> Call | Refusal:
+    async def _prepare(self, selected: ToolCall) -> ToolCall | CallRefusal:
         """The call after tool:pre, ruled on once more where a hook changed it."""
-        prepared: Call | Refusal | None = None
+        prepared: ToolCall | CallRefusal | None = None
         with Watch(self._stopping):
             try:
                 prepared = await self._tools.before(selected)
             except BaseException:
-                self._unused(selected)
+                self._report_unused(selected)
                 raise
         if prepared is selected:
             return selected
         if prepared is None:
-            return Refusal(STOPPED, selected)
-        self._unused(selected)
-        return await self.select(prepared) if isinstance(prepared, Call) else prepared
+            return CallRefusal(STOPPED, selected)
+        self._report_unused(selected)
+        return await self.select(prepared) if isinstance(prepared, ToolCall) else prepared
 
-    def _unused(self, call: Call) -> None:
+    def _report_unused(self, call: ToolCall) -> None:
         if self._note is not None and call.decision:
             told = {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision}
             self._note(TOOL_UNUSED, told)

@@ -18,20 +18,20 @@ from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.messages import Call
-from toolgate_orchestrator.turn.session_tree import Place, place_of
+from toolgate_orchestrator.turn.messages import ToolCall
+from toolgate_orchestrator.turn.session_tree import SessionPath, place_of
 
 __all__ = [
     "TOOL_UNUSED",
     "TURN",
     "USAGE",
-    "Facts",
+    "FactWriter",
     "Note",
+    "seconds_since",
     "span_of_request",
     "span_of_tool",
     "span_of_turn",
     "tell_usage",
-    "took",
 ]
 
 Note = Callable[[str, dict[str, Any]], None]
@@ -56,12 +56,12 @@ _USED: Final = {
 }
 
 
-def took(started: float) -> dict[str, float]:
+def seconds_since(started: float) -> dict[str, float]:
     """`seconds` since a moment of `time.monotonic`."""
     return {"seconds": time.monotonic() - started}
 
 
-class Facts:
+class FactWriter:
     """Whose facts they are, and where they go; `gate` comes with the turn's start."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Facts:
         self._paid(data)
         gate = self.gate
         if gate is None:
-            metrics.told({**fact, "event": event})
+            metrics.record({**fact, "event": event})
             return
         if event in _LABELLED:
             fact["labels"] = gate.config.labels
@@ -93,15 +93,15 @@ class Facts:
 
     def turn(self, loop: str, status: str, iterations: int, started: float, trace: str | None) -> None:
         """How a turn ended: `status` is that of execution:end, `trace` its traceparent."""
-        told = {"loop": loop, "status": status, "iterations": iterations, **took(started)}
+        told = {"loop": loop, "status": status, "iterations": iterations, **seconds_since(started)}
         if self.place.parent:
             told |= {"parent": self.place.parent, "lineage": list(self.place.lineage)}
         self.note(TURN, told | ({"trace": trace} if trace else {}))
 
 
-def span_of_turn(agent: str, place: Place, loop: str) -> tracing.Span:
+def span_of_turn(agent: str, place: SessionPath, loop: str) -> tracing.Span:
     """One turn of an agent; one that works for others tells for whom."""
-    if not tracing.active():
+    if not tracing.is_active():
         return tracing.NO_SPAN
     return tracing.span(
         f"invoke_agent {agent}" if agent else "invoke_agent",
@@ -119,7 +119,7 @@ def span_of_turn(agent: str, place: Place, loop: str) -> tracing.Span:
 
 def span_of_request(provider: str, model: str | None, iteration: int) -> tracing.Span:
     """One request to an LLM, from sending to the last of its answer."""
-    if not tracing.active():
+    if not tracing.is_active():
         return tracing.NO_SPAN
     return tracing.span(
         f"chat {model}" if model else "chat",
@@ -139,9 +139,9 @@ def tell_usage(span: tracing.Span, usage: Mapping[str, Any] | None) -> None:
         span.set({name: usage[key] for key, name in _USED.items() if type(usage.get(key)) is int})
 
 
-def span_of_tool(call: Call, *, mounted: bool) -> tracing.Span:
+def span_of_tool(call: ToolCall, *, mounted: bool) -> tracing.Span:
     """One run of a tool: the one that runs, whatever the LLM had chosen."""
-    if not tracing.active():
+    if not tracing.is_active():
         return tracing.NO_SPAN
     return tracing.span(
         f"execute_tool {call.name if mounted else OTHER}",

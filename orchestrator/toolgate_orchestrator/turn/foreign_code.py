@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any, Final
 
-from toolgate_bus.transport.redis.tasks import being_cancelled
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 __all__ = ["name_of", "theirs", "words_of"]
 
-LONGEST_NAME: Final = 100
-LONGEST_WORDS: Final = 100_000
+MAX_NAME: Final = 100
+MAX_WORDS: Final = 100_000
 
 
 def theirs(error: BaseException) -> bool:
@@ -28,10 +28,10 @@ def theirs(error: BaseException) -> bool:
     if isinstance(error, Exception):
         return True
     if isinstance(error, asyncio.CancelledError):
-        return not _cancelled()
+        return not _is_cancel_requested()
     if isinstance(error, GeneratorExit):  # thrown into us, it comes from no frame below
         return error.__traceback__ is not None and error.__traceback__.tb_next is not None
-    if isinstance(error, KeyboardInterrupt) and (_cancelled() or _interrupts()):
+    if isinstance(error, KeyboardInterrupt) and (_is_cancel_requested() or _interrupts()):
         return False
     return not any(code in _handlers() for code in _codes(error))
 
@@ -39,7 +39,7 @@ def theirs(error: BaseException) -> bool:
 def name_of(value: Any) -> str:
     """The name of a value's type, however it was made."""
     name: str = type.__dict__["__name__"].__get__(type(value))
-    return name[:LONGEST_NAME].encode("utf-8", "replace").decode()
+    return name[:MAX_NAME].encode("utf-8", "replace").decode()
 
 
 def words_of(error: BaseException) -> str:
@@ -50,12 +50,12 @@ def words_of(error: BaseException) -> str:
         if not theirs(another):
             raise
         words = name_of(error)
-    return words[:LONGEST_WORDS].encode("utf-8", "replace").decode()
+    return words[:MAX_WORDS].encode("utf-8", "replace").decode()
 
 
-def _cancelled() -> bool:
+def _is_cancel_requested() -> bool:
     try:
-        return being_cancelled()
+        return is_cancel_requested()
     except RuntimeError:  # no event loop, so nothing to cancel
         return False
 

@@ -17,7 +17,7 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.jsonable import jsonable
 
-__all__ = ["Consulted", "Emitter", "Hooks"]
+__all__ = ["Emitter", "HookResponse", "Hooks"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ class Emitter:
         names = found.get(event, ())
         return sum(not str(name).startswith(besides) for name in names) if besides else len(names)
 
-    def heard(self, event: str) -> bool:
+    def has_listeners(self, event: str) -> bool:
         """Whether emitting could reach anyone; true where the registry cannot say."""
         return self.handlers(event) != 0
 
     async def emit(self, event: str, payload: Payload) -> HookResult | None:
         """Emit as exact JSON; None when nobody listens. A callable payload is built only if heard."""
-        if not self.heard(event):
+        if not self.has_listeners(event):
             return None
         data = payload() if callable(payload) else payload
         result: HookResult | None = await self.hooks.emit(event, jsonable(data))
@@ -71,7 +71,7 @@ class Emitter:
 
 
 @dataclass(frozen=True, slots=True)
-class Consulted:
+class HookResponse:
     """What the hooks said about one step."""
 
     denied: str | None = None
@@ -88,22 +88,22 @@ class Hooks(Emitter):
         self.asking = asyncio.Lock()
         """A person is asked one thing at a time, however many calls run."""
 
-    async def consult(self, event: str, payload: Payload, subject: str = "orchestrator") -> Consulted:
+    async def consult(self, event: str, payload: Payload, subject: str = "orchestrator") -> HookResponse:
         """Emit and read the answer; `subject` is the hook or tool name told to the app."""
         result = await self.emit(event, payload)
-        return Consulted() if result is None else await self.read(result, event, subject)
+        return HookResponse() if result is None else await self.read(result, event, subject)
 
-    async def read(self, result: HookResult, event: str, subject: str) -> Consulted:
+    async def read(self, result: HookResult, event: str, subject: str) -> HookResponse:
         """What one answer means; injections are kept, a person is asked, messages are shown."""
         if result.action == "ask_user":
             result = await self._ask(result, event, subject)
         else:
             await self.show(result, event, subject)
         if result.action == "deny":
-            return Consulted(denied=result.reason or "a hook refused without a reason")
+            return HookResponse(denied=result.reason or "a hook refused without a reason")
         if result.action == "inject_context":
             self.injections.take(result, event)
-        return Consulted(data=result.data if isinstance(result.data, dict) else {})
+        return HookResponse(data=result.data if isinstance(result.data, dict) else {})
 
     async def _ask(self, result: HookResult, event: str, subject: str) -> HookResult:
         """The kernel asks the app's approval system; without one, and on any failure, it is a no."""

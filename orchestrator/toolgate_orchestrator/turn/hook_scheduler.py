@@ -28,7 +28,7 @@ __all__ = ["TOOL_SELECTING", "HookScheduler", "modify_in"]
 logger = logging.getLogger(__name__)
 
 TOOL_SELECTING = "tool:selecting"
-_LONGEST_S = 86_400.0
+_MAX_SECONDS = 86_400.0
 _OBSERVERS = "hooks-logging"
 """Handlers so named answer nothing: a hook beside them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
@@ -46,7 +46,7 @@ class HookScheduler:
 
     async def __call__(self, question: ToolSelecting) -> Sequence[Verdict]:
         """The most restrictive of all handlers' answers: deny, ask_user, modify, continue (DESIGN §4)."""
-        payload = {**selecting_payload(question), **self._also}
+        payload = {**payload_of(question), **self._also}
         result = await self._hooks.emit(TOOL_SELECTING, payload)
         if result is None:
             return [Continue()]
@@ -83,7 +83,7 @@ class HookScheduler:
         return _highest(modifies, question.available_tools) or own
 
 
-def selecting_payload(question: ToolSelecting) -> dict[str, Any]:
+def payload_of(question: ToolSelecting) -> dict[str, Any]:
     """What hooks on tool:selecting are given: the seed's fields and everything else of the question."""
     fields = (name for name in ToolSelecting.model_fields if name not in _NOT_FOR_HOOKS)
     payload: dict[str, Any] = {name: jsonable(getattr(question, name)) for name in fields}
@@ -94,9 +94,9 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify
     """The replacement that returned data ask for; None where they leave the call as it is."""
     if not isinstance(data, Mapping):
         return None
-    tool = _differing(data, ("tool", "tool_name"), str, question.tool_name)
-    arguments = _differing(data, ("arguments", "tool_input"), dict, jsonable(question.tool_input))
-    agent = _differing(data, ("agent_target",), str, question.agent_target)
+    tool = _find_change(data, ("tool", "tool_name"), str, question.tool_name)
+    arguments = _find_change(data, ("arguments", "tool_input"), dict, jsonable(question.tool_input))
+    agent = _find_change(data, ("agent_target",), str, question.agent_target)
     if tool is None and arguments is None and agent is None:
         return None
     reason = data.get("reason")
@@ -109,7 +109,7 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify
     )
 
 
-def _differing(data: Mapping[str, Any], keys: Sequence[str], kind: type, sent: Any) -> Any | None:
+def _find_change(data: Mapping[str, Any], keys: Sequence[str], kind: type, sent: Any) -> Any | None:
     given = (data[key] for key in keys if isinstance(data.get(key), kind))
     return next((value for value in given if not same_json(value, sent)), None)
 
@@ -137,7 +137,7 @@ def _ask(result: HookResult, question: ToolSelecting) -> AskUser:
 
 
 def _seconds(timeout: float) -> float:
-    return _LONGEST_S if math.isnan(timeout) else min(max(timeout, 0.001), _LONGEST_S)
+    return _MAX_SECONDS if math.isnan(timeout) else min(max(timeout, 0.001), _MAX_SECONDS)
 
 
 def _priority(data: Any) -> int | None:

@@ -47,7 +47,7 @@ class Injections:
         self._next_request.append(Injection(text, role="user", ephemeral=True))
 
     @property
-    def held(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether something waits to be stored."""
         return bool(self._to_store)
 
@@ -102,13 +102,13 @@ def with_injections(
     result = list(messages)
     for injection in injections:
         if injection.append_to_last_tool_result and result and result[-1].get("role") == "tool":
-            result[-1] = _appended(result[-1], injection.content)
+            result[-1] = _append_text(result[-1], injection.content)
         else:
             result.append({"role": injection.role, "content": injection.content})
     return result
 
 
-def _appended(message: dict[str, Any], text: str) -> dict[str, Any]:
+def _append_text(message: dict[str, Any], text: str) -> dict[str, Any]:
     content = message.get("content", "")
     if isinstance(content, list):
         return {**message, "content": [*content, {"type": "text", "text": text}]}

@@ -3,7 +3,7 @@
 The kernel's registry hands hooks a JSON copy: objects would arrive as repr strings, and NaN or a
 lone surrogate makes `emit` raise. What goes through here comes back the same, so that a change by a
 hook can be told by comparing (`same_json`). It redacts nothing, and shortens only what no LLM could
-read: beyond `MOST_VALUES`, `MOST_CHARS` and `DEEPEST` a text says that something was left out. It
+read: beyond `MAX_VALUES`, `MAX_CHARS` and `MAX_RESULT_DEPTH` a text says that something was left out. It
 raises nothing, whatever the methods of a value do, and ends with values that contain themselves.
 """
 
@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs
 
-__all__ = ["DEEPEST", "MOST_CHARS", "MOST_VALUES", "jsonable", "readable", "same_json"]
+__all__ = ["MAX_CHARS", "MAX_RESULT_DEPTH", "MAX_VALUES", "jsonable", "readable", "same_json"]
 
-MOST_VALUES: Final = 250_000
-MOST_CHARS: Final = 16 * 1024 * 1024
-DEEPEST: Final = 108
+MAX_VALUES: Final = 250_000
+MAX_CHARS: Final = 16 * 1024 * 1024
+MAX_RESULT_DEPTH: Final = 108
 """Beyond the deepest call (`raw_call.MAX_DEPTH`) within its payload; the kernel's reader takes 125."""
 _LEFT_OUT: Final = "… (more was left out)"
 _TOO_DEEP: Final = "… (nested too deeply)"
@@ -34,7 +34,7 @@ def jsonable(value: Any) -> Any:
     return _json(value, 0, Room())
 
 
-def readable(text: str, most: int = MOST_CHARS) -> str:
+def readable(text: str, most: int = MAX_CHARS) -> str:
     """A text that every encoding can say, whatever its class; its end says so where it was too long."""
     text = str.__str__(text)
     if len(text) > most:
@@ -48,7 +48,7 @@ class Room:
     __slots__ = ("chars", "inside", "values")
 
     def __init__(self) -> None:
-        self.values, self.chars = MOST_VALUES, MOST_CHARS
+        self.values, self.chars = MAX_VALUES, MAX_CHARS
         self.inside: set[int] = set()
         """The identities of the values that are being read."""
 
@@ -80,7 +80,7 @@ def _json(value: Any, depth: int, room: Room) -> Any:
 
 def _compound(value: Any, kind: type, depth: int, room: Room) -> Any:
     if kind is dict or kind is list:
-        if depth > DEEPEST:
+        if depth > MAX_RESULT_DEPTH:
             return _TOO_DEEP
         return _map(value, depth, room) if kind is dict else _list(value, depth, room)
     if isinstance(value, str):
@@ -89,10 +89,10 @@ def _compound(value: Any, kind: type, depth: int, room: Room) -> Any:
         return _json(int.__add__(value, 0), depth, room)
     if isinstance(value, float):
         return _json(float.__pos__(value), depth, room)
-    if depth > DEEPEST:
+    if depth > MAX_RESULT_DEPTH:
         return _TOO_DEEP
     if isinstance(value, BaseModel):
-        return _json(_dumped(value), depth, room)
+        return _json(_dump(value), depth, room)
     if isinstance(value, Mapping):
         return _map(value, depth, room)
     if isinstance(value, list | tuple | set | frozenset):
@@ -129,7 +129,7 @@ def _list(value: Iterable[Any], depth: int, room: Room) -> list[Any]:
     return made
 
 
-def _dumped(model: BaseModel) -> Any:
+def _dump(model: BaseModel) -> Any:
     """A model as a dict; one that will not serialise itself is read field by field."""
     try:
         return model.model_dump()

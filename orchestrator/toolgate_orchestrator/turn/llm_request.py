@@ -4,7 +4,7 @@
 
 `Llm` is the provider of one turn. It reads the provider's stream where the loop wants that and the
 provider has one, else it asks for the whole. A provider's exception becomes provider:error and
-`LlmFailed`; what becomes of that is the loop's affair. It stores nothing in the context.
+`LlmFailure`; what becomes of that is the loop's affair. It stores nothing in the context.
 """
 
 import asyncio
@@ -16,19 +16,26 @@ from amplifier_core import ToolSpec
 from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RESPONSE
 from pydantic import BaseModel
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.transport.redis.tasks import being_cancelled
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import USAGE, Note, span_of_request, tell_usage, took
+from toolgate_orchestrator.turn.facts import USAGE, Note, seconds_since, span_of_request, tell_usage
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.messages import chat_request, text_of
-from toolgate_orchestrator.turn.provider_stream import ContentBlocks, OnCall, OnText, Reading, Reply, usage_of
+from toolgate_orchestrator.turn.provider_stream import (
+    ContentBlocks,
+    OnCall,
+    OnText,
+    Reply,
+    ResponseReader,
+    usage_of,
+)
 
-__all__ = ["Llm", "LlmFailed", "Reply", "RequestDenied", "choose_provider", "model_of"]
+__all__ = ["Llm", "LlmFailure", "Reply", "RequestDenial", "choose_provider", "model_of"]
 
 _UNRANKED = float("inf")
 
 
-class LlmFailed(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
+class LlmFailure(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
     """The provider could not answer; the text is fit for the user."""
 
     def __init__(self, error: Exception) -> None:
@@ -36,7 +43,7 @@ class LlmFailed(Exception):  # noqa: N818 - control flow inside the turn engine,
         self.error = error
 
 
-class RequestDenied(Exception):  # noqa: N818 - as above
+class RequestDenial(Exception):  # noqa: N818 - as above
     """A hook on provider:request said no."""
 
 
@@ -65,7 +72,7 @@ class Llm:
         """Whether the provider has failed: what it began to say is not gone on with."""
         self.stopped = False
         """Whether the session was cancelled while it answered."""
-        self._reading: Reading | None = None
+        self._reading: ResponseReader | None = None
         """The response on its way in."""
         self._context = context
         self._hooks = hooks
@@ -95,10 +102,12 @@ class Llm:
         self.iterations += 1
         self._apart = self._spoken
         messages = await self._messages()
-        consulted = await self._hooks.consult(PROVIDER_REQUEST, lambda: self._announced(messages, specs))
+        consulted = await self._hooks.consult(
+            PROVIDER_REQUEST, lambda: self._describe_request(messages, specs)
+        )
         if consulted.denied is not None:
-            raise RequestDenied(consulted.denied)
-        if self._hooks.injections.held:
+            raise RequestDenial(consulted.denied)
+        if self._hooks.injections.has_pending:
             await self._hooks.injections.store(self._context, self._hooks.coordinator)
             messages = await self._messages()
         request = chat_request([*self._hooks.injections.into(messages), *notes], list(specs), tool_choice)
@@ -110,19 +119,19 @@ class Llm:
         except Exception as error:
             self.broken = True
             self._fact(PROVIDER_ERROR, {"error": type(error).__name__}, started)
-            await self._failed(error)
-            raise LlmFailed(error) from error
-        await self._answered(reply, started)
+            await self._on_error(error)
+            raise LlmFailure(error) from error
+        await self._on_response(reply, started)
         return reply
 
     async def _reply(self, request: Any, on_call: OnCall | None) -> Reply:
         tell = self._tell if self._on_text is not None else None
         blocks = ContentBlocks(self._hooks, self.name, self.iterations, tell)
-        self._reading = Reading(self.provider, blocks, on_call, self._stopping)
+        self._reading = ResponseReader(self.provider, blocks, on_call, self._stopping)
         try:
             reply = await self._reading.read(request, self._options, stream=self._streams)
         except asyncio.CancelledError:
-            if being_cancelled():
+            if is_cancel_requested():
                 raise
             raise RuntimeError("the provider cancelled its own request") from None
         self._reading = None
@@ -138,7 +147,7 @@ class Llm:
     async def _messages(self) -> list[dict[str, Any]]:
         return list(await self._context.get_messages_for_request(provider=self.provider))
 
-    def _announced(self, messages: list[dict[str, Any]], specs: Sequence[ToolSpec]) -> dict[str, Any]:
+    def _describe_request(self, messages: list[dict[str, Any]], specs: Sequence[ToolSpec]) -> dict[str, Any]:
         return {
             "provider": self.name,
             "model": model_of(self.provider),
@@ -148,20 +157,20 @@ class Llm:
             "tools": [spec.name for spec in specs],
         }
 
-    async def _answered(self, reply: Reply, started: float) -> None:
+    async def _on_response(self, reply: Reply, started: float) -> None:
         response, calls = reply.response, bool(reply.calls)
         usage = usage_of(response)
         self.tokens += _count(usage, "total_tokens")
         self._fact(USAGE, usage or {}, started)
-        await self._hooks.consult(PROVIDER_RESPONSE, lambda: self._told(response, usage, calls))
+        await self._hooks.consult(PROVIDER_RESPONSE, lambda: self._describe_response(response, usage, calls))
 
     def _fact(self, event: str, data: Mapping[str, Any], started: float) -> None:
         if self._note is not None:
             model = model_of(self.provider)
-            told = {**data, "provider": self.name, "iteration": self.iterations, **took(started)}
+            told = {**data, "provider": self.name, "iteration": self.iterations, **seconds_since(started)}
             self._note(event, told | ({"model": model} if model else {}))
 
-    def _told(self, response: Any, usage: dict[str, Any] | None, calls: bool) -> dict[str, Any]:
+    def _describe_response(self, response: Any, usage: dict[str, Any] | None, calls: bool) -> dict[str, Any]:
         return {
             "provider": self.name,
             "model": model_of(self.provider),
@@ -171,7 +180,7 @@ class Llm:
             "tool_calls": calls,
         }
 
-    async def _failed(self, error: Exception) -> None:
+    async def _on_error(self, error: Exception) -> None:
         retryable = getattr(error, "retryable", False)
         await self._hooks.consult(
             PROVIDER_ERROR,

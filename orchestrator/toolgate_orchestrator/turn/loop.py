@@ -17,11 +17,11 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.turn.loop_config import LoopConfig
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.provider_stream import OnText
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
-from toolgate_orchestrator.turn.session_tree import Standing, agents_of, enter_lineage
+from toolgate_orchestrator.turn.session_tree import SessionNode, agents_of, enter_lineage
 from toolgate_orchestrator.turn.turn import Turn
 
 __all__ = ["LoopBase", "mount_of"]
@@ -128,7 +128,7 @@ class LoopBase(Generic[Config]):
         """One request and its calls; the answer that ends the turn, or None to go on."""
         return await turn.request(self.run_calls)
 
-    async def run_calls(self, turn: Turn, calls: Sequence[Call], results: Results) -> None:
+    async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
         """Run the calls of one response and give each its result."""
         raise NotImplementedError
 
@@ -187,13 +187,13 @@ async def _mount(
         await cleanup()
         raise
     for event in DELEGATE_EVENTS:
-        coordinator.hooks.register(event, _noting(loop, standing), name="toolgate-facts")
+        coordinator.hooks.register(event, _build_delegation_hook(loop, standing), name="toolgate-facts")
     if own := _own_events(loop):
         coordinator.register_contributor("observability.events", loop.name, lambda: list(own))
     return cleanup
 
 
-def _presence(coordinator: Any, standing: Standing) -> Presence:
+def _presence(coordinator: Any, standing: SessionNode) -> Presence:
     place = standing.place
     who = LiveAgent(place.session, place.root, place.parent, standing.agents[-1], place.lineage)
 
@@ -211,8 +211,8 @@ def _nothing() -> None:
     """There is no gate to leave."""
 
 
-def _noting(
-    loop: LoopBase[Any], standing: Standing
+def _build_delegation_hook(
+    loop: LoopBase[Any], standing: SessionNode
 ) -> Callable[[str, dict[str, Any]], Coroutine[Any, Any, HookResult]]:
     """Keeps what a tool tells of a delegation as a fact, whoever wrote the tool."""
 

@@ -17,7 +17,7 @@ from toolgate_orchestrator.turn.jsonable import jsonable, readable
 from toolgate_orchestrator.turn.raw_call import plain_call, reader_of
 
 __all__ = [
-    "Call",
+    "ToolCall",
     "assistant_message",
     "calls_in",
     "chat_request",
@@ -32,7 +32,7 @@ MAX_CALLS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """One tool call of the LLM, made safe to handle."""
 
     id: str
@@ -48,9 +48,9 @@ class Call:
     """Where loop-reactive keeps the result."""
 
 
-def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[Call]:
+def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[ToolCall]:
     """The calls of one response: ids are there and unique, arguments are objects or a problem is named."""
-    calls: list[Call] = []
+    calls: list[ToolCall] = []
     seen: set[str] = set()
     for item in raw:
         call = _call(plain_call(item), len(calls), group, iteration)
@@ -61,11 +61,11 @@ def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[Ca
     return calls
 
 
-def _call(plain: Mapping[str, Any], count: int, group: str, iteration: int) -> Call:
+def _call(plain: Mapping[str, Any], count: int, group: str, iteration: int) -> ToolCall:
     id_, problem = plain["id"] or f"call_{secrets.token_hex(8)}", plain["problem"]
     if problem is None and count >= MAX_CALLS:
         problem = f"at most {MAX_CALLS} calls run in one response"
-    return Call(id_, plain["name"], {} if problem else plain["arguments"], problem, group, iteration)
+    return ToolCall(id_, plain["name"], {} if problem else plain["arguments"], problem, group, iteration)
 
 
 def tool_specs(tools: Mapping[str, Any]) -> list[ToolSpec]:
@@ -108,12 +108,12 @@ def _sendable(content: Any) -> Any:
     return "" if content is None else content
 
 
-def assistant_message(response: Any, calls: Sequence[Call]) -> dict[str, Any]:
+def assistant_message(response: Any, calls: Sequence[ToolCall]) -> dict[str, Any]:
     """The LLM's answer as the context stores it, thinking blocks and provider state included.
 
     Calls that are not among `calls` are left out: nobody will give them a result.
     """
-    message: dict[str, Any] = {"role": "assistant", "content": _stored_content(response, calls)}
+    message: dict[str, Any] = {"role": "assistant", "content": _dump_content(response, calls)}
     if calls:
         message["tool_calls"] = [
             {"id": call.id, "name": call.name, "tool": call.name, "arguments": deepcopy(call.arguments)}
@@ -125,7 +125,7 @@ def assistant_message(response: Any, calls: Sequence[Call]) -> dict[str, Any]:
     return message
 
 
-def _stored_content(response: Any, calls: Sequence[Call]) -> Any:
+def _dump_content(response: Any, calls: Sequence[ToolCall]) -> Any:
     """The blocks as they came, as dicts; call blocks say what the stored calls say."""
     content = getattr(response, "content", None)
     if not isinstance(content, list | tuple):
@@ -154,7 +154,7 @@ def _block(block: Any) -> Any:
         return jsonable(block)
 
 
-def result_message(call: Call, content: Any) -> dict[str, Any]:
+def result_message(call: ToolCall, content: Any) -> dict[str, Any]:
     """The one result of a call."""
     return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content}
 

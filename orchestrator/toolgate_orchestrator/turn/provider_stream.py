@@ -19,9 +19,9 @@ from toolgate_orchestrator.turn.hook_dispatch import Emitter
 from toolgate_orchestrator.turn.jsonable import jsonable
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.raw_call import plain_call, reader_of
-from toolgate_orchestrator.turn.response import CallDone, Piece, Streamed, Text
+from toolgate_orchestrator.turn.response import CompletedCall, Piece, ResponseAssembler, Text
 
-__all__ = ["ContentBlocks", "OnCall", "OnText", "Reading", "Reply", "usage_of"]
+__all__ = ["ContentBlocks", "OnCall", "OnText", "Reply", "ResponseReader", "usage_of"]
 
 OnCall = Callable[[dict[str, Any]], None]
 """Told each raw tool call the moment it is complete."""
@@ -42,18 +42,18 @@ class ContentBlocks:
     def __init__(self, hooks: Emitter, provider: str, iteration: int, on_text: OnText | None = None) -> None:
         self._hooks, self._on_text = hooks, on_text
         self._told = {"provider": provider, "iteration": iteration}
-        self._heard = any(hooks.heard(event) for event in _EVENTS)
+        self._heard = any(hooks.has_listeners(event) for event in _EVENTS)
         self._open: dict[str, Any] | None = None
         self._texts: list[str] = []
         self._index = 0
 
     async def take(self, piece: Piece) -> None:
         """Announce one piece of the response."""
-        if self._on_text is not None and not isinstance(piece, CallDone) and piece.kind == "text":
+        if self._on_text is not None and not isinstance(piece, CompletedCall) and piece.kind == "text":
             await self._on_text(piece.text)
         if not self._heard:
             return
-        if isinstance(piece, CallDone):
+        if isinstance(piece, CompletedCall):
             await self._call(piece.raw)
             return
         if self._open is None or self._open["type"] != piece.kind:
@@ -107,7 +107,7 @@ class Reply(NamedTuple):
     """Whether reading ended early, as the session was cancelled; the calls are not to be run."""
 
 
-class Reading:
+class ResponseReader:
     """One answer on its way in."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Reading:
     ) -> None:
         self._provider, self._blocks = provider, blocks
         self._on_call, self._stopping = on_call, stopping
-        self._streamed = Streamed()
+        self._streamed = ResponseAssembler()
 
     @property
     def text(self) -> str:
@@ -130,7 +130,7 @@ class Reading:
         with Watch(self._stopping):
             return await self._whole(request, options, stream=stream)
         await self._blocks.close(None)
-        return Reply(self._streamed.response, self._streamed_calls(), stopped=True)
+        return Reply(self._streamed.response, self._collect_calls(), stopped=True)
 
     async def _whole(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
         if stream and callable(getattr(self._provider, "stream", None)):
@@ -154,23 +154,23 @@ class Reading:
                 return None
         response = streamed.response
         await self._blocks.close(usage_of(response))
-        return Reply(response, self._streamed_calls(), stopped)
+        return Reply(response, self._collect_calls(), stopped)
 
     async def _complete(self, request: Any, options: Mapping[str, Any]) -> Reply:
         given = await self._provider.complete(request, **options)
         calls = self._calls_of(given)
         response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
-        await self._take([*_texts_in(response), *map(CallDone, calls)])
+        await self._take([*_texts_in(response), *map(CompletedCall, calls)])
         await self._blocks.close(usage_of(response))
         return Reply(response, calls)
 
     async def _take(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
-            if isinstance(piece, CallDone) and self._on_call is not None:
+            if isinstance(piece, CompletedCall) and self._on_call is not None:
                 self._on_call(piece.raw)
             await self._blocks.take(piece)
 
-    def _streamed_calls(self) -> list[Any]:
+    def _collect_calls(self) -> list[Any]:
         """The calls as they were streamed, and those that only the provider finds in its response."""
         calls = self._streamed.calls
         if self._streamed.final is None:

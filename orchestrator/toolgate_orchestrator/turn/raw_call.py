@@ -14,7 +14,7 @@ from typing import Any, Final
 from toolgate_bus.protocol.names import MAX_NAME
 
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
-from toolgate_orchestrator.turn.jsonable import MOST_CHARS, jsonable, readable
+from toolgate_orchestrator.turn.jsonable import MAX_CHARS, jsonable, readable
 
 __all__ = ["MAX_DEPTH", "MAX_NODES", "excess", "plain_call", "reader_of", "size_of"]
 
@@ -41,9 +41,9 @@ def plain_call(raw: Any) -> dict[str, Any]:
         given = read("input") if read("arguments") is None else read("arguments")
         id_, name = read("id"), read("name") or read("tool")
         arguments, problem = _arguments(given)
-        named, unnamed = _named(name)
+        named, unnamed = _parse_name(name)
         problem = unnamed or problem
-        raw = _shown(given) if problem else ""
+        raw = _preview_arguments(given) if problem else ""
         return _Plain(id=_id(id_), name=named, arguments=arguments, problem=problem, raw=raw)
     except BaseException as error:
         if not theirs(error):
@@ -59,7 +59,7 @@ def reader_of(item: Any) -> Callable[[str], Any]:
     return lambda key: getattr(item, key, None)
 
 
-def excess(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, chars: int = MOST_CHARS) -> str | None:
+def excess(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, chars: int = MAX_CHARS) -> str | None:
     """What is too much about a plain value; looked over level by level, so that no depth can hurt."""
     level, seen, said = [value], 0, 0
     for _ in range(depth):
@@ -111,7 +111,7 @@ def _id(value: Any) -> str:
     return found if len(found) <= MAX_ID else ""
 
 
-def _named(value: Any) -> tuple[str, str | None]:
+def _parse_name(value: Any) -> tuple[str, str | None]:
     if not isinstance(value, str) or not value:
         shown = str(value) if isinstance(value, int | float | bool) else "unnamed"
         return readable(shown)[:MAX_NAME], "the call names no tool"
@@ -136,7 +136,7 @@ def _arguments(raw: Any) -> tuple[dict[str, Any], str | None]:
     return _plain(raw), None
 
 
-def _shown(given: Any) -> str:
+def _preview_arguments(given: Any) -> str:
     """The beginning of arguments that cannot be taken, for the LLM that sent them."""
     text = given if isinstance(given, str) else json.dumps(jsonable(given), ensure_ascii=False)
     return readable(text[:MAX_SHOWN])

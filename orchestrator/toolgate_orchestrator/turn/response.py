@@ -14,11 +14,11 @@ from amplifier_core import ChatResponse, LLMError, TextBlock, ToolCallBlock, Usa
 from amplifier_core.message_models import ThinkingBlock
 from pydantic import ValidationError
 
-from toolgate_orchestrator.turn.jsonable import MOST_CHARS, readable
+from toolgate_orchestrator.turn.jsonable import MAX_CHARS, readable
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.raw_call import plain_call
 
-__all__ = ["CallDone", "Piece", "Streamed", "Text"]
+__all__ = ["CompletedCall", "Piece", "ResponseAssembler", "Text"]
 
 
 class Text(NamedTuple):
@@ -29,23 +29,23 @@ class Text(NamedTuple):
     """Or `thinking`."""
 
 
-class CallDone(NamedTuple):
+class CompletedCall(NamedTuple):
     """A tool call that is complete."""
 
     raw: dict[str, Any]
     """Made plain: id, name, arguments, and what is wrong with it (`raw_call`)."""
 
 
-Piece = Text | CallDone
+Piece = Text | CompletedCall
 
 
-class Streamed:
+class ResponseAssembler:
     """One response on its way in."""
 
     def __init__(self) -> None:
         self.final: Any | None = None
         """The provider's own final response, if it gave one."""
-        self._blocks: list[Text | CallDone] = []
+        self._blocks: list[Text | CompletedCall] = []
         self._open: dict[str, dict[str, Any]] = {}
         self._seen: set[str] = set()
         self._usage: Any = None
@@ -65,7 +65,7 @@ class Streamed:
     def feed(self, event: Any) -> list[Piece]:
         """Take one event; gives what is new. Raises LLMError for an error event and for far too much."""
         if isinstance(event, ChatResponse):
-            return self._finished(event)
+            return self._take_final_response(event)
         if not isinstance(event, Mapping):
             return self._call(event) if getattr(event, "name", None) else []
         kind = event.get("type")
@@ -76,7 +76,7 @@ class Streamed:
         if kind == "message.end":
             self._usage, self._finish = event.get("usage"), str(event.get("finish_reason") or "stop")
         elif kind == "error":
-            raise _told(event.get("error", event))
+            raise _parse_error(event.get("error", event))
         elif kind is None and event.get("block_type") in (None, "text", "thinking"):
             return self._text(event.get("content"), event.get("block_type") or "text")
         return []
@@ -88,7 +88,7 @@ class Streamed:
     @property
     def calls(self) -> list[Any]:
         """The raw calls, in the order in which they were complete."""
-        return [one.raw for one in self._blocks if isinstance(one, CallDone)]
+        return [one.raw for one in self._blocks if isinstance(one, CompletedCall)]
 
     @property
     def response(self) -> Any:
@@ -96,7 +96,7 @@ class Streamed:
         if self.final is not None:
             return self.final
         return ChatResponse(
-            content=[_block(one) for one in _joined(self._blocks)],
+            content=[_block(one) for one in _merge_texts(self._blocks)],
             usage=_usage(self._usage),
             finish_reason=self._finish,
         )
@@ -135,13 +135,13 @@ class Streamed:
         return self._call(raw)
 
     def _call(self, raw: Any) -> list[Piece]:
-        done = CallDone(plain_call(raw))
+        done = CompletedCall(plain_call(raw))
         self._count(len(done.raw["name"]))
         self._seen.add(done.raw["id"])
         self._blocks.append(done)
         return [done]
 
-    def _finished(self, response: ChatResponse) -> list[Piece]:
+    def _take_final_response(self, response: ChatResponse) -> list[Piece]:
         """The provider's final response; what it holds beyond the stream is new."""
         new: list[Piece] = []
         if not self.text and (text := text_of(response)):
@@ -154,11 +154,11 @@ class Streamed:
 
     def _count(self, chars: int) -> None:
         self._chars += chars
-        if self._chars > MOST_CHARS:
-            raise LLMError(f"the response is longer than {MOST_CHARS} characters")
+        if self._chars > MAX_CHARS:
+            raise LLMError(f"the response is longer than {MAX_CHARS} characters")
 
 
-def _told(error: Any) -> LLMError:
+def _parse_error(error: Any) -> LLMError:
     """The error that an error event tells of."""
     if not isinstance(error, Mapping):
         return LLMError(str(error))
@@ -171,7 +171,7 @@ def _told(error: Any) -> LLMError:
     )
 
 
-def _joined(blocks: list[Piece]) -> list[Piece]:
+def _merge_texts(blocks: list[Piece]) -> list[Piece]:
     """Neighbouring texts of one kind as one."""
     parts: list[tuple[str, list[str]]] = []
     joined: list[Piece] = []
@@ -181,7 +181,7 @@ def _joined(blocks: list[Piece]) -> list[Piece]:
             continue
         joined += [Text("".join(texts), kind) for kind, texts in parts]
         parts = [(one.kind, [one.text])] if isinstance(one, Text) else []
-        if isinstance(one, CallDone):
+        if isinstance(one, CompletedCall):
             joined.append(one)
     return joined
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from toolgate_orchestrator.turn.messages import Call, result_message
+from toolgate_orchestrator.turn.messages import ToolCall, result_message
 
 __all__ = ["Results"]
 
@@ -24,23 +24,23 @@ class Results:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._open: deque[Call] = deque()
+        self._open: deque[ToolCall] = deque()
         self._ids: frozenset[str] = frozenset()
         self._given: dict[str, Any] = {}
         self._storing = asyncio.Lock()
 
-    def expect(self, calls: Sequence[Call]) -> None:
+    def expect(self, calls: Sequence[ToolCall]) -> None:
         """These calls are in the conversation now, and wait for their results."""
         self._open = deque(calls)
         self._ids = frozenset(call.id for call in calls)
         self._given = {}
 
-    async def begin(self, message: dict[str, Any], calls: Sequence[Call]) -> None:
+    async def begin(self, message: dict[str, Any], calls: Sequence[ToolCall]) -> None:
         """Store the response that makes these calls; once it is written, they wait for their results."""
         self.expect(())
         await self._write(message, lambda: self.expect(calls))
 
-    async def give(self, call: Call, content: Any) -> None:
+    async def give(self, call: ToolCall, content: Any) -> None:
         """The result of one call; a second one for the same call is ignored."""
         if call.id in self._ids:
             self._given.setdefault(call.id, content)
@@ -53,7 +53,7 @@ class Results:
         for call in list(self._open):
             await self.give(call, f"The tool call {why}.")
 
-    async def _store(self, call: Call) -> None:
+    async def _store(self, call: ToolCall) -> None:
         await self._write(result_message(call, self._given[call.id]), self._open.popleft)
 
     async def _write(self, message: dict[str, Any], written: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.delegation import target_of
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
@@ -25,9 +25,9 @@ from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
-from toolgate_orchestrator.turn.messages import Call, schema_of
-from toolgate_orchestrator.turn.session_tree import Place, agents_of, place_of
-from toolgate_orchestrator.turn.tool_call import Refusal
+from toolgate_orchestrator.turn.messages import ToolCall, schema_of
+from toolgate_orchestrator.turn.session_tree import SessionPath, agents_of, place_of
+from toolgate_orchestrator.turn.tool_call import CallRefusal
 
 __all__ = ["TOOL_HELD", "TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
 
@@ -48,7 +48,7 @@ class Selection:
         gate: Gate,
         config: ToolgateConfig,
         note: Note,
-        place: Place | None = None,
+        place: SessionPath | None = None,
     ) -> None:
         self._hooks, self._note = hooks, note
         self._gate = gate
@@ -60,11 +60,11 @@ class Selection:
         self._telling: set[asyncio.Task[None]] = set()
 
     @property
-    def asking(self) -> bool:
+    def has_open_question(self) -> bool:
         """Whether a person is being asked."""
         return self._approvals.open > 0
 
-    async def select(self, call: Call) -> Call | Refusal:
+    async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if call.problem:
             return call
@@ -73,27 +73,27 @@ class Selection:
             wanted = self._gate.wanted(call.name, local=local is not None)
             decision = await self._decide(call, local) if wanted else None
         except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
-            return self._undecided(call, error, heard=local is not None)
+            return self._handle_gate_failure(call, error, heard=local is not None)
         if decision is None:
-            await self._selected(call, call, None)
+            await self._report_selection(call, call, None)
             return call
         if not decision.allowed:
-            return Refusal(decision.reason or f"no reason was given ({decision.why})", call, decision)
+            return CallRefusal(decision.reason or f"no reason was given ({decision.why})", call, decision)
         chosen = replace(call, name=decision.tool_name, arguments=decision.tool_input, decision=decision.id)
         try:
-            await self._selected(call, chosen, decision)
+            await self._report_selection(call, chosen, decision)
         except BaseException:
             self._note(TOOL_UNUSED, {"tool": chosen.name, "decision_id": decision.id})
             raise
         return chosen
 
-    def _local(self, call: Call) -> HookScheduler | None:
-        if not self._hooks.heard(TOOL_SELECTING):
+    def _local(self, call: ToolCall) -> HookScheduler | None:
+        if not self._hooks.has_listeners(TOOL_SELECTING):
             return None
         also = {"output_path": call.output_path} if call.output_path else {}
         return HookScheduler(self._hooks, self._config.max_hold_s, also)
 
-    async def _decide(self, call: Call, local: HookScheduler | None) -> Decision:
+    async def _decide(self, call: ToolCall, local: HookScheduler | None) -> Decision:
         return await self._gate.decide(
             call.name,
             call.arguments,
@@ -112,9 +112,9 @@ class Selection:
             on_hold=self._on_hold(call),
         )
 
-    def _on_hold(self, call: Call) -> OnHold | None:
+    def _on_hold(self, call: ToolCall) -> OnHold | None:
         """Tells hooks of a hold, beside the wait for its answer; None where none wants to know."""
-        if not self._hooks.heard(TOOL_HELD):
+        if not self._hooks.has_listeners(TOOL_HELD):
             return None
 
         def tell(held: HeldCall) -> None:
@@ -127,23 +127,25 @@ class Selection:
                 "seconds": held.seconds,
                 "phase": held.phase,
             }
-            task = asyncio.get_running_loop().create_task(self._told(told))
+            task = asyncio.get_running_loop().create_task(self._emit_held(told))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
         return tell
 
-    async def _told(self, told: dict[str, Any]) -> None:
+    async def _emit_held(self, told: dict[str, Any]) -> None:
         await self._hooks.emit(TOOL_HELD, lambda: told)
 
-    def _undecided(self, call: Call, error: Exception, *, heard: bool) -> Call | Refusal:
+    def _handle_gate_failure(
+        self, call: ToolCall, error: Exception, *, heard: bool
+    ) -> ToolCall | CallRefusal:
         """The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands."""
         logger.error("the gate failed on %s: %s", call.name, where(error))
         if heard or self._gate.ruled:
-            return Refusal(f"it could not be ruled on: {type(error).__name__}", call)
+            return CallRefusal(f"it could not be ruled on: {type(error).__name__}", call)
         return call
 
-    async def _selected(self, call: Call, chosen: Call, decision: Decision | None) -> None:
+    async def _report_selection(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:
         scheduled = decision is not None and decision.outcome == "modify"
         told: dict[str, Any] = {
             "tool": chosen.name,
@@ -156,11 +158,11 @@ class Selection:
         }
         if decision is not None:
             self._note(TOOL_SELECTED, {**told, "decision_id": decision.id})
-        if self._hooks.heard(TOOL_SELECTED):
+        if self._hooks.has_listeners(TOOL_SELECTED):
             told |= {"tool_input": chosen.arguments, "original_input": call.arguments if scheduled else None}
-            await self._hooks.consult(TOOL_SELECTED, {**told, **_ruling(decision)}, chosen.name)
+            await self._hooks.consult(TOOL_SELECTED, {**told, **_describe_decision(decision)}, chosen.name)
 
-    async def tell(self, refusal: Refusal) -> None:
+    async def tell(self, refusal: CallRefusal) -> None:
         """Tell hooks of a call that was ruled on and may not run."""
         call, decision = refusal.call, refusal.decision
         if decision is None:
@@ -174,13 +176,13 @@ class Selection:
                 "tool_name": call.name,
                 "tool_input": call.arguments,
                 "tool_call_id": call.id,
-                **_ruling(decision),
+                **_describe_decision(decision),
                 "reason": refusal.reason,
             },
         )
 
 
-def _ruling(decision: Decision | None) -> dict[str, Any]:
+def _describe_decision(decision: Decision | None) -> dict[str, Any]:
     """The decision as hooks and the command line see it."""
     if decision is None:
         return {}
@@ -206,11 +208,11 @@ def decision_record(decision: Decision) -> dict[str, Any]:
         "silent": list(decision.silent),
         "passed_over": list(decision.passed_over),
         "asked_user": decision.asked_user,
-        "verdicts": [_heard(heard) for heard in decision.verdicts],
+        "verdicts": [_describe_verdict(heard) for heard in decision.verdicts],
     }
 
 
-def _heard(heard: Heard) -> Mapping[str, Any]:
+def _describe_verdict(heard: ReceivedVerdict) -> Mapping[str, Any]:
     return {
         "scheduler": heard.scheduler,
         "action": heard.verdict.action,

@@ -13,13 +13,13 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.inheritance import tightened
+from toolgate_orchestrator.gate.inheritance import inherit_config
 
-__all__ = ["Place", "Standing", "agents_of", "enter_lineage", "place_of"]
+__all__ = ["SessionNode", "SessionPath", "agents_of", "enter_lineage", "place_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionPath:
     """A session's place in its tree."""
 
     session: str = ""
@@ -31,22 +31,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SessionNode:
     """A live session of this process."""
 
-    place: Place
+    place: SessionPath
     config: ToolgateConfig | None
     """By which its calls are ruled on; None where nobody is asked."""
     agents: tuple[str, ...]
-    """As `Place.lineage`, at the root too."""
+    """As `SessionPath.lineage`, at the root too."""
 
 
-DEEPEST: Final = 64
+MAX_DEPTH: Final = 64
 """So many agents' names can a question tell."""
-_LIVE: dict[str, Standing] = {}
+_LIVE: dict[str, SessionNode] = {}
 
 
-def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Standing, Callable[[], None]]:
+def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[SessionNode, Callable[[], None]]:
     """Take a session's place, with what its plan says; gives the function that leaves it.
 
     Raises ConfigError where the tree is too deep.
@@ -55,10 +55,10 @@ def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Standin
     above = _LIVE.get(parent_id) if parent_id else None
     config = own
     if above is not None and above.config is not None:
-        config = tightened(above.config, own or ToolgateConfig())
-    standing = _standing(session, parent_id, above, config)
-    if len(standing.agents) > DEEPEST:
-        raise ConfigError(f"a tree of agents may be {DEEPEST} deep: {session} would be deeper")
+        config = inherit_config(above.config, own or ToolgateConfig())
+    standing = _make_node(session, parent_id, above, config)
+    if len(standing.agents) > MAX_DEPTH:
+        raise ConfigError(f"a tree of agents may be {MAX_DEPTH} deep: {session} would be deeper")
     if session:
         _LIVE[session] = standing
 
@@ -69,18 +69,18 @@ def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Standin
     return standing, leave
 
 
-def place_of(coordinator: Any) -> Place:
+def place_of(coordinator: Any) -> SessionPath:
     """A session's place; of one that never entered, what the kernel alone can tell."""
     session, parent = _ids(coordinator)
     if session in _LIVE:
         return _LIVE[session].place
     above = _LIVE.get(parent) if parent else None
-    return _standing(session, parent, above, None).place
+    return _make_node(session, parent, above, None).place
 
 
-def _standing(
-    session: str, parent: str | None, above: Standing | None, config: ToolgateConfig | None
-) -> Standing:
+def _make_node(
+    session: str, parent: str | None, above: SessionNode | None, config: ToolgateConfig | None
+) -> SessionNode:
     own = config.agent if config is not None else ""
     if above is not None:
         root, agents = above.place.root, (*above.agents, own)
@@ -89,7 +89,9 @@ def _standing(
         root, agents = config.root_session or parent, (*config.lineage, own)
     else:
         root, agents = parent or session, (own,)
-    return Standing(Place(session, root, parent or None, agents if len(agents) > 1 else ()), config, agents)
+    return SessionNode(
+        SessionPath(session, root, parent or None, agents if len(agents) > 1 else ()), config, agents
+    )
 
 
 def _ids(coordinator: Any) -> tuple[str, str | None]:

@@ -20,33 +20,33 @@ from typing import Any, NamedTuple
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
 from toolgate_bus.protocol.events import Decision
-from toolgate_bus.transport.redis.tasks import being_cancelled
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, span_of_tool, took
+from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, seconds_since, span_of_tool
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.tool_output import (
     as_tool_result,
-    changed_by_hook,
+    find_change,
+    read_result,
     result_for_hooks,
-    told_by,
 )
 
-__all__ = ["Outcome", "Refusal", "ToolCalls", "current_call"]
+__all__ = ["CallRefusal", "ToolCalls", "ToolOutcome", "current_call"]
 
 logger = logging.getLogger(__name__)
 
-_CURRENT: ContextVar[Call | None] = ContextVar("toolgate_current_call", default=None)
+_CURRENT: ContextVar[ToolCall | None] = ContextVar("toolgate_current_call", default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class CallRefusal:
     """A call that must not run, and what the LLM is told."""
 
     reason: str
-    call: Call
+    call: ToolCall
     decision: Decision | None = None
     """What was ruled, where it was ruled on."""
 
@@ -54,7 +54,7 @@ class Refusal:
         return f"The tool call was denied: {self.reason}"
 
 
-class Outcome(NamedTuple):
+class ToolOutcome(NamedTuple):
     """What came of running a tool."""
 
     content: Any
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
     """Why a hook on tool:post keeps the result from the LLM."""
 
 
-class _ToolFailed(Exception):  # noqa: N818 - control flow of this module
+class _ToolFailure(Exception):  # noqa: N818 - control flow of this module
     """A tool could not be run; carries the type named in tool:error."""
 
     def __init__(self, kind: str, message: str, *, ran: bool = False) -> None:
@@ -83,7 +83,7 @@ class ToolCalls:
         self._hooks = hooks
         self._note = note
 
-    async def before(self, call: Call) -> Call | Refusal:
+    async def before(self, call: ToolCall) -> ToolCall | CallRefusal:
         """Ask the hooks on tool:pre; a modify changes the tool or its arguments."""
         if call.problem or call.name not in self.tools:
             return call
@@ -91,10 +91,10 @@ class ToolCalls:
         if consulted.denied is not None:
             told = payload_of(call) | {"reason": consulted.denied}
             await self._hooks.emit(POLICY_VIOLATION, told)
-            return Refusal(consulted.denied, call)
-        return _changed(call, consulted.data)
+            return CallRefusal(consulted.denied, call)
+        return _apply_changes(call, consulted.data)
 
-    async def run(self, call: Call) -> Outcome:
+    async def run(self, call: ToolCall) -> ToolOutcome:
         """Run the tool and tell what came of it."""
         with span_of_tool(call, mounted=call.name in self.tools) as span:
             outcome = await self._run(call)
@@ -102,85 +102,85 @@ class ToolCalls:
                 span.fail(outcome.error[0])
             return outcome
 
-    async def _run(self, call: Call) -> Outcome:
+    async def _run(self, call: ToolCall) -> ToolOutcome:
         started = time.monotonic()
         try:
             result = await self._execute(call)
-        except _ToolFailed as failure:
-            return await self._failed(call, failure.kind, str(failure), started, ran=failure.ran)
+        except _ToolFailure as failure:
+            return await self._record_failure(call, failure.kind, str(failure), started, ran=failure.ran)
         except asyncio.CancelledError:
-            self._fact(TOOL_ERROR, call, {"error": "CancelledError", **took(started)})
+            self._fact(TOOL_ERROR, call, {"error": "CancelledError", **seconds_since(started)})
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
-            return await self._failed(call, name_of(error), words_of(error), started)
-        return await self._done(call, result, started)
+            return await self._record_failure(call, name_of(error), words_of(error), started)
+        return await self._record_result(call, result, started)
 
-    async def _execute(self, call: Call) -> ToolResult:
+    async def _execute(self, call: ToolCall) -> ToolResult:
         if call.problem:
-            raise _ToolFailed("InvalidToolCall", call.problem)
+            raise _ToolFailure("InvalidToolCall", call.problem)
         tool = self.tools.get(call.name)
         if tool is None:
-            raise _ToolFailed(
+            raise _ToolFailure(
                 "UnknownTool", f"there is no tool {call.name!r}; there are: {', '.join(self.tools)}"
             )
         token = getattr(self._hooks.coordinator, "cancellation", None)
         if token is not None:
             token.register_tool_start(call.id, call.name)
         try:
-            with running(call):
-                return as_tool_result(await _awaited(tool.execute(call.arguments)))
+            with enter_call(call):
+                return as_tool_result(await _maybe_await(tool.execute(call.arguments)))
         except Exception:
             raise
         except BaseException as error:
             if not theirs(error):
                 raise
-            if being_cancelled():  # it was told to end, and says so in another way
+            if is_cancel_requested():  # it was told to end, and says so in another way
                 raise asyncio.CancelledError from None
-            raise _ToolFailed(name_of(error), f"the tool {_ended(error)}", ran=True) from None
+            raise _ToolFailure(name_of(error), f"the tool {_describe_exit(error)}", ran=True) from None
         finally:
             if token is not None:
                 token.register_tool_complete(call.id)
 
-    async def _done(self, call: Call, result: ToolResult, started: float) -> Outcome:
-        heard = self._hooks.heard(TOOL_POST)
+    async def _record_result(self, call: ToolCall, result: ToolResult, started: float) -> ToolOutcome:
+        heard = self._hooks.has_listeners(TOOL_POST)
         try:
-            told, shown = told_by(result), result_for_hooks(result) if heard else None
+            told, shown = read_result(result), result_for_hooks(result) if heard else None
         except BaseException as error:
             if not theirs(error):
                 raise
             words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
-            return await self._failed(call, "UnreadableResult", words, started)
+            return await self._record_failure(call, "UnreadableResult", words, started)
         cost = {} if told.cost is None else {"cost": told.cost}
-        self._fact(TOOL_POST, call, {"success": told.success, **took(started), **cost})
-        outcome = Outcome(told.content, told.output, told.error)
+        self._fact(TOOL_POST, call, {"success": told.success, **seconds_since(started), **cost})
+        outcome = ToolOutcome(told.content, told.output, told.error)
         if not heard:
             return outcome
         payload = payload_of(call) | {"result": shown, "tool_result": shown}
         consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
         if consulted.denied is not None:
-            return Outcome(
+            return ToolOutcome(
                 f"The result was withheld: {consulted.denied}", error=told.error, withheld=consulted.denied
             )
-        changed = changed_by_hook(shown, consulted.data)
-        return outcome if changed is None else Outcome(changed.content, changed.output, told.error)
+        changed = find_change(shown, consulted.data)
+        return outcome if changed is None else ToolOutcome(changed.content, changed.output, told.error)
 
-    async def _failed(
-        self, call: Call, kind: str, message: str, started: float, *, ran: bool = True
-    ) -> Outcome:
-        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **took(started)})
+    async def _record_failure(
+        self, call: ToolCall, kind: str, message: str, started: float, *, ran: bool = True
+    ) -> ToolOutcome:
+        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **seconds_since(started)})
         logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
         payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
-        return Outcome(f"Error: {kind}: {message}", error=(kind, message))
+        return ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
 
-    def _fact(self, event: str, call: Call, data: dict[str, Any]) -> None:
+    def _fact(self, event: str, call: ToolCall, data: dict[str, Any]) -> None:
         if self._note is not None:
             self._note(
                 event, {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision, **data}
             )
 
 
-def payload_of(call: Call) -> dict[str, Any]:
+def payload_of(call: ToolCall) -> dict[str, Any]:
     """What every event about a call tells of it."""
     return {
         "tool_name": call.name,
@@ -192,7 +192,7 @@ def payload_of(call: Call) -> dict[str, Any]:
     }
 
 
-def _changed(call: Call, data: Mapping[str, Any]) -> Call:
+def _apply_changes(call: ToolCall, data: Mapping[str, Any]) -> ToolCall:
     """The call with a hook's changes, under any of the spellings; what is missing is unchanged."""
     sent = jsonable(call.arguments)
     given = [data[key] for key in ("arguments", "tool_input", "input") if isinstance(data.get(key), dict)]
@@ -204,7 +204,7 @@ def _changed(call: Call, data: Mapping[str, Any]) -> Call:
     return replace(call, name=name, arguments=arguments)
 
 
-def _ended(error: BaseException) -> str:
+def _describe_exit(error: BaseException) -> str:
     """How a tool wanted to end more than itself."""
     if isinstance(error, asyncio.CancelledError):
         return "cancelled itself"
@@ -212,11 +212,11 @@ def _ended(error: BaseException) -> str:
     return f"raised {name_of(error)}{f': {words}' if words else ''}"
 
 
-async def _awaited(value: Any) -> Any:
+async def _maybe_await(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def current_call() -> Call | None:
+def current_call() -> ToolCall | None:
     """The call that this tool is executed for: the kernel tells it its arguments only.
 
     None outside of one of our loops. Each call runs in a context of its own, also side by side.
@@ -225,7 +225,7 @@ def current_call() -> Call | None:
 
 
 @contextmanager
-def running(call: Call) -> Iterator[None]:
+def enter_call(call: ToolCall) -> Iterator[None]:
     """Inside, `current_call` gives this call."""
     token = _CURRENT.set(call)
     try:

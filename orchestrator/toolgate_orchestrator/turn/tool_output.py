@@ -15,19 +15,19 @@ from toolgate_bus.protocol.money import micro
 from toolgate_orchestrator.turn.jsonable import jsonable, readable, same_json
 
 __all__ = [
-    "MOST_FOR_LLM",
-    "Changed",
-    "Told",
+    "MAX_FOR_LLM",
+    "ResultReplacement",
+    "ToolReport",
     "as_tool_result",
-    "changed_by_hook",
     "content_for_llm",
     "cost_of",
     "error_of",
+    "find_change",
+    "read_result",
     "result_for_hooks",
-    "told_by",
 ]
 
-MOST_FOR_LLM: Final = 4_000_000
+MAX_FOR_LLM: Final = 4_000_000
 """Characters of one result; no LLM reads more."""
 _FIELDS = frozenset({"success", "output", "error", "content"})
 
@@ -40,7 +40,7 @@ def as_tool_result(raw: Any) -> ToolResult:
     return ToolResult(success=True, output=jsonable(raw))
 
 
-class Told(NamedTuple):
+class ToolReport(NamedTuple):
     """What a result says."""
 
     success: bool
@@ -52,10 +52,10 @@ class Told(NamedTuple):
     """Type and message, where it says that the tool failed."""
 
 
-def told_by(result: ToolResult) -> Told:
+def read_result(result: ToolResult) -> ToolReport:
     """Everything that is read of a result, read once; raises whatever its methods raise."""
     success = bool(getattr(result, "success", True))
-    return Told(
+    return ToolReport(
         success,
         cost_of(result),
         content_for_llm(result),
@@ -100,7 +100,7 @@ def cost_of(result: Any) -> int | None:
     return micro(told)
 
 
-class Changed(NamedTuple):
+class ResultReplacement(NamedTuple):
     """A result that a hook replaced."""
 
     content: Any
@@ -108,7 +108,7 @@ class Changed(NamedTuple):
     output: Any
 
 
-def changed_by_hook(sent: Any, data: Mapping[str, Any]) -> Changed | None:
+def find_change(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | None:
     """The new result if a hook on tool:post changed it, else None."""
     for key in ("result", "tool_result"):
         if key in data and not same_json(data[key], sent):
@@ -116,17 +116,17 @@ def changed_by_hook(sent: Any, data: Mapping[str, Any]) -> Changed | None:
     return None
 
 
-def _replacement(value: Any) -> Changed:
+def _replacement(value: Any) -> ResultReplacement:
     if isinstance(value, str):
-        return Changed(readable(value), value)
+        return ResultReplacement(readable(value), value)
     if isinstance(value, Mapping) and value and set(value) <= _FIELDS:
         try:
             result = ToolResult.model_validate(value)
         except ValueError:
             pass  # not a result after all: told as it is
         else:
-            return Changed(content_for_llm(result), result.output)
-    return Changed(json.dumps(value), value)
+            return ResultReplacement(content_for_llm(result), result.output)
+    return ResultReplacement(json.dumps(value), value)
 
 
 def _text(result: ToolResult) -> str:
@@ -134,9 +134,9 @@ def _text(result: ToolResult) -> str:
         told: Any = result.get_serialized_output()
     except Exception:  # noqa: BLE001 - an output that JSON cannot say, or whose own methods raise
         told = jsonable(result.output)
-    return readable(told if isinstance(told, str) else json.dumps(jsonable(told)), MOST_FOR_LLM)
+    return readable(told if isinstance(told, str) else json.dumps(jsonable(told)), MAX_FOR_LLM)
 
 
 def _words(value: Any) -> str:
     """A value as text."""
-    return readable(value if isinstance(value, str) else str(jsonable(value)), MOST_FOR_LLM)
+    return readable(value if isinstance(value, str) else str(jsonable(value)), MAX_FOR_LLM)

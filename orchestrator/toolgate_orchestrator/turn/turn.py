@@ -33,19 +33,19 @@ from toolgate_bus.telemetry.logging import about
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, Passage, Ran
+from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult, Passage
 from toolgate_orchestrator.turn.cancellation import Interruption, despite_cancellation
-from toolgate_orchestrator.turn.facts import Facts, span_of_turn
+from toolgate_orchestrator.turn.facts import FactWriter, span_of_turn
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
-from toolgate_orchestrator.turn.llm_request import Llm, LlmFailed, RequestDenied, choose_provider
+from toolgate_orchestrator.turn.llm_request import Llm, LlmFailure, RequestDenial, choose_provider
 from toolgate_orchestrator.turn.loop_config import LoopConfig
-from toolgate_orchestrator.turn.messages import Call, assistant_message, calls_in, text_of, tool_specs
+from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, calls_in, text_of, tool_specs
 from toolgate_orchestrator.turn.provider_stream import OnText, Reply
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of
-from toolgate_orchestrator.turn.tool_call import Refusal, ToolCalls
+from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
 
 __all__ = ["LIMIT_REMINDER", "Loop", "RunCalls", "Turn"]
 
@@ -94,12 +94,12 @@ class Loop(Protocol):
         """The last request of a turn that reached max_iterations; its answer."""
 
 
-RunCalls = Callable[["Turn", Sequence[Call], Results], Awaitable[None]]
+RunCalls = Callable[["Turn", Sequence[ToolCall], Results], Awaitable[None]]
 """Runs the calls of one response and gives each its result."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _TurnEnd:
     """How a turn came out."""
 
     answer: str
@@ -107,11 +107,11 @@ class _Ended:
     status: Literal["success", "incomplete", "cancelled"] = "success"
 
 
-_CANCELLED = _Ended("", "cancelled", "cancelled")
-_BROKEN = _Ended("", "error", "incomplete")
+_CANCELLED = _TurnEnd("", "cancelled", "cancelled")
+_BROKEN = _TurnEnd("", "error", "incomplete")
 
 
-def _unseen() -> Presence:
+def _make_hidden_session() -> Presence:
     """Of a loop that nobody mounted: operators do not see it."""
     return Presence(LiveAgent(""), lambda now: None)
 
@@ -139,8 +139,10 @@ class Turn:
         self.injections = Injections()
         self.hooks = Hooks(hooks, coordinator, self.injections)
         asking = loop.settings.toolgate
-        self._seen = loop.presence or _unseen()
-        self._facts = Facts(coordinator, asking.agent if asking is not None else "", tools, self._seen.paid)
+        self._seen = loop.presence or _make_hidden_session()
+        self._facts = FactWriter(
+            coordinator, asking.agent if asking is not None else "", tools, self._seen.add_cost
+        )
         self.tools = ToolCalls(tools, self.hooks, self._facts.note)
         self._open_gate = open_gate
         self._started, self._span = time.monotonic(), tracing.NO_SPAN
@@ -158,7 +160,7 @@ class Turn:
         return self._token is not None and self._token.is_cancelled is True
 
     @property
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether it is to end after the tools that run; what ends at once is ended from outside."""
         return self.cancelled and self._token is not None and self._token.is_immediate is not True
 
@@ -179,28 +181,28 @@ class Turn:
                 streams=self.loop.streams,
                 note=self._facts.note,
                 on_text=self._on_text,
-                stopping=lambda: self.stopping,
+                stopping=lambda: self.is_stopping,
             )
         return self._llm
 
     # ------------------------------------------------------------------ what loops use
 
-    async def select(self, call: Call) -> Call | Refusal:
+    async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
         """Ask who is to be asked about a call: the one to run, or why none may."""
-        self._seen.deciding(call.id, call.name)
+        self._seen.start_decision(call.id, call.name)
         selected = await self._way.select(call)
-        if isinstance(selected, Refusal):
-            self._seen.denied(call.id)
+        if isinstance(selected, CallRefusal):
+            self._seen.count_denial(call.id)
         return selected
 
-    async def run(self, selected: Call | Refusal) -> Ran:
+    async def run(self, selected: ToolCall | CallRefusal) -> CallResult:
         """Run what was selected; raises nothing but a cancellation."""
-        if isinstance(selected, Call):
-            self._seen.running(selected.id, selected.name, selected.arguments)
-        decision = selected.decision if isinstance(selected, Call) else None
+        if isinstance(selected, ToolCall):
+            self._seen.start_call(selected.id, selected.name, selected.arguments)
+        decision = selected.decision if isinstance(selected, ToolCall) else None
         with about(decision=decision or None):
             ran = await self._way.run(selected)
-        self._seen.done(ran.call.id)
+        self._seen.end_call(ran.call.id)
         return ran
 
     async def request(self, run_calls: "RunCalls") -> str | None:
@@ -214,17 +216,17 @@ class Turn:
         if not calls:
             await self.context.add_message(message)
             return text_of(reply.response)
-        async with self.answering(calls, message) as results:
+        async with self.collect_results(calls, message) as results:
             await run_calls(self, calls, results)
         return None
 
-    def calls_in(self, raw: Sequence[Any]) -> list[Call]:
+    def calls_in(self, raw: Sequence[Any]) -> list[ToolCall]:
         """The calls of one response, made safe, with an id that tells that they belong together."""
         return calls_in(raw, str(uuid.uuid4()), self.llm.iterations)
 
     @asynccontextmanager
-    async def answering(
-        self, calls: Sequence[Call], message: dict[str, Any] | None = None
+    async def collect_results(
+        self, calls: Sequence[ToolCall], message: dict[str, Any] | None = None
     ) -> AsyncIterator[Results]:
         """Calls that the conversation holds: each has one result before anything else is stored.
 
@@ -290,34 +292,34 @@ class Turn:
         await self._finish(_CANCELLED if interruption.fired else ended)
         return ended.answer
 
-    async def _converse(self) -> _Ended:
+    async def _converse(self) -> _TurnEnd:
         submitted = await self.hooks.consult(PROMPT_SUBMIT, {"prompt": self.prompt})
         if submitted.denied is not None:
-            return _Ended(f"Operation denied: {submitted.denied}", status="incomplete")
+            return _TurnEnd(f"Operation denied: {submitted.denied}", status="incomplete")
         await self.injections.store(self.context, self.coordinator)
         changed = submitted.data.get("prompt")
         prompt = changed if isinstance(changed, str) else self.prompt
         await self.context.add_message({"role": "user", "content": prompt})
         try:
             return await self._iterate()
-        except RequestDenied as denied:
-            return _Ended(f"Operation denied: {denied}", status="incomplete")
-        except LlmFailed as failed:
+        except RequestDenial as denied:
+            return _TurnEnd(f"Operation denied: {denied}", status="incomplete")
+        except LlmFailure as failed:
             await self._store_partial(self.llm.partial)
             if self.loop.raises_provider_errors:
                 raise failed.error from None
-            return _Ended(str(failed), "error", "incomplete")
+            return _TurnEnd(str(failed), "error", "incomplete")
 
-    async def _iterate(self) -> _Ended:
+    async def _iterate(self) -> _TurnEnd:
         llm, limit = self.llm, self.loop.settings.max_iterations
         try:
             while not self.cancelled:
                 if llm.iterations == limit:
-                    last = _Ended(await self.loop.wrap_up(self), status="incomplete")
+                    last = _TurnEnd(await self.loop.wrap_up(self), status="incomplete")
                     return _CANCELLED if llm.stopped else last
                 answer = await self.loop.step(self)
                 if answer is not None:
-                    return _Ended(answer)
+                    return _TurnEnd(answer)
         except asyncio.CancelledError:
             await despite_cancellation(self._store_partial(llm.partial))
             raise
@@ -344,11 +346,11 @@ class Turn:
                 place = place_of(self.coordinator)
                 selection = Selection(self.hooks, self.tools.tools, gate, config, note, place)
             self._passage = Passage(
-                selection, self.tools, note, lambda: self.cancelled, lambda: self.stopping
+                selection, self.tools, note, lambda: self.cancelled, lambda: self.is_stopping
             )
         return self._passage
 
-    async def _finish(self, ended: _Ended) -> None:
+    async def _finish(self, ended: _TurnEnd) -> None:
         """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
         try:
             if ended.execution == "completed" or ended.answer:
@@ -361,7 +363,7 @@ class Turn:
                 response = ended.answer if ended.execution == "completed" else ""
                 await self.hooks.emit(EXECUTION_END, {"response": response, "status": ended.execution})
 
-    def _tell(self, ended: _Ended) -> None:
+    def _tell(self, ended: _TurnEnd) -> None:
         """How the turn ended, as a fact and on its span."""
         iterations = self._llm.iterations if self._llm else 0
         trace = tracing.headers().get("traceparent")
@@ -370,7 +372,7 @@ class Turn:
         if ended.execution == "error":
             self._span.fail("provider_error")  # an exception on its way out tells its own type
 
-    def _summary(self, ended: _Ended) -> dict[str, Any]:
+    def _summary(self, ended: _TurnEnd) -> dict[str, Any]:
         turns = self._llm.iterations if self._llm else 0
         return {
             "orchestrator": self.loop.name,

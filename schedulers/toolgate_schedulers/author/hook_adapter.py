@@ -99,9 +99,9 @@ def verdict_of(result: Any, call: ToolSelecting, name: str) -> Verdict:
 
 def _modify(result: Any, call: ToolSelecting) -> Verdict:
     data = _data(result)
-    tool = _changed(data, ("tool", "tool_name"), call.tool_name)
-    arguments = _changed(data, ("arguments", "tool_input"), call.tool_input)
-    agent = _changed(data, ("agent_target",), call.agent_target)
+    tool = _find_change(data, ("tool", "tool_name"), call.tool_name)
+    arguments = _find_change(data, ("arguments", "tool_input"), call.tool_input)
+    agent = _find_change(data, ("agent_target",), call.agent_target)
     reason, priority = _text(result, "reason"), _priority(result)
     if tool is None and arguments is None and agent is None:
         return Continue(reason=reason, priority=priority)
@@ -114,7 +114,7 @@ def _modify(result: Any, call: ToolSelecting) -> Verdict:
     )
 
 
-def _changed(data: Mapping[str, Any], spellings: Iterable[str], sent: Any) -> Any:
+def _find_change(data: Mapping[str, Any], spellings: Iterable[str], sent: Any) -> Any:
     """The value that differs from what was sent, under the first spelling that has one, else None.
 
     A hook which gives back all it was sent, changed under one spelling, meant that one.

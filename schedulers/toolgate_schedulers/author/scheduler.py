@@ -16,7 +16,7 @@ from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES, Phase, To
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
 
 if TYPE_CHECKING:
-    from toolgate_bus.state.shared_state import Shared
+    from toolgate_bus.state.shared_state import SharedState
     from toolgate_bus.transport.ports import Store
 
 __all__ = [
@@ -72,7 +72,7 @@ class Holds(Protocol):
 class SchedulerContext:
     """What a scheduler is given when its replica starts."""
 
-    shared: "Shared"
+    shared: "SharedState"
     """State and knowledge beyond this replica: store, ledger, facts."""
     holds: Holds
     namespace: str

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from toolgate_bus.commands.doctor.check import Check, Context
-from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, notice, warning
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
 from toolgate_bus.state.notifications import MemoryNotices
-from toolgate_bus.transport.redis.readonly import refused
+from toolgate_bus.transport.redis.readonly import is_refusal
 from toolgate_bus.transport.redis.store import RedisStore
 
-from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
+from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 from toolgate_schedulers.worker.loading import load
 
 __all__ = ["CHECKS"]
@@ -26,11 +26,11 @@ LONG_S: Final = 300.0
 """Or half of the time that they are held, if that is less."""
 
 
-async def _configs(context: Context) -> Sequence[Finding]:
+async def _configs(context: Context) -> Sequence[Diagnostic]:
     return [one for name, file in context.configs for one in _config(name, file)]
 
 
-def _config(name: str, file: Path) -> list[Finding]:
+def _config(name: str, file: Path) -> list[Diagnostic]:
     try:
         made = load(name, config=file)
     except ConfigError as wrong:
@@ -40,23 +40,25 @@ def _config(name: str, file: Path) -> list[Finding]:
     return [fine("config", "config-read", told)]
 
 
-async def _held(context: Context) -> Sequence[Finding]:
+async def _check_holds(context: Context) -> Sequence[Diagnostic]:
     if context.commands is None:
         raise BusDown("there is no server to look at")
     store = RedisStore(context.commands, context.namespace)
     by_scheduler = Counter(key.split(":")[1] for key in await store.keys("hold:"))
     alive = {member.name for member in context.view.members}
-    found = [_abandoned(name, by_scheduler[name]) for name in sorted(by_scheduler) if name not in alive]
+    found = [
+        _report_abandoned(name, by_scheduler[name]) for name in sorted(by_scheduler) if name not in alive
+    ]
 
-    async def asking() -> Collection[str]:
+    async def list_orchestrators() -> Collection[str]:
         return context.view.orchestrators
 
-    found += await _waiting(Desk(store, MemoryNotices(), asking))
+    found += await _check_waiting(Desk(store, MemoryNotices(), list_orchestrators))
     total = how_many(sum(by_scheduler.values()), "call")
     return found or [fine(HELD, "held", f"{total} held" if by_scheduler else "no call is held")]
 
 
-def _abandoned(name: str, many: int) -> Finding:
+def _report_abandoned(name: str, many: int) -> Diagnostic:
     what = (
         f"{name} holds {how_many(many, 'call')}, and no replica of it is alive: they are denied when they "
         "expire"
@@ -66,11 +68,11 @@ def _abandoned(name: str, many: int) -> Finding:
     )
 
 
-async def _waiting(desk: Desk) -> list[Finding]:
+async def _check_waiting(desk: Desk) -> list[Diagnostic]:
     try:
-        waiting = await desk.waiting()
+        waiting = await desk.list_waiting()
     except ToolgateError as raised:
-        if not refused(raised):
+        if not is_refusal(raised):
             raise
         what = "how long held calls wait for a person was not looked at: this user may not read approvals"
         return [notice(HELD, "held-not-shown", what, "look as the user operator, or an administrator")]
@@ -81,23 +83,23 @@ async def _waiting(desk: Desk) -> list[Finding]:
     what = (
         f"{how_many(len(long), 'held call')} wait long for a person, the first "
         f"({first.approval.question.tool_name}, "
-        f"{first.approval.id[:8]}) for {_waited(first):.0f} s; it is denied in {first.seconds_left:.0f} s"
+        f"{first.approval.id[:8]}) for {_wait_of(first):.0f} s; it is denied in {first.seconds_left:.0f} s"
     )
     change = "toolgate approvals list, then approve or deny; or raise `expires_s` in the approval's config"
     return [warning(HELD, "held-long", what, change)]
 
 
-def _is_long(one: Waiting) -> bool:
+def _is_long(one: WaitingCall) -> bool:
     """Where the record of an approval is gone, nobody knows."""
     allowed = one.approval.expires_s
-    return allowed > 0 and _waited(one) >= min(LONG_S, allowed / 2)
+    return allowed > 0 and _wait_of(one) >= min(LONG_S, allowed / 2)
 
 
-def _waited(one: Waiting) -> float:
+def _wait_of(one: WaitingCall) -> float:
     return max(0.0, one.approval.expires_s - one.seconds_left)
 
 
 CHECKS = (
     Check("configs", "config", _configs, frozenset({"config"})),
-    Check("held", HELD, _held),
+    Check("held", HELD, _check_holds),
 )

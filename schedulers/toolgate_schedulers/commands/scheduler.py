@@ -20,7 +20,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
-    joined_bus,
+    join_bus,
     run_async,
 )
 from toolgate_bus.commands.terminal import escape, print_json, print_text
@@ -103,11 +103,11 @@ def run(
     2 an option or the configuration is wrong (nothing was joined).
     """
     from toolgate_schedulers.commands.scheduler_run import (  # here: `list` and the help do without all of it
-        Asked,
+        ReplicaOptions,
         launch,
     )
 
-    asked = Asked(spec, name, priority, tools, config, shadow, revision, concurrency, json_)
+    asked = ReplicaOptions(spec, name, priority, tools, config, shadow, revision, concurrency, json_)
     launch(asked, redis, namespace, keys, replicas, metrics_port, metrics_address, ctx.find_root().params)
 
 
@@ -183,7 +183,7 @@ def try_(
     tried = run_async(lambda: try_calls(scheduler, calls, timeout))
     for one in tried:
         print_json(as_json(one, scheduler.name)) if json_ else show(one, scheduler.name)
-    if not all(one.answered for one in tried):
+    if not all(one.is_answered for one in tried):
         raise typer.Exit(1)
 
 
@@ -207,13 +207,13 @@ def list_(
     from toolgate_schedulers.commands.scheduler_list import (  # here: as above
         as_json,
         lines_of,
-        living,
+        read_roster,
         readers_line,
         table_of,
     )
 
-    with joined_bus(redis, namespace, keys) as settings:
-        view, totals, reach_s = run_async(lambda: living(settings))
+    with join_bus(redis, namespace, keys) as settings:
+        view, totals, reach_s = run_async(lambda: read_roster(settings))
     lines = lines_of(view.members, totals, view.wires)
     if json_:
         for line in lines:

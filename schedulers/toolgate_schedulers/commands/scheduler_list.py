@@ -21,7 +21,7 @@ from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive,
 
 from toolgate_schedulers.worker.bus_address import bus_url, no_bus
 
-__all__ = ["Line", "as_json", "lines_of", "living", "readers_line", "table_of"]
+__all__ = ["Line", "as_json", "lines_of", "read_roster", "readers_line", "table_of"]
 
 if TYPE_CHECKING:
     from toolgate_bus.facts.shadow_report import ShadowTotals
@@ -53,7 +53,7 @@ class Line:
         return len({(member.priority, member.tools, member.shadow) for member in self.members}) > 1
 
     @property
-    def answered(self) -> int:
+    def answer_count(self) -> int:
         """Questions answered by the living replicas since each started."""
         return sum(member.answered for member in self.members)
 
@@ -90,7 +90,7 @@ def table_of(lines: Sequence[Line]) -> Table:
     for line in lines:
         notes = ["shadow"] if line.newest.shadow else []
         if told := line.shadow_totals:
-            notes.append(f"would have changed {told.disagreed} of {told.heard}")
+            notes.append(f"would have changed {told.disagreement_count} of {told.heard}")
         notes += ["replicas disagree: the newest start counts"] if line.disagree else []
         notes += [told for told in (line.incompatible, revisions_alive(line.members)) if told]
         table.add_row(
@@ -98,7 +98,7 @@ def table_of(lines: Sequence[Line]) -> Table:
             str(len(line.members)),
             str(line.newest.priority),
             escape(" ".join(line.newest.tools)),
-            str(line.answered),
+            str(line.answer_count),
             str(line.late),
             f"{line.age:.1f} s ago",
             ", ".join(notes),
@@ -121,7 +121,7 @@ def as_json(line: Line) -> dict[str, Any]:
         "tools": list(line.newest.tools),
         "shadow": line.newest.shadow,
         "shadow_totals": line.shadow_totals.as_json() if line.shadow_totals else None,
-        "answered": line.answered,
+        "answered": line.answer_count,
         "late": line.late,
         "last_seen_s": round(line.age, 3),
         "disagree": line.disagree,
@@ -144,14 +144,14 @@ def as_json(line: Line) -> dict[str, Any]:
     }
 
 
-async def living(settings: BusSettings) -> "tuple[RosterView, dict[str, ShadowTotals], float]":
+async def read_roster(settings: BusSettings) -> "tuple[RosterView, dict[str, ShadowTotals], float]":
     """Who is alive, what living shadows disagreed on lately, and how many seconds back that is known."""
     commands = RedisCommands(bus_url(settings), "toolgate-list", connections=1)
     try:
         view = await Roster(commands, settings.namespace).read(ages=True)
         if not any(member.shadow for member in view.members):
             return view, {}, 0.0
-        return view, *await _disagreed(commands, settings.namespace)
+        return view, *await _count_disagreements(commands, settings.namespace)
     except ConfigError:
         raise
     except TransportError as error:
@@ -160,11 +160,13 @@ async def living(settings: BusSettings) -> "tuple[RosterView, dict[str, ShadowTo
         await commands.aclose()
 
 
-async def _disagreed(commands: RedisCommands, namespace: str) -> "tuple[dict[str, ShadowTotals], float]":
+async def _count_disagreements(
+    commands: RedisCommands, namespace: str
+) -> "tuple[dict[str, ShadowTotals], float]":
     # Here: what the record holds takes longer to load than all else of this command.
-    from toolgate_bus.facts.join import gathered
+    from toolgate_bus.facts.join import join_decisions
     from toolgate_bus.facts.reader import FactsReader
     from toolgate_bus.facts.shadow_report import shadow_totals
 
     facts, reach_s = await FactsReader(commands, namespace).newest()
-    return shadow_totals(gathered(facts)), reach_s
+    return shadow_totals(join_decisions(facts)), reach_s

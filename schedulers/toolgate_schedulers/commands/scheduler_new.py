@@ -18,7 +18,7 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_schedulers.worker.loading import GROUP
 
-__all__ = ["Names", "contents", "names_of", "write"]
+__all__ = ["SchedulerNames", "contents", "names_of", "write"]
 
 MAX_NAME = 64
 MAX_DESCRIPTION = 200
@@ -36,7 +36,7 @@ _TEMPLATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class SchedulerNames:
     """What one scheduler is called, in each place."""
 
     name: str
@@ -47,7 +47,7 @@ class Names:
     """`MyGuard`."""
 
 
-def names_of(name: str) -> Names:
+def names_of(name: str) -> SchedulerNames:
     """The names that follow from one; raises ConfigError that says what is allowed, or what clashes."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         close = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:MAX_NAME].strip("-")
@@ -61,13 +61,13 @@ def names_of(name: str) -> Names:
     clash = _clash(name, module, cls)
     if clash:
         raise ConfigError(f"NAME: {name} is {clash}: choose another")
-    return Names(name, module, cls)
+    return SchedulerNames(name, module, cls)
 
 
 def _clash(name: str, module: str, cls: str) -> str | None:
     if name in {entry.name for entry in entry_points(group=GROUP)}:
         return "the name of an installed scheduler"
-    if _installed(name):
+    if _is_installed(name):
         return "the name of an installed package"
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
         return "a word of Python's own"
@@ -79,14 +79,14 @@ def _clash(name: str, module: str, cls: str) -> str | None:
     return None
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         return bool(version(name))
     except PackageNotFoundError:
         return False
 
 
-def contents(names: Names, description: str) -> dict[str, str]:
+def contents(names: SchedulerNames, description: str) -> dict[str, str]:
     """The text of each file, by its path in the package. Raises ConfigError for a bad description."""
     if not description.strip() or len(description) > MAX_DESCRIPTION or not description.isprintable():
         raise ConfigError(f"--description: must be one line of 1 to {MAX_DESCRIPTION} characters")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
-from toolgate_bus.commands.options import METRICS_PORT, bus_settings, metrics_served, run_async, started_bus
+from toolgate_bus.commands.options import METRICS_PORT, bus_settings, run_async, serve_metrics, start_bus
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import BusSettings, read_keys
@@ -22,19 +22,19 @@ from toolgate_bus.telemetry import tracing
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.bus_address import bus_url
 from toolgate_schedulers.worker.loading import load
-from toolgate_schedulers.worker.process import Job, notice, serve, tell_refused
+from toolgate_schedulers.worker.process import WorkerSpec, notice, serve, tell_refused
 from toolgate_schedulers.worker.reload_signal import hangups
 from toolgate_schedulers.worker.supervisor import Reloads, die_with_parent, supervise
 
-__all__ = ["Asked", "launch", "replica_command"]
+__all__ = ["ReplicaOptions", "launch", "replica_command"]
 
 THREAD_SECONDS: Final = 1.0
-MOST_PORT: Final = 65535
+MAX_PORT: Final = 65535
 FRAME_OPTIONS: Final = ("log_level", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReplicaOptions:
     """The options that say which scheduler, and how it runs: a replica is given them again."""
 
     spec: str
@@ -62,7 +62,7 @@ class Asked:
 
 
 def launch(
-    asked: Asked,
+    asked: ReplicaOptions,
     redis: str | None,
     namespace: str,
     keys: Path | None,
@@ -77,16 +77,16 @@ def launch(
     """
     die_with_parent()
     scheduler = asked.load()
-    keyring = _keyring(bus_settings(redis, namespace, keys), scheduler)
-    job = Job(scheduler, asked.load_again, keyring, asked.concurrency, asked.json)
-    with tracing.configure("toolgate-scheduler"), started_bus(redis, namespace, keys) as settings:
+    keyring = _load_keyring(bus_settings(redis, namespace, keys), scheduler)
+    job = WorkerSpec(scheduler, asked.load_again, keyring, asked.concurrency, asked.json)
+    with tracing.configure("toolgate-scheduler"), start_bus(redis, namespace, keys) as settings:
         if replicas > 1:
             given = asdict(asked)
             command = replica_command(given.pop("spec"), given)
             env = _replica_env(settings, frame)
             own = _own_ports(metrics_port, metrics_address, replicas)
             raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))
-        with metrics_served(metrics_port, metrics_address, "scheduler") as url:
+        with serve_metrics(metrics_port, metrics_address, "scheduler") as url:
             run_async(lambda: serve(replace(job, metrics=url), settings))
     _abandon_threads()
 
@@ -102,7 +102,7 @@ def _abandon_threads() -> None:
                 os._exit(0)
 
 
-def _keyring(settings: BusSettings, scheduler: Scheduler) -> Keyring | None:
+def _load_keyring(settings: BusSettings, scheduler: Scheduler) -> Keyring | None:
     if settings.keys is None:
         return None
     keyring = Keyring(read_keys(settings.keys))
@@ -117,20 +117,20 @@ def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str,
     """Where each replica serves its metrics, as an environment: on PORT, PORT+1, … or any free one."""
     if first is None:
         return [{} for _ in range(replicas)]
-    if first and first + replicas - 1 > MOST_PORT:
-        raise ConfigError(f"metrics port: {replicas} replicas from {first} on go beyond {MOST_PORT}")
+    if first and first + replicas - 1 > MAX_PORT:
+        raise ConfigError(f"metrics port: {replicas} replicas from {first} on go beyond {MAX_PORT}")
     ports = range(first, first + replicas) if first else [0] * replicas
     return [{METRICS_PORT: str(port), "TOOLGATE_METRICS_ADDRESS": address} for port in ports]
 
 
-async def _supervise(command: Sequence[str], envs: Sequence[dict[str, str]], job: Job) -> int:
+async def _supervise(command: Sequence[str], envs: Sequence[dict[str, str]], job: WorkerSpec) -> int:
     """Keep the replicas; a SIGHUP is passed on to each once the configuration was found right."""
 
-    def refused(error: ConfigError) -> None:
+    def report_refusal(error: ConfigError) -> None:
         tell_refused(str(error), job)
 
     with hangups() as asked:
-        return await supervise(command, envs, notice, Reloads(asked.each(), job.load, refused))
+        return await supervise(command, envs, notice, Reloads(asked.each(), job.load, report_refusal))
 
 
 def replica_command(spec: str, given: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from toolgate_bus.commands.terminal import console, escape
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import AskUser, Failed, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.events import AskUser, Failure, Hold, Modify, ToolSelecting
 from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -38,9 +38,9 @@ class TriedCall:
     """Whether an orchestrator would ask it about this tool."""
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         """Whether the call got a verdict, or needs none."""
-        return not self.asked or not isinstance(self.answer, Failed | None)
+        return not self.asked or not isinstance(self.answer, Failure | None)
 
 
 def parse_call(text: str) -> ToolSelecting:

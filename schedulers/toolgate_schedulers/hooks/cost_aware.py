@@ -22,8 +22,8 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import NAME_PATTERN, Deny, Verdict
 from toolgate_bus.protocol.money import micro
 from toolgate_bus.server.settings import check_url
-from toolgate_bus.state.shared import shared_in_memory
-from toolgate_bus.state.shared_state import Shared
+from toolgate_bus.state.shared import make_shared_state
+from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import asking
@@ -73,7 +73,7 @@ config_model = HookConfig
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingCall:
     """A call that was let through and has not told what it cost."""
 
     decision: str
@@ -83,16 +83,16 @@ class _Pending:
 class HookCostAware:
     """The handlers of one session."""
 
-    def __init__(self, scheduler: CostAware, shared: Shared, owner: str, session: str = "") -> None:
+    def __init__(self, scheduler: CostAware, shared: SharedState, owner: str, session: str = "") -> None:
         self._scheduler, self._shared, self._owner, self._session = scheduler, shared, owner, session
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _PendingCall] = {}
         self._requests = 0
         self._counts = bool(scheduler.config.budgets)
         """Whether the ledger is to hear of calls: there are budgets, or an agent lives of a slice."""
         self.owed: list[tuple[str, int | None, bool]] = []
         """What the ledger has not been told yet: decision, cost, whether it ran."""
 
-    async def selecting(self, _event: str, data: dict[str, Any]) -> Any:
+    async def on_tool_selecting(self, _event: str, data: dict[str, Any]) -> Any:
         """Rule on one call."""
         call = question_in(data)
         if call is None:
@@ -114,23 +114,23 @@ class HookCostAware:
         """This call will tell; if it is selected anew, it was not run as it was before."""
         before = self._pending.get(key)
         if before is None or before.decision != decision:
-            self._pending[key] = _Pending(decision)
+            self._pending[key] = _PendingCall(decision)
             if before is not None:
                 await self._tell(before.decision, None, ran=False)
 
-    async def begins(self, _event: str, data: dict[str, Any]) -> Any:
+    async def on_tool_start(self, _event: str, data: dict[str, Any]) -> Any:
         """The tool runs now: no other hook has refused it."""
         pending = self._pending.get(_key(data, _tool(data)))
         if pending is not None:
             pending.running_since = time.monotonic()
 
-    async def ended(self, event: str, data: dict[str, Any]) -> Any:
+    async def on_tool_end(self, event: str, data: dict[str, Any]) -> Any:
         """The tool has run, or could not."""
         pending = self._pending.pop(_key(data, _tool(data)), None)
         if pending is None:
             return
-        output = _mapping(_mapping(data.get("result", data.get("tool_result"))).get("output"))
-        ran = _mapping(data.get("error")).get("type") not in _DID_NOT_RUN
+        output = _as_mapping(_as_mapping(data.get("result", data.get("tool_result"))).get("output"))
+        ran = _as_mapping(data.get("error")).get("type") not in _DID_NOT_RUN
         cost = micro(output.get("cost_usd"))
         await self._tell(pending.decision, cost, ran=ran)
         if event == "tool:post" and pending.running_since is not None:
@@ -138,22 +138,22 @@ class HookCostAware:
             seconds = time.monotonic() - pending.running_since
             await self._scheduler.hear({"event": "tool:post", "seconds": seconds, **told})
 
-    async def refused(self, _event: str, data: dict[str, Any]) -> Any:
+    async def on_denied(self, _event: str, data: dict[str, Any]) -> Any:
         """The call was denied, by whomever."""
         pending = self._pending.pop(_key(data, _tool(data)), None)
         if pending is not None:
             await self._tell(pending.decision, None, ran=False)
 
-    async def turn_over(self, _event: str, _data: dict[str, Any]) -> Any:
+    async def on_turn_end(self, _event: str, _data: dict[str, Any]) -> Any:
         """Nothing that is still pending will tell anything."""
         pending, self._pending = self._pending, {}
         for one in pending.values():
             await self._tell(one.decision, None, ran=one.running_since is not None)
 
-    async def answered(self, _event: str, data: dict[str, Any]) -> Any:
+    async def on_llm_response(self, _event: str, data: dict[str, Any]) -> Any:
         """An LLM answered; what it cost is charged."""
         config = self._scheduler.config
-        amount = micro(_mapping(data.get("usage")).get("cost_usd"))
+        amount = micro(_as_mapping(data.get("usage")).get("cost_usd"))
         if not (config.charge_llm and config.budgets and amount):
             return
         self._requests += 1
@@ -192,7 +192,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     scheduler = CostAware(settings)
     session = str(getattr(coordinator, "session_id", "") or "")
     remote = None if settings.redis is None else HookLedger(check_url(settings.redis), settings.namespace)
-    shared = shared_in_memory() if remote is None else remote.shared
+    shared = make_shared_state() if remote is None else remote.shared
     scheduler.use(shared)
     hook = HookCostAware(scheduler, shared, "" if remote is None else remote.owner, session)
     if remote is not None:
@@ -201,18 +201,18 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         coordinator,
         NAME,
         [
-            (SELECTING, hook.selecting, _AFTER_OTHERS),
-            ("tool:pre", hook.begins, _LAST),
-            ("tool:post", hook.ended, 0),
-            ("tool:error", hook.ended, 0),
-            ("policy:violation", hook.refused, 0),
-            ("provider:response", hook.answered, 0),
-            ("execution:end", hook.turn_over, 0),
+            (SELECTING, hook.on_tool_selecting, _AFTER_OTHERS),
+            ("tool:pre", hook.on_tool_start, _LAST),
+            ("tool:post", hook.on_tool_end, 0),
+            ("tool:error", hook.on_tool_end, 0),
+            ("policy:violation", hook.on_denied, 0),
+            ("provider:response", hook.on_llm_response, 0),
+            ("execution:end", hook.on_turn_end, 0),
         ],
     )
 
     async def cleanup() -> None:
-        await hook.turn_over("", {})
+        await hook.on_turn_end("", {})
         take_off()
         if remote is not None:
             await remote.aclose(scheduler)
@@ -231,5 +231,5 @@ def _tool(data: Mapping[str, Any]) -> str:
     return tool if isinstance(tool, str) else ""
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

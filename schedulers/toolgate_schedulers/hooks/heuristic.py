@@ -24,13 +24,13 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     """Mount it into a session (entry point `amplifier.modules`); raises ConfigError naming each field."""
     scheduler = Heuristic(check(HeuristicConfig, dict(config or {}), NAME))
 
-    async def selecting(_event: str, data: dict[str, Any]) -> Any:
+    async def decide_call(_event: str, data: dict[str, Any]) -> Any:
         call = question_in(data)
         return (
             None if call is None else answer_of(await scheduler.decide(call), call, data, scheduler.priority)
         )
 
-    take_off = register(coordinator, NAME, [(SELECTING, selecting, 0)])
+    take_off = register(coordinator, NAME, [(SELECTING, decide_call, 0)])
 
     async def cleanup() -> None:
         take_off()

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
-from toolgate_bus.protocol.events import Failed, Verdict
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.protocol.events import Failure, Verdict
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
@@ -24,7 +24,7 @@ from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
-from toolgate_schedulers.worker.holds import Asked, StoredHolds
+from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
 __all__ = ["BOOK", "HookLedger"]
 
@@ -32,7 +32,7 @@ BOOK: Final = "budget-hooks"
 PAUSE_S: Final = 0.5
 
 
-async def _nowhere(_asked: Asked, _verdict: Verdict | Failed) -> None:
+async def _nowhere(_asked: ReplyTo, _verdict: Verdict | Failure) -> None:
     """Nothing is held inside an agent."""
 
 
@@ -70,7 +70,7 @@ class HookLedger:
         self._roster = Roster(commands, namespace)
         facts = _Sessions(commands, namespace)
         self.shared = replace(
-            shared_in_memory(),
+            make_shared_state(),
             store=RedisStore(commands, namespace),
             ledger=RedisLedger(commands, namespace, BOOK),
             book=BOOK,

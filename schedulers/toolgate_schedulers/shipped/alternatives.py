@@ -18,9 +18,9 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 
-from toolgate_schedulers.shipped.router.router import Literally, mapped
+from toolgate_schedulers.shipped.router.router import Literally, map_arguments
 
-__all__ = ["Alternative", "Group", "Groups", "alternatives", "group_of", "team_of"]
+__all__ = ["Alternative", "AlternativeGroup", "Groups", "alternatives", "group_of", "team_of"]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Source = str | Literally
@@ -54,7 +54,7 @@ class Interchangeable(StrictModel):
         return arguments
 
 
-class Group(StrictModel):
+class AlternativeGroup(StrictModel):
     """Tools, or agents, of which any may run in another's place, in order of preference."""
 
     tools: Annotated[dict[Name, Interchangeable], Field(min_length=2, max_length=64)] | None = None
@@ -74,7 +74,7 @@ class Group(StrictModel):
         return tools
 
     @model_validator(mode="after")
-    def _of_one_kind(self) -> "Group":
+    def _of_one_kind(self) -> "AlternativeGroup":
         if (self.tools is None) == (self.agents is None):
             raise ValueError("give either tools or agents")
         if self.agents is not None and len(set(self.agents)) != len(self.agents):
@@ -82,7 +82,7 @@ class Group(StrictModel):
         return self
 
 
-def _named_once(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+def _named_once(groups: tuple[AlternativeGroup, ...]) -> tuple[AlternativeGroup, ...]:
     """The groups, if no tool and no agent stands in two of them; raises ValueError that names it."""
     for kind in ("tool", "agent"):
         seen: set[str] = set()
@@ -95,20 +95,20 @@ def _named_once(groups: tuple[Group, ...]) -> tuple[Group, ...]:
     return groups
 
 
-Groups = Annotated[tuple[Group, ...], Field(max_length=1024), AfterValidator(_named_once)]
+Groups = Annotated[tuple[AlternativeGroup, ...], Field(max_length=1024), AfterValidator(_named_once)]
 
 
-def group_of(groups: Iterable[Group], tool: str) -> Group | None:
+def group_of(groups: Iterable[AlternativeGroup], tool: str) -> AlternativeGroup | None:
     """The group that a tool belongs to, if any."""
     return next((group for group in groups if tool in (group.tools or ())), None)
 
 
-def team_of(groups: Iterable[Group], agent: str | None) -> Group | None:
+def team_of(groups: Iterable[AlternativeGroup], agent: str | None) -> AlternativeGroup | None:
     """The group that an agent belongs to, if any."""
     return next((group for group in groups if agent in (group.agents or ())), None)
 
 
-def alternatives(groups: Iterable[Group], call: ToolSelecting) -> list[Alternative]:
+def alternatives(groups: Iterable[AlternativeGroup], call: ToolSelecting) -> list[Alternative]:
     """What could run in a call's place: the others of its group that are available, in their order.
 
     Of a delegation these are calls to other agents first, then other tools.
@@ -137,7 +137,7 @@ def arguments_for(member: Interchangeable, given: dict[str, Any]) -> dict[str, A
     found: dict[str, Any] = {}
     for name, sources in member.arguments.items():
         for source in sources if isinstance(sources, tuple) else (sources,):
-            one = mapped({name: source}, given)
+            one = map_arguments({name: source}, given)
             if one:
                 found.update(one)
                 break

@@ -27,7 +27,7 @@ from toolgate_schedulers.shipped.alternatives import (
     team_of,
 )
 
-__all__ = ["Heuristic", "HeuristicConfig", "choices", "choose", "drawn"]
+__all__ = ["Heuristic", "HeuristicConfig", "choices", "choose", "draw_number"]
 
 _SHOWN = 20
 
@@ -66,7 +66,7 @@ def _order(config: HeuristicConfig, call: ToolSelecting) -> tuple[str, ...]:
     return tuple(group.tools) if group is not None and group.tools else ()
 
 
-def drawn(seed: int, decision: str) -> int:
+def draw_number(seed: int, decision: str) -> int:
     """A number that depends on nothing but these two."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{decision}".encode()).digest()[:8], "big")
 
@@ -129,8 +129,8 @@ class Heuristic:
 
     async def _number(self, call: ToolSelecting) -> int:
         if self.config.strategy == "random":
-            return drawn(self.config.seed, call.id)
+            return draw_number(self.config.seed, call.id)
         if self.config.strategy == "first" or len(choices(self.config, call)) < 2:
             return 0
         kind = "agent:" if team_of(self.config.groups, call.agent_target) else ""
-        return await self.turns.turn(f"heuristic:{kind}{_order(self.config, call)[0]}", call.id)
+        return await self.turns.next_for(f"heuristic:{kind}{_order(self.config, call)[0]}", call.id)

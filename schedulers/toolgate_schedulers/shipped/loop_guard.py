@@ -20,11 +20,11 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob
-from toolgate_bus.state.call_counts import MAX_WINDOW, Counts, Delegated, Made, Tally
+from toolgate_bus.state.call_counts import MAX_WINDOW, CallCounts, CountedCall, DelegationResult, Tally
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 
-__all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "made", "rule_on", "too_deep", "too_many"]
+__all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "fingerprint_call", "rule_on", "too_deep", "too_many"]
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
 _SHOWN: Final = 6
@@ -97,11 +97,11 @@ class LoopGuardConfig(StrictModel):
         return hashlib.sha256(counted.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def made(call: ToolSelecting) -> Made:
+def fingerprint_call(call: ToolSelecting) -> CountedCall:
     """The call as it is counted. What is hidden is told apart by its placeholder."""
     called = [call.tool_name, call.tool_input]
     written = json.dumps(called, sort_keys=True, default=repr, ensure_ascii=False)
-    return Made(
+    return CountedCall(
         session=call.session,
         tree=call.root_session or call.session,
         call=hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()[:32],
@@ -110,12 +110,12 @@ def made(call: ToolSelecting) -> Made:
     )
 
 
-def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: Counts) -> Verdict:
+def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: CallCounts) -> Verdict:
     """What loop-guard says of a call, of which there are so many with this one."""
     over = _over_time(config, counts) or _over_count(config, counts)
     if over is not None:
         return Deny(reason=f"{over} Stop calling tools, and answer now with what you have.")
-    repeated = _repeated(config.same_call, call.tool_name, counts)
+    repeated = _explain_repeat(config.same_call, call.tool_name, counts)
     if repeated is not None:
         return Deny(
             reason=f"{repeated} Its result will be no other: stop repeating it. Answer with what you "
@@ -136,7 +136,7 @@ def too_deep(config: LoopGuardConfig, call: ToolSelecting) -> Deny | None:
     )
 
 
-def too_many(config: LoopGuardConfig, found: Delegated) -> Deny | None:
+def too_many(config: LoopGuardConfig, found: DelegationResult) -> Deny | None:
     """The denial of a delegation for which there was no room."""
     if found.counted:
         return None
@@ -153,7 +153,7 @@ def _no_agent(why: str) -> Deny:
     return Deny(reason=f"{why} Stop delegating: do it yourself, or answer with what you have.")
 
 
-def _over_time(config: LoopGuardConfig, counts: Counts) -> str | None:
+def _over_time(config: LoopGuardConfig, counts: CallCounts) -> str | None:
     limit = config.seconds_per_session
     if limit is None or counts.seconds <= limit:
         return None
@@ -163,7 +163,7 @@ def _over_time(config: LoopGuardConfig, counts: Counts) -> str | None:
     )
 
 
-def _over_count(config: LoopGuardConfig, counts: Counts) -> str | None:
+def _over_count(config: LoopGuardConfig, counts: CallCounts) -> str | None:
     for option, count, limit, what in (
         ("calls_per_tree", counts.tree, config.calls_per_tree, "this session and those of its agents"),
         ("calls_per_session", counts.session, config.calls_per_session, "this session"),
@@ -174,7 +174,7 @@ def _over_count(config: LoopGuardConfig, counts: Counts) -> str | None:
     return None
 
 
-def _repeated(same: SameCall | None, tool: str, counts: Counts) -> str | None:
+def _explain_repeat(same: SameCall | None, tool: str, counts: CallCounts) -> str | None:
     if same is None:
         return None
     if same.within is None:
@@ -216,14 +216,14 @@ class LoopGuard:
             return Continue(reason="exempt")
         if not call.session:
             return too_deep(self.config, call) or Continue(reason="the call names no session")
-        one = made(call)
+        one = fingerprint_call(call)
         counts = await self._tally.count(self._scope, call.id, one, self.config.window)
         verdict = rule_on(self.config, call, counts)
         if isinstance(verdict, Deny) or call.agent_target is None:
             return verdict
         return too_deep(self.config, call) or await self._delegation(call.id, one) or verdict
 
-    async def _delegation(self, decision: str, one: Made) -> Deny | None:
+    async def _delegation(self, decision: str, one: CountedCall) -> Deny | None:
         if not self.config.limits_agents:
             return None
         agents = self.config.max_agents

@@ -17,11 +17,11 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.conditions.conditions import Globs
-from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once, unseen
+from toolgate_bus.ruling.conditions.matching import About, Unknown, check_unique, describe_unseen
 from toolgate_bus.ruling.conditions.truth import Truth
 from toolgate_bus.ruling.merge import ORDER
 
-__all__ = ["Policy", "PolicyConfig", "Rule", "explain_ruling", "name_of", "rule_on"]
+__all__ = ["Policy", "PolicyConfig", "PolicyRule", "explain_ruling", "name_of", "rule_on"]
 
 Action = Literal["allow", "deny", "ask"]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -31,7 +31,7 @@ _ONLY_ASK = ("prompt", "options", "timeout_s")
 _WOULD = {"deny": "denied", "ask": "asked a person"}
 
 
-class Rule(About):
+class PolicyRule(About):
     """What happens to the calls that fit. Denials call it by its name, or `rule 1` and so on."""
 
     tools: Globs
@@ -55,7 +55,7 @@ class Rule(About):
     """Seconds the person has (300 where nothing is said); then the call is denied."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Rule":
+    def _consistent(self) -> "PolicyRule":
         given = [field for field in _ONLY_ASK if getattr(self, field) is not None]
         if given and self.action != "ask":
             raise ValueError(f"{given[0]}: only for action: ask, not for {self.action}")
@@ -71,7 +71,7 @@ class Rule(About):
 class PolicyConfig(StrictModel):
     """The file of a policy: `rules`, of which the first that fits counts, and the `default`."""
 
-    rules: Annotated[tuple[Rule, ...], Field(max_length=10_000), AfterValidator(named_once)] = ()
+    rules: Annotated[tuple[PolicyRule, ...], Field(max_length=10_000), AfterValidator(check_unique)] = ()
     """In order: the first that fits rules."""
     default: Action = "allow"
     """For calls that no rule fits: `allow`, `deny` or `ask`."""
@@ -114,18 +114,18 @@ def _rule_for_one(config: PolicyConfig, call: ToolSelecting) -> tuple[Verdict, t
         fired.append(number)
         name = name_of(rule, number)
         if rule.mode == "enforce":
-            verdict = _verdict(rule, name, call, "" if truth else f"; {unseen(rule, call)}")
-            return _told(verdict, observed), tuple(fired)
+            verdict = _verdict(rule, name, call, "" if truth else f"; {describe_unseen(rule, call)}")
+            return _add_observations(verdict, observed), tuple(fired)
         observed.append(f"{name} would have {_WOULD[rule.action]}")
-    return _told(_default(config.default, call), observed), tuple(fired)
+    return _add_observations(_default(config.default, call), observed), tuple(fired)
 
 
-def name_of(rule: Rule, number: int) -> str:
+def name_of(rule: PolicyRule, number: int) -> str:
     """What a rule is called, where it stands at this number (from 0)."""
     return rule.name or f"rule {number + 1}"
 
 
-def _told(verdict: Verdict, observed: Iterable[str]) -> Verdict:
+def _add_observations(verdict: Verdict, observed: Iterable[str]) -> Verdict:
     """The verdict; a call that may run says what observing rules would have done."""
     if not isinstance(verdict, Continue):
         return verdict
@@ -133,7 +133,7 @@ def _told(verdict: Verdict, observed: Iterable[str]) -> Verdict:
     return Continue(reason="; ".join([*given, *observed]) or None)
 
 
-def _verdict(rule: Rule, name: str, call: ToolSelecting, unseen: str) -> Verdict:
+def _verdict(rule: PolicyRule, name: str, call: ToolSelecting, unseen: str) -> Verdict:
     if rule.action == "allow":
         return Continue(reason=rule.reason or f"allowed by {name}")
     if rule.action == "deny":

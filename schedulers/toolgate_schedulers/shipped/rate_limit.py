@@ -19,17 +19,17 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob, Globs, any_glob
-from toolgate_bus.state.token_buckets import Bucket, Buckets, Taken
+from toolgate_bus.state.token_buckets import Bucket, Buckets, TakeResult
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 
-__all__ = ["Limit", "Limited", "Rate", "RateLimit", "RateLimitConfig", "limited", "ruling"]
+__all__ = ["AppliedLimit", "Limit", "Rate", "RateLimit", "RateLimitConfig", "find_limits", "verdict_from"]
 
 _UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _RATE: Final = re.compile(r"\s*(\d{1,7})\s*/\s*(second|minute|hour|day)\s*")
 _PER: Final = ("session", "tree", "agent", "tool", "fleet")
 _LABEL: Final = "label:"
-_LONGEST_WHOSE: Final = 200
+_MAX_OWNER: Final = 200
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Labels = Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Glob], Field(max_length=64)]
@@ -71,14 +71,14 @@ class Limit(StrictModel):
 
     @field_validator("per")
     @classmethod
-    def _known(cls, per: str) -> str:
+    def _check_per(cls, per: str) -> str:
         if per not in _PER and not (per.startswith(_LABEL) and len(per) > len(_LABEL)):
             raise ValueError(f"must be {', '.join(_PER)} or {_LABEL}NAME")
         return per
 
     @field_validator("rate", mode="before")
     @classmethod
-    def _written(cls, rate: Any) -> Any:
+    def _parse_rate(cls, rate: Any) -> Any:
         if not isinstance(rate, str):
             return rate
         found = _RATE.fullmatch(rate)
@@ -123,7 +123,7 @@ class RateLimitConfig(StrictModel):
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=1000)]
 
     @model_validator(mode="after")
-    def _told_apart(self) -> "RateLimitConfig":
+    def _check_unique_names(self) -> "RateLimitConfig":
         names = [limit.name for limit in self.limits if limit.name is not None]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -131,7 +131,7 @@ class RateLimitConfig(StrictModel):
         return self
 
 
-class Limited(NamedTuple):
+class AppliedLimit(NamedTuple):
     """One limit as it applies to one call."""
 
     bucket: Bucket
@@ -139,24 +139,24 @@ class Limited(NamedTuple):
     name: str
 
 
-def limited(config: RateLimitConfig, scheduler: str, call: ToolSelecting) -> dict[str, Limited]:
+def find_limits(config: RateLimitConfig, scheduler: str, call: ToolSelecting) -> dict[str, AppliedLimit]:
     """The limits that apply to a call, by the key of their bucket: each scheduler's name has its own."""
     found = {}
     for number, limit in enumerate(config.limits, start=1):
         if limit.fits(call):
             bucket = _bucket(limit, limit.mark(scheduler), limit.whose(call))
-            found[bucket.key] = Limited(bucket, limit, limit.name or f"limit {number}")
+            found[bucket.key] = AppliedLimit(bucket, limit, limit.name or f"limit {number}")
     return found
 
 
 def _bucket(limit: Limit, mark: str, whose: str) -> Bucket:
-    if len(whose) > _LONGEST_WHOSE:
+    if len(whose) > _MAX_OWNER:
         whose = hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
     calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
     return Bucket(f"{mark}:{whose}", calls, period_ms, limit.burst or calls)
 
 
-def ruling(limits: dict[str, Limited], taken: Taken, call: ToolSelecting) -> Verdict:
+def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolSelecting) -> Verdict:
     """What became of taking a token from the bucket of each of these limits."""
     if taken.allowed:
         return Continue()
@@ -211,8 +211,8 @@ class RateLimit:
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Take a token from the bucket of each limit that applies, or deny."""
-        limits = limited(self.config, self._runs_as, call)
+        limits = find_limits(self.config, self._runs_as, call)
         if not limits:
             return Continue()
         taken = await self._buckets.take(call.id, [one.bucket for one in limits.values()])
-        return ruling(limits, taken, call)
+        return verdict_from(limits, taken, call)

@@ -6,14 +6,14 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.diagnosis import diagnose
 
-__all__ = ["bus_url", "no_bus", "shown"]
+__all__ = ["bus_url", "no_bus", "redact_url"]
 
 
 def no_bus(settings: BusSettings, error: TransportError) -> TransportError:
     """The same error, with the address that was tried."""
     url = bus_url(settings)
     trouble = diagnose(url, str(error.__cause__ or error), refused=isinstance(error, ConfigError))
-    return type(error)(f"the bus at {shown(url)} {trouble.what}; {trouble.change}")
+    return type(error)(f"the bus at {redact_url(url)} {trouble.what}; {trouble.change}")
 
 
 def bus_url(settings: BusSettings) -> str:
@@ -23,7 +23,7 @@ def bus_url(settings: BusSettings) -> str:
     return settings.redis
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """The URL without its password."""
     parts = urlsplit(url)
     if parts.password is None:

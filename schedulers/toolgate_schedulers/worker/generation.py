@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.state.shared_state import Shared
+from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import Holds, Scheduler, SchedulerContext
@@ -29,7 +29,7 @@ class Tenure:
 
     __slots__ = ("_last", "_open", "revision", "scheduler", "shared")
 
-    def __init__(self, scheduler: Scheduler, shared: Shared) -> None:
+    def __init__(self, scheduler: Scheduler, shared: SharedState) -> None:
         self.scheduler, self.shared = scheduler, shared
         self.revision = scheduler.revision.text
         """What its verdicts name."""

@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Deny, Failed, Hold, Phase, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Deny, Failure, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.transport.ports import SchedulerBus, Store
 from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
 
-__all__ = ["Asked", "Entry", "Job", "Send", "StoredHolds", "not_kept"]
+__all__ = ["InboxEntry", "Job", "ReplyTo", "Send", "StoredHolds", "deny_unstored"]
 
 SLACK_SECONDS: Final = 5.0
 """A hold is kept a little longer than it lasts: the orchestrator alone says when it is over."""
@@ -30,7 +30,7 @@ LEASE_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 3.0
 """So long `answer` tries: longer than the lease of a replica that died."""
 FORGET_SECONDS: Final = 1.0
-SHORTEST_SECONDS: Final = 0.02
+MIN_SECONDS: Final = 0.02
 """The least time that one try is given."""
 
 Result = TypeVar("Result")
@@ -39,14 +39,14 @@ KEEPING_SHARE: Final = 0.8
 """Of the asker's patience; the rest is for the way back."""
 
 
-class Asked(NamedTuple):
+class ReplyTo(NamedTuple):
     """Where a question came from: all that an answer needs."""
 
     orchestrator: str
     item: packing.Item
 
 
-Send = Callable[[Asked, Verdict | Failed], Awaitable[None]]
+Send = Callable[[ReplyTo, Verdict | Failure], Awaitable[None]]
 """Writes a verdict on a question, and returns when the bus has it; raises TransportError."""
 
 
@@ -56,7 +56,7 @@ class StoredHolds:
     def __init__(self, store: Store, scheduler: str, send: Send) -> None:
         self._store, self._prefix, self._send = store, f"hold:{scheduler}:", send
 
-    async def keep(self, asked: Asked, hold: Hold, until: float = 0.0) -> None:
+    async def keep(self, asked: ReplyTo, hold: Hold, until: float = 0.0) -> None:
         """Store a hold; only then may its question be acknowledged.
 
         Tries until that time (`time.monotonic`), once at least; then raises ToolgateError, and the
@@ -66,7 +66,7 @@ class StoredHolds:
         key, seconds = self._key(asked.item.id, asked.item.phase), hold.seconds + SLACK_SECONDS
         await _again(lambda: self._store.put(key, value, seconds), until)
 
-    async def forget(self, asked: Asked) -> None:
+    async def forget(self, asked: ReplyTo) -> None:
         """Nobody waits any longer; a store that is away forgets it when its time runs out."""
         await self._forget(self._key(asked.item.id, asked.item.phase))
 
@@ -74,7 +74,7 @@ class StoredHolds:
         """Those that wait right now, the soonest to run out first."""
         held = []
         for key in await self._store.keys(self._prefix):
-            asked = _asked(await self._store.get(key))
+            asked = _decode_reply_to(await self._store.get(key))
             left = await self._store.seconds_left(key)
             if asked is None or left is None:
                 continue
@@ -99,14 +99,14 @@ class StoredHolds:
         keys = [self._key(id_, number) for number in phases]
         return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
 
-    async def finish(self, asked: Asked, verdict: Verdict | Failed, until: float) -> bool:
+    async def finish(self, asked: ReplyTo, verdict: Verdict | Failure, until: float) -> bool:
         """`answer` by the replica that holds; tries until that time (`time.monotonic`)."""
         return await self._give(
             [self._key(asked.item.id, asked.item.phase)], verdict, until, asked.item.version
         )
 
     async def _give(
-        self, keys: Sequence[str], verdict: Verdict | Failed, until: float, version: int = packing.VERSION
+        self, keys: Sequence[str], verdict: Verdict | Failure, until: float, version: int = packing.VERSION
     ) -> bool:
         """Answer the first of these holds that is there.
 
@@ -127,9 +127,9 @@ class StoredHolds:
             await self._forget(given)
         return given is not None
 
-    async def _give_once(self, key: str, verdict: Verdict | Failed, mine: bytes, version: int) -> bool:
-        leased = await self._leased(key, mine)
-        asked = _asked(await self._store.get(key))
+    async def _give_once(self, key: str, verdict: Verdict | Failure, mine: bytes, version: int) -> bool:
+        leased = await self._take_lease(key, mine)
+        asked = _decode_reply_to(await self._store.get(key))
         if asked is None:
             return False
         if not leased:
@@ -137,7 +137,7 @@ class StoredHolds:
         await self._send(asked._replace(item=asked.item._replace(version=version)), verdict)
         return True
 
-    async def _leased(self, key: str, mine: bytes) -> bool:
+    async def _take_lease(self, key: str, mine: bytes) -> bool:
         lease = f"answering:{key}"
         return await self._store.add(lease, mine, LEASE_SECONDS) or await self._store.get(lease) == mine
 
@@ -149,7 +149,7 @@ class StoredHolds:
         return f"{self._prefix}{id_.hex()}:{phase}"
 
 
-def not_kept(scheduler: str) -> Deny:
+def deny_unstored(scheduler: str) -> Deny:
     """The answer where a hold cannot be stored: silence, of an optional scheduler, would let the call run."""
     return Deny(
         reason=f"{scheduler} must wait for an answer to this call, and cannot keep it at the moment; "
@@ -167,7 +167,7 @@ async def _again(act: Callable[[], Awaitable[Result]], until: float) -> Result:
     while True:
         left = until - time.monotonic()
         try:
-            async with asyncio.timeout(max(left / 2, SHORTEST_SECONDS)):
+            async with asyncio.timeout(max(left / 2, MIN_SECONDS)):
                 return await act()
         except TimeoutError:
             failed: TransportError = OutcomeUnknown("the server did not answer in time")
@@ -180,7 +180,7 @@ async def _again(act: Callable[[], Awaitable[Result]], until: float) -> Result:
             await backoff.wait()
 
 
-def _asked(raw: bytes | None) -> Asked | None:
+def _decode_reply_to(raw: bytes | None) -> ReplyTo | None:
     try:
         stored: Any = packing.unpack(raw, packing.MAX_QUESTION + 1024) if raw is not None else None
     except CodecError:
@@ -190,10 +190,10 @@ def _asked(raw: bytes | None) -> Asked | None:
     orchestrator, id_, phase, body = stored
     if not isinstance(orchestrator, str):
         return None
-    return Asked(orchestrator, packing.Item(id_, phase, body, None))
+    return ReplyTo(orchestrator, packing.Item(id_, phase, body, None))
 
 
-class Entry:
+class InboxEntry:
     """One delivered entry and how many of its questions are still open."""
 
     __slots__ = ("id", "open")
@@ -207,8 +207,8 @@ class Job:
 
     __slots__ = ("asked", "entry", "written")
 
-    def __init__(self, entry: Entry, asked: Asked, written: float) -> None:
-        self.entry: Entry | None = entry
+    def __init__(self, entry: InboxEntry, asked: ReplyTo, written: float) -> None:
+        self.entry: InboxEntry | None = entry
         self.asked, self.written = asked, written
         """`written` is when the question was written, on this process's monotonic clock."""
 
@@ -222,4 +222,4 @@ class Job:
         if entry is not None:
             entry.open -= 1
             if entry.open == 0:
-                bus.done(entry.id)
+                bus.acknowledge(entry.id)

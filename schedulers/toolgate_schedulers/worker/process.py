@@ -16,22 +16,22 @@ from toolgate_bus.commands.terminal import escape_lines, print_json
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.state.shared import shared_on
-from toolgate_bus.state.shared_state import Shared
+from toolgate_bus.state.shared import connect_shared_state
+from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.worker.bus_address import bus_url, no_bus, shown
+from toolgate_schedulers.worker.bus_address import bus_url, no_bus, redact_url
 from toolgate_schedulers.worker.loading import authors_words
 from toolgate_schedulers.worker.reload_signal import Hangups, hangups
 from toolgate_schedulers.worker.worker import Worker
 
-__all__ = ["Job", "notice", "serve", "tell_refused"]
+__all__ = ["WorkerSpec", "notice", "serve", "tell_refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkerSpec:
     """A scheduler that is known to be right, and how it is to be run."""
 
     scheduler: Scheduler
@@ -44,36 +44,38 @@ class Job:
     """Where its metrics are served, if they are."""
 
 
-async def serve(job: Job, settings: BusSettings) -> None:
+async def serve(job: WorkerSpec, settings: BusSettings) -> None:
     """Run one replica until cancelled, or its terminal is gone; then finish what is in hand."""
     with hangups() as asked:
         bus = RedisSchedulerBus(bus_url(settings), settings.namespace, keyring=job.keyring)
 
-        def shared() -> Shared:
-            return shared_on(bus_url(settings), bus.commands, settings.namespace, shadow=job.scheduler.shadow)
+        def open_shared_state() -> SharedState:
+            return connect_shared_state(
+                bus_url(settings), bus.commands, settings.namespace, shadow=job.scheduler.shadow
+            )
 
         worker = Worker(
             job.scheduler,
             bus,
-            shared=shared(),
+            shared=open_shared_state(),
             keyring=job.keyring,
             namespace=settings.namespace,
             concurrency=job.concurrency,
         )
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(_shielded, bus.aclose)
-            member = await _started(worker, job, settings)
+            undo.push_async_callback(_close_shielded, bus.aclose)
+            member = await _start_worker(worker, job, settings)
             undo.pop_all()
         try:
-            _tell_ready(member, shown(bus_url(settings)), job)
-            await _reload_when_asked(asked, worker, job, member, shared)
+            _tell_ready(member, redact_url(bus_url(settings)), job)
+            await _reload_when_asked(asked, worker, job, member, open_shared_state)
         except anyio.get_cancelled_exc_class():
             pass  # being cancelled is how it is told to finish
         finally:
-            await _shielded(worker.drain)
+            await _close_shielded(worker.drain)
 
 
-async def _started(worker: Worker, job: Job, settings: BusSettings) -> Member:
+async def _start_worker(worker: Worker, job: WorkerSpec, settings: BusSettings) -> Member:
     try:
         return await worker.start()
     except ConfigError:
@@ -87,7 +89,7 @@ async def _started(worker: Worker, job: Job, settings: BusSettings) -> Member:
 
 
 async def _reload_when_asked(
-    asked: Hangups, worker: Worker, job: Job, member: Member, shared: Callable[[], Shared]
+    asked: Hangups, worker: Worker, job: WorkerSpec, member: Member, shared: Callable[[], SharedState]
 ) -> None:
     async for _ in asked.each():
         try:
@@ -102,7 +104,7 @@ async def _reload_when_asked(
             _tell_reloaded(member, job.as_json)
 
 
-async def _shielded(close: Callable[[], Any]) -> None:
+async def _close_shielded(close: Callable[[], Any]) -> None:
     with anyio.CancelScope(shield=True):
         await close()
 
@@ -110,7 +112,7 @@ async def _shielded(close: Callable[[], Any]) -> None:
 # ---------------------------------------------------------------------- what it says
 
 
-def tell_refused(why: str, job: Job) -> None:
+def tell_refused(why: str, job: WorkerSpec) -> None:
     """Say that the old configuration stays, and why."""
     if job.as_json:
         print_json({"event": "not_reloaded", "name": job.scheduler.name, "error": why})
@@ -124,7 +126,7 @@ def _tell_reloaded(member: Member, as_json: bool) -> None:
     notice(f"{member.name} (replica {member.replica}, pid {member.pid}) was reloaded: {_what(member)}")
 
 
-def _tell_ready(member: Member, url: str, job: Job) -> None:
+def _tell_ready(member: Member, url: str, job: WorkerSpec) -> None:
     if job.as_json:
         fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
         print_json(

@@ -21,7 +21,7 @@ class Hangups:
         self._came = asyncio.Event()
         self._has_terminal = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _terminal_is_there()
 
-    def came(self) -> None:
+    def on_signal(self) -> None:
         """One came."""
         self._came.set()
 
@@ -40,7 +40,7 @@ def hangups() -> Iterator[Hangups]:
     """Take SIGHUP from here on; the one who asks for this handles it until the process ends."""
     taken = Hangups()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, taken.came)
+    loop.add_signal_handler(signal.SIGHUP, taken.on_signal)
     try:
         yield taken
     finally:

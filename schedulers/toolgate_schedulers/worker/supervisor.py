@@ -29,7 +29,7 @@ DIE_WITH_PARENT = "TOOLGATE_DIE_WITH_PARENT"
 """Environment variable: `1`, or the parent's process id, which closes the gap before it is read."""
 
 FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 STEADY = 30.0
 """Seconds after which a replica counts as having worked: its next pause is the first one again."""
 GRACE = 15.0
@@ -57,7 +57,7 @@ def die_with_parent() -> None:
 
 def next_pause(lived: float, last: float | None) -> float:
     """Seconds to wait before a restart, after a life of `lived` seconds and a pause of `last`."""
-    return FIRST_PAUSE if last is None or lived >= STEADY else min(LONGEST_PAUSE, last * 2)
+    return FIRST_PAUSE if last is None or lived >= STEADY else min(MAX_PAUSE, last * 2)
 
 
 class Reloads(NamedTuple):
@@ -81,7 +81,7 @@ async def supervise(
     Gives 2 when a replica says that its call was wrong: restarting it would not help.
     """
     wrong = False
-    living = _Living()
+    living = _ReplicaSet()
 
     async def keep(number: int, env: Mapping[str, str]) -> None:
         nonlocal wrong
@@ -103,7 +103,7 @@ async def supervise(
     return WRONG_CALL if wrong else 0
 
 
-class _Living:
+class _ReplicaSet:
     """The replicas that live, which the survivor is told of."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class _Living:
                 await self._survivor.stdin.send(line.encode())
 
 
-async def _pass_on(reloads: Reloads, living: _Living) -> None:
+async def _pass_on(reloads: Reloads, living: _ReplicaSet) -> None:
     """Check, then send SIGHUP to each living replica, for every reload that is asked for."""
     async for _ in reloads.asked:
         try:
@@ -159,7 +159,7 @@ async def _pass_on(reloads: Reloads, living: _Living) -> None:
 
 
 async def _keep(
-    command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: _Living
+    command: Sequence[str], env: Mapping[str, str], say: Callable[[str], None], living: _ReplicaSet
 ) -> bool:
     """One replica, started again and again; True when its call is wrong."""
     pause: float | None = None
@@ -175,7 +175,7 @@ async def _keep(
         await anyio.sleep(pause)
 
 
-async def _live(command: Sequence[str], env: Mapping[str, str], living: _Living) -> int:
+async def _live(command: Sequence[str], env: Mapping[str, str], living: _ReplicaSet) -> int:
     """One process from start to end; cancelled, it ends the process first."""
     # A session of its own: Ctrl-C reaches the parent alone, which then asks once and waits.
     process = await anyio.open_process(

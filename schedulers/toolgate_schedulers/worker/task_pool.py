@@ -39,13 +39,13 @@ class Lanes:
             # In a context of its own: it decides whatever comes, not only for whoever woke it first.
             task = asyncio.get_running_loop().create_task(self._run(), context=Context())
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._on_task_done)
 
-    def lend(self) -> None:
+    def release_slot(self) -> None:
         """This lane will wait for somebody, perhaps for long: another may work in its place."""
         self._lent += 1
 
-    def give_back(self) -> None:
+    def take_slot(self) -> None:
         """It does not wait any longer."""
         self._lent -= 1
 
@@ -70,7 +70,7 @@ class Lanes:
             self._idle.append(idle)
             await idle
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._coming = False  # it may have been cancelled on its way
         if not task.cancelled() and (error := task.exception()) is not None:

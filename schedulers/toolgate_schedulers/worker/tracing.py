@@ -9,12 +9,12 @@ from contextvars import ContextVar
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec
-from toolgate_bus.protocol.events import Failed, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Failure, ToolSelecting, Verdict
 from toolgate_bus.telemetry import tracing
 from toolgate_bus.telemetry.logging import about
 
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.worker.holds import Asked
+from toolgate_schedulers.worker.holds import ReplyTo
 
 __all__ = ["span_of_answer", "span_of_verdict", "tell"]
 
@@ -27,7 +27,7 @@ def span_of_verdict(scheduler: Scheduler, question: ToolSelecting, replica: str)
 
     Where this process records nothing, its log lines tell the trace all the same.
     """
-    if not tracing.active():
+    if not tracing.is_active():
         with about(trace=question.trace) if question.trace else nullcontext():
             yield
         return
@@ -54,9 +54,9 @@ def span_of_verdict(scheduler: Scheduler, question: ToolSelecting, replica: str)
 
 
 @contextmanager
-def span_of_answer(scheduler: Scheduler, asked: Asked, replica: str) -> Iterator[None]:
+def span_of_answer(scheduler: Scheduler, asked: ReplyTo, replica: str) -> Iterator[None]:
     """Around the answer to a stored hold, which comes from elsewhere: a person, another replica."""
-    question = _question(asked) if tracing.active() and _open.get() is tracing.NO_SPAN else None
+    question = _question(asked) if tracing.is_active() and _open.get() is tracing.NO_SPAN else None
     if question is None:
         yield
         return
@@ -64,18 +64,18 @@ def span_of_answer(scheduler: Scheduler, asked: Asked, replica: str) -> Iterator
         yield
 
 
-def tell(verdict: Verdict | Failed, priority: int) -> None:
+def tell(verdict: Verdict | Failure, priority: int) -> None:
     """What was answered; `priority` is the scheduler's, for a verdict that names none."""
     span = _open.get()
     if span is tracing.NO_SPAN:
         return
     named = priority if verdict.priority is None else verdict.priority
     span.set({"toolgate.action": verdict.action, "toolgate.priority": named})
-    if isinstance(verdict, Failed):
+    if isinstance(verdict, Failure):
         span.fail("failed")
 
 
-def _question(asked: Asked) -> ToolSelecting | None:
+def _question(asked: ReplyTo) -> ToolSelecting | None:
     try:
         return codec.question(asked.item)
     except CodecError:

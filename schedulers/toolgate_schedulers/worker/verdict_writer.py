@@ -10,85 +10,85 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, Verdict
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 
-__all__ = ["Written", "write_verdict"]
+__all__ = ["EncodedVerdict", "write_verdict"]
 
 MAX_PROMPT: Final = 16_384
 """Characters that are left of a prompt where the whole is too long."""
 _LOST: Final = "(the scheduler's own words could not be sent)"
 
 
-class Written(NamedTuple):
+class EncodedVerdict(NamedTuple):
     """The body of a verdict, and what was wrong with the one that was given; None where nothing was."""
 
-    verdict: Verdict | Failed
+    verdict: Verdict | Failure
     """What the body says."""
     body: bytes
     trouble: str | None = None
 
 
-def write_verdict(verdict: Verdict | Failed, revision: str = "") -> Written:
+def write_verdict(verdict: Verdict | Failure, revision: str = "") -> EncodedVerdict:
     """The body of a verdict, within the wire's bounds, whatever the author put into it.
 
     With a revision it is of version 2.
     """
     trouble: str | None = None
-    for form in (_short, _mended, _ours):
+    for form in (_short, _repair, _ours):
         try:
             made = form(verdict)
             body = codec.verdict_body(made, revision)
             # As its reader will: what cannot be read would count as silence.
-            codec.said(body, packing.NEWEST if revision else packing.VERSION)
+            codec.decode_verdict(body, packing.NEWEST if revision else packing.VERSION)
         except Exception as error:  # noqa: BLE001 - whatever an author may have put into it
             trouble = trouble or (str(error) if isinstance(error, CodecError) else type(error).__name__)
         else:
-            return Written(made, body, trouble)
+            return EncodedVerdict(made, body, trouble)
     raise AssertionError("our own words can be written")
 
 
-def _short(verdict: Verdict | Failed) -> Verdict | Failed:
+def _short(verdict: Verdict | Failure) -> Verdict | Failure:
     reason = verdict.reason
     if reason is None or len(reason) <= MAX_REASON:
         return verdict
     return verdict.model_copy(update={"reason": reason[: MAX_REASON - 1] + "…"})
 
 
-def _mended(verdict: Verdict | Failed) -> Verdict | Failed:
+def _repair(verdict: Verdict | Failure) -> Verdict | Failure:
     """With question marks for what cannot be encoded, and without what is too much."""
-    reason = None if verdict.reason is None else packing.readable(verdict.reason)
+    reason = None if verdict.reason is None else packing.make_readable(verdict.reason)
     changes: dict[str, object] = {"reason": reason}
     if isinstance(verdict, AskUser):
-        changes["prompt"] = packing.readable(verdict.prompt)[:MAX_PROMPT]
-        changes["options"] = tuple(map(packing.readable, verdict.options))
+        changes["prompt"] = packing.make_readable(verdict.prompt)[:MAX_PROMPT]
+        changes["options"] = tuple(map(packing.make_readable, verdict.options))
     return _short(verdict.model_copy(update=changes))
 
 
-def _ours(verdict: Verdict | Failed) -> Verdict | Failed:
+def _ours(verdict: Verdict | Failure) -> Verdict | Failure:
     """The same verdict with nothing in it that the author gave, but for what bounds it."""
     return next(make(verdict) for kind, make in _OURS.items() if isinstance(verdict, kind))
 
 
-def _asked(verdict: AskUser) -> AskUser:
+def _strip_ask(verdict: AskUser) -> AskUser:
     return AskUser(
-        prompt=f"May this call run? {_LOST}", timeout_s=_bounded(getattr(verdict, "timeout_s", None))
+        prompt=f"May this call run? {_LOST}", timeout_s=_clamp_seconds(getattr(verdict, "timeout_s", None))
     )
 
 
-def _bounded(seconds: object) -> float:
+def _clamp_seconds(seconds: object) -> float:
     fits = isinstance(seconds, int | float) and 0 < seconds <= 86_400
     return float(seconds) if fits and isinstance(seconds, int | float) else 300.0
 
 
-_OURS: Final[dict[type, Callable[..., Verdict | Failed]]] = {
+_OURS: Final[dict[type, Callable[..., Verdict | Failure]]] = {
     Deny: lambda _: Deny(reason=f"This call was denied. {_LOST}"),
     Modify: lambda _: Deny(
         reason="A scheduler would have replaced this call, and its replacement is too large to be sent, or "
         "cannot be; so the call was denied."
     ),
-    AskUser: _asked,
-    Hold: lambda verdict: Hold(seconds=_bounded(getattr(verdict, "seconds", None))),
+    AskUser: _strip_ask,
+    Hold: lambda verdict: Hold(seconds=_clamp_seconds(getattr(verdict, "seconds", None))),
     Continue: lambda _: Continue(),
-    Failed: lambda _: Failed(),
+    Failure: lambda _: Failure(),
 }

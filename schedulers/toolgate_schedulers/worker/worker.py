@@ -23,18 +23,27 @@ from typing import Any, Final, cast
 import anyio
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Deny,
+    Failure,
+    Hold,
+    Modify,
+    ToolSelecting,
+    Verdict,
+)
 from toolgate_bus.protocol.signing import Keyring, digest
-from toolgate_bus.state.shared_state import Shared
+from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import DECISION
 from toolgate_bus.transport.ports import Delivery, Member, SchedulerBus
-from toolgate_bus.transport.redis.tasks import being_cancelled
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_schedulers.author.scheduler import Scheduler, asking
 from toolgate_schedulers.worker.generation import Tenure, ruling
-from toolgate_schedulers.worker.holds import Asked, Entry, Job, StoredHolds, not_kept
+from toolgate_schedulers.worker.holds import InboxEntry, Job, ReplyTo, StoredHolds, deny_unstored
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.worker.verdict_writer import write_verdict
@@ -62,7 +71,7 @@ class Worker:
         scheduler: Scheduler,
         bus: SchedulerBus,
         *,
-        shared: Shared,
+        shared: SharedState,
         keyring: Keyring | None = None,
         namespace: str = "default",
         concurrency: int = CONCURRENCY,
@@ -96,7 +105,7 @@ class Worker:
         self._bus.stats(lambda: (self._answered, self._late))
         member = await self._bus.start(self._member(self._tenure.scheduler))
         self._want()
-        if not await self._bus.noticed(NOTICE_SECONDS):
+        if not await self._bus.wait_until_noticed(NOTICE_SECONDS):
             _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
         return member
 
@@ -115,7 +124,7 @@ class Worker:
             revision=scheduler.revision,
         )
 
-    async def swap(self, scheduler: Scheduler, shared: Shared) -> Member:
+    async def swap(self, scheduler: Scheduler, shared: SharedState) -> Member:
         """Have another scheduler decide all questions that begin from now on; none is lost.
 
         Those that have begun are finished by the one they began with; it is stopped after the last of
@@ -170,7 +179,7 @@ class Worker:
             if delivery.times > POISON_DELIVERIES:
                 metrics.count(metrics.POISONED, self._name)
                 _log.error("dropped a question that outlived several replicas", entry=delivery.entry)
-                self._bus.done(delivery.entry)
+                self._bus.acknowledge(delivery.entry)
             elif delivery.event == WITHDRAWN:
                 self._withdraw(delivery)
             else:
@@ -182,11 +191,11 @@ class Worker:
     def _accept(self, delivery: Delivery) -> None:
         written = time.monotonic() - delivery.age
         items = self._items(delivery)
-        entry = Entry(delivery.entry, len(items))
+        entry = InboxEntry(delivery.entry, len(items))
         for item in items:
-            self._queue.append(Job(entry, Asked(delivery.orchestrator, item), written))
+            self._queue.append(Job(entry, ReplyTo(delivery.orchestrator, item), written))
         if not items:
-            self._bus.done(delivery.entry)
+            self._bus.acknowledge(delivery.entry)
         else:
             self._bus.hold((delivery.entry,))
 
@@ -205,7 +214,7 @@ class Worker:
         if ring is None:
             return True
         check = ring.is_withdrawn if delivery.event == WITHDRAWN else ring.is_question
-        if check(delivery.orchestrator, self._name, item.signed, item.mac, item.version):
+        if check(delivery.orchestrator, self._name, item.signature_input, item.mac, item.version):
             return True
         metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
         return False
@@ -220,7 +229,7 @@ class Worker:
     def _withdraw(self, delivery: Delivery) -> None:
         for item in self._items(delivery):
             try:
-                codec.withdrawn(item)
+                codec.check_withdrawal(item)
             except CodecError as error:
                 metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
                 continue
@@ -229,8 +238,8 @@ class Worker:
             if lane is not None:
                 self._withdrawn.add((item.id, item.phase))
                 lane.cancel()
-            self._errand(self._holds.forget(Asked(delivery.orchestrator, item)))
-        self._bus.done(delivery.entry)
+            self._errand(self._holds.forget(ReplyTo(delivery.orchestrator, item)))
+        self._bus.acknowledge(delivery.entry)
 
     # ------------------------------------------------------------------ deciding
 
@@ -277,15 +286,17 @@ class Worker:
 
     async def _decide(self, scheduler: Scheduler, job: Job, call: ToolSelecting) -> None:
         """One question, one verdict; a Hold is stored first, and answered some other time."""
-        verdict: Verdict | Failed
+        verdict: Verdict | Failure
         try:
-            verdict = self._checked(await cast("Awaitable[Any]", scheduler.decide(call)))
+            verdict = self._check_verdict(await cast("Awaitable[Any]", scheduler.decide(call)))
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
-            verdict = self._raised(call, error)
+            verdict = self._report_exception(call, error)
         except asyncio.CancelledError as error:
-            if being_cancelled():
+            if is_cancel_requested():
                 raise
-            verdict = self._raised(call, error)  # something of the author's was cancelled, not this lane
+            verdict = self._report_exception(
+                call, error
+            )  # something of the author's was cancelled, not this lane
         if isinstance(verdict, Hold):
             verdict = await self._keep(job, call, verdict)
         self._send(job.asked, verdict)
@@ -300,7 +311,7 @@ class Worker:
         try:
             async with aclosing(answers):
                 async for answer in answers:
-                    verdict = self._checked(answer)
+                    verdict = self._check_verdict(answer)
                     if isinstance(verdict, Hold):
                         verdict = await self._keep(job, call, verdict, until)
                     if not isinstance(verdict, Hold):
@@ -309,25 +320,25 @@ class Worker:
                     job.settle(self._bus)
                     if until is None:
                         self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
-                        self._lanes.lend()
+                        self._lanes.release_slot()
                         self._want()
                     until = time.monotonic() + verdict.seconds
                     self._send(job.asked, verdict)
         except asyncio.CancelledError as error:
             if key in self._withdrawn:
                 lane.uncancel()  # nobody waits for this question any longer; the lane goes on
-            elif being_cancelled():
+            elif is_cancel_requested():
                 raise
             else:
-                await self._conclude(job, self._raised(call, error), until)
+                await self._conclude(job, self._report_exception(call, error), until)
         except Exception as error:  # noqa: BLE001 - the author's code, as above
-            await self._conclude(job, self._raised(call, error), until)
+            await self._conclude(job, self._report_exception(call, error), until)
         finally:
             del self._working[key]
             self._withdrawn.discard(key)
             if until is not None:
                 self._deciding += 1
-                self._lanes.give_back()
+                self._lanes.take_slot()
         self._note(job, call)
 
     async def _keep(
@@ -341,11 +352,11 @@ class Worker:
             _log.error("a hold could not be kept: denied", scheduler=self._name, error=str(error))
             if until is None:
                 self._errand(self._holds.forget(job.asked))  # perhaps it was kept after all
-            return not_kept(self._name)
+            return deny_unstored(self._name)
         metrics.count(metrics.HOLDS, self._name)
         return hold
 
-    async def _conclude(self, job: Job, verdict: Verdict | Failed, until: float | None) -> None:
+    async def _conclude(self, job: Job, verdict: Verdict | Failure, until: float | None) -> None:
         """Give the last answer; that of a hold (until then) once, and only while somebody waits for it."""
         if until is None:
             self._send(job.asked, verdict)
@@ -361,33 +372,33 @@ class Worker:
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
 
-    def _raised(self, call: ToolSelecting, error: BaseException) -> Failed:
+    def _report_exception(self, call: ToolSelecting, error: BaseException) -> Failure:
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
         _log.error("the scheduler raised", scheduler=self._name, decision=call.id, exc_info=error)
-        return Failed(reason=f"it raised {type(error).__name__}")
+        return Failure(reason=f"it raised {type(error).__name__}")
 
-    def _checked(self, verdict: Any) -> Verdict | Failed:
+    def _check_verdict(self, verdict: Any) -> Verdict | Failure:
         if isinstance(verdict, _VERDICTS):
             return verdict
         metrics.count(metrics.SCHEDULER_ERRORS, self._name, "nonsense")
         _log.error("the scheduler gave no verdict", scheduler=self._name, got=type(verdict).__name__)
-        return Failed(reason=f"it answered {type(verdict).__name__}, which is no verdict")
+        return Failure(reason=f"it answered {type(verdict).__name__}, which is no verdict")
 
     def _note(self, job: Job, call: ToolSelecting) -> None:
         self._answered += 1
         if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
             self._late += 1
 
-    def _send(self, asked: Asked, verdict: Verdict | Failed) -> None:
+    def _send(self, asked: ReplyTo, verdict: Verdict | Failure) -> None:
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
         self._bus.answer(asked.orchestrator, self._item(asked, verdict))
 
-    async def _send_now(self, asked: Asked, verdict: Verdict | Failed) -> None:
+    async def _send_now(self, asked: ReplyTo, verdict: Verdict | Failure) -> None:
         with span_of_answer(self._tenure.scheduler, asked, self.replica):
             await self._bus.answer_now(asked.orchestrator, self._item(asked, verdict))
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
 
-    def _item(self, asked: Asked, verdict: Verdict | Failed) -> bytes:
+    def _item(self, asked: ReplyTo, verdict: Verdict | Failure) -> bytes:
         orchestrator, question = asked
         tenure = ruling.get() or self._tenure
         tell(verdict, tenure.scheduler.priority)
@@ -395,11 +406,11 @@ class Worker:
         mac = None
         if self._keyring is not None:
             mac = self._keyring.sign_verdict(
-                orchestrator, self._name, digest(question.signed), body, question.version
+                orchestrator, self._name, digest(question.signature_input), body, question.version
             )
         return packing.item(question.id, question.phase, body, mac, question.version)
 
-    def _body(self, verdict: Verdict | Failed, revision: str) -> bytes:
+    def _body(self, verdict: Verdict | Failure, revision: str) -> bytes:
         if codec.is_plain(verdict):  # nearly every verdict
             return codec.verdict_body(verdict, revision)
         written = write_verdict(verdict, revision)

@@ -15,7 +15,7 @@ from toolgate_bus.budgets.ledger import (
     Offer,
     Otherwise,
     Reservation,
-    Settled,
+    SettlementResult,
     Step,
 )
 from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
@@ -119,9 +119,9 @@ async def test_what_was_denied_at_first_may_be_affordable_in_verify(ledger):
 @pytest.mark.parametrize(("actual", "spent", "over"), [(25, 25, 0), (None, 40, 0), (0, 0, 0), (55, 55, 15)])
 async def test_settling_spends_what_it_really_cost(ledger, actual, spent, over):
     await ledger.reserve("a", 0, one(40), [FLEET], "o")
-    assert await ledger.settle("a", actual) == Settled("settled", 40, over)
+    assert await ledger.settle("a", actual) == SettlementResult("settled", 40, over)
     assert await totals(ledger) == (spent, 0)
-    assert await ledger.settle("a", actual) == Settled("duplicate")
+    assert await ledger.settle("a", actual) == SettlementResult("duplicate")
     assert await totals(ledger) == (spent, 0)
     assert [each.overruns for each in await ledger.balances()] == [int(over > 0)]
 
@@ -144,7 +144,7 @@ async def test_a_reserve_that_comes_after_the_end_holds_nothing(ledger):
 async def test_a_call_that_ran_after_its_release_is_paid_all_the_same(ledger):
     await ledger.reserve("a", 0, one(40), [FLEET], "o")
     await ledger.release("a")
-    assert await ledger.settle("a", 30) == Settled("late")
+    assert await ledger.settle("a", 30) == SettlementResult("late")
     assert await totals(ledger) == (30, 0)
 
 
@@ -154,7 +154,7 @@ async def test_an_orphan_is_paid_at_its_estimate_and_corrected_if_somebody_tells
     assert not await ledger.orphan("a")
     assert await totals(ledger) == (40, 0)
     assert [each.orphans for each in await ledger.balances()] == [1]
-    assert await ledger.settle("a", 25) == Settled("corrected", 40)
+    assert await ledger.settle("a", 25) == SettlementResult("corrected", 40)
     assert await totals(ledger) == (25, 0)
     assert [each.orphans for each in await ledger.balances()] == [0]
 
@@ -166,7 +166,7 @@ async def test_an_orphan_that_did_not_run_after_all_is_given_back(ledger):
         await ledger.release("a")
         assert await totals(ledger) == (0, 0)
     assert [each.orphans for each in await ledger.balances()] == [0]
-    assert await ledger.settle("a", 30) == Settled("late")
+    assert await ledger.settle("a", 30) == SettlementResult("late")
     assert await totals(ledger) == (30, 0)
 
 
@@ -174,9 +174,11 @@ async def test_only_the_owner_of_a_decision_settles_or_releases_it(ledger):
     for id_ in "ab":
         await ledger.reserve(id_, 0, one(40), [FLEET], "o")
     forged = [Step(what, "a", 0 if what == "settle" else None, "rogue") for what in ("settle", "release")]
-    assert await ledger.take([*forged, Step("executing", "a", by="rogue")]) == [Settled("foreign")] * 3
+    assert (
+        await ledger.take([*forged, Step("executing", "a", by="rogue")]) == [SettlementResult("foreign")] * 3
+    )
     assert await totals(ledger) == (0, 80)
-    assert await ledger.take([Step("settle", "a", 30, "o")]) == [Settled("settled", 40)]
+    assert await ledger.take([Step("settle", "a", 30, "o")]) == [SettlementResult("settled", 40)]
     assert await ledger.astray() == {"foreign": 3}
     assert await ledger.take([Step("release", "b", by="")]) == []
     assert await totals(ledger) == (30, 0)
@@ -184,10 +186,10 @@ async def test_only_the_owner_of_a_decision_settles_or_releases_it(ledger):
 
 async def test_what_another_told_before_the_owner_asked_binds_nobody(ledger):
     forged = [Step("release", "a", by="rogue"), Step("settle", "b", 0, "rogue")]
-    assert await ledger.take(forged) == [Settled("unreserved")]
+    assert await ledger.take(forged) == [SettlementResult("unreserved")]
     for id_ in "ab":
         assert (await ledger.reserve(id_, 0, one(40), [FLEET], "o")).status == "reserved"
-    assert await ledger.take([Step("settle", "b", 50, "o")]) == [Settled("settled", 40, 10)]
+    assert await ledger.take([Step("settle", "b", 50, "o")]) == [SettlementResult("settled", 40, 10)]
     assert await totals(ledger) == (50, 40)
 
 
@@ -206,13 +208,13 @@ async def test_a_decision_is_handed_over_by_its_owner_alone(ledger):
         assert await ledger.claim("a", "o", "next")
     assert [each.owner for each in await ledger.open()] == ["next"]
     late, true = Step("settle", "a", 0, "o"), Step("settle", "a", 20, "next")
-    assert await ledger.take([late, true]) == [Settled("foreign"), Settled("settled", 40)]
+    assert await ledger.take([late, true]) == [SettlementResult("foreign"), SettlementResult("settled", 40)]
     assert await totals(ledger) == (20, 0)
 
 
 async def test_a_decision_without_an_owner_settles_as_it_did(ledger):
     await ledger.reserve("a", 0, one(40), [FLEET], "")
-    assert await ledger.take([Step("settle", "a", 7, "anybody")]) == [Settled("settled", 40)]
+    assert await ledger.take([Step("settle", "a", 7, "anybody")]) == [SettlementResult("settled", 40)]
 
 
 async def test_a_cost_without_its_reservation_is_paid_by_who_is_named_for_it_or_counted(ledger):
@@ -292,8 +294,8 @@ async def test_several_steps_are_taken_at_once_each_for_itself(ledger):
     for id_ in "abc":
         await ledger.reserve(id_, 0, one(10), [FLEET], "o")
     steps = [Step("executing", "c"), Step("settle", "a", 4), Step("release", "b"), Step("settle", "x", 1)]
-    assert await ledger.take(steps) == [Settled("settled", 10), Settled("unreserved")]
-    assert await ledger.take([Step("settle", "a", 4)]) == [Settled("duplicate")]
+    assert await ledger.take(steps) == [SettlementResult("settled", 10), SettlementResult("unreserved")]
+    assert await ledger.take([Step("settle", "a", 4)]) == [SettlementResult("duplicate")]
     assert await ledger.take([]) == []
     assert await totals(ledger) == (4, 10)
     assert [each.executing for each in await ledger.open()] == [True]
@@ -304,7 +306,7 @@ async def test_a_key_of_another_kind_stops_no_settlement_but_its_own(server_url,
     ledger = RedisLedger(commands, namespace)
     for id_ in "abc":
         await ledger.reserve(id_, 0, one(10), [FLEET], "o")
-    prefix = Keys(namespace).stored("budget")
+    prefix = Keys(namespace).store_key("budget")
     await commands.execute("SET", f"{prefix}:r:b", "x")
     settled = await ledger.take([Step("settle", id_, 4, "o") for id_ in "abc"])
     assert [each.outcome for each in settled] == ["settled", "unplaced", "settled"]
@@ -326,7 +328,7 @@ async def test_a_server_without_memory_takes_back_and_settles_and_reserves_nothi
     with pytest.raises(TransportError, match="maxmemory"):
         await ledger.reserve("e", 0, one(10), [FLEET], "o")
     assert await ledger.take([Step("release", "a", by="o"), Step("settle", "b", 4, "o")]) == [
-        Settled("settled", 10)
+        SettlementResult("settled", 10)
     ]
     assert await ledger.orphan("c")
     assert await totals(ledger) == (14, 10)
@@ -472,6 +474,6 @@ async def compare(url: str, taken: list[Any]) -> None:
 
 async def take(ledger: RedisLedger, step: Any) -> Any:
     if isinstance(step, Step):
-        return (await ledger.take([step]) or [Settled("done")])[0]
+        return (await ledger.take([step]) or [SettlementResult("done")])[0]
     run: Callable[..., Any] = getattr(ledger, step[0])
     return await run(*step[1:])

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
-from toolgate_bus.budgets.settlement import AT_ONCE, GRACE_S, LONGEST_S, LedgerKeeper, step_of
+from toolgate_bus.budgets.settlement import AT_ONCE, GRACE_S, MAX_SECONDS, LedgerKeeper, step_of
 from toolgate_bus.errors import BusDown
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 
 pytestmark = pytest.mark.pure
 
@@ -17,7 +17,7 @@ class World:
     """A ledger, facts, and keepers on them; time stands still unless it is moved."""
 
     def __init__(self):
-        self.shared, self.now = shared_in_memory(), 0.0
+        self.shared, self.now = make_shared_state(), 0.0
 
     def keeper(self, replica="r1", **options):
         shared = self.shared
@@ -180,7 +180,7 @@ async def test_a_reservation_of_which_nothing_is_ever_heard_does_not_stay(world,
     monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0)
     await world.reserve("a", owner="here")
     world.shared.facts.living = {"here"}
-    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0 + LONGEST_S)
+    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0 + MAX_SECONDS)
     await world.keeper().step()
     assert world.money == (40, 0, 1)
 

@@ -9,8 +9,8 @@ import pytest
 from dying_disk import Died, DyingDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, locked
-from toolgate_bus.commands.decisions.archive_standing import GAP, Standing, words_of_gap
+from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
+from toolgate_bus.commands.decisions.archive_standing import GAP, ArchiveProgress, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, data_files, line_of
 from toolgate_bus.errors import ConfigError
 
@@ -137,7 +137,7 @@ def taken(standing, *facts, now=NOON):
 
 
 def test_numbers_that_are_not_there_are_told_in_their_place():
-    standing = Standing()
+    standing = ArchiveProgress()
     standing.begin([])
     lines = standing.take([fact("a", 1), fact("a", 4), fact("b", 1)], {"a": "5-0", "b": "5-0"}, NOON)
     assert [line.get("seq", line["event"]) for line in lines] == [1, GAP, 4, 1]
@@ -147,7 +147,7 @@ def test_numbers_that_are_not_there_are_told_in_their_place():
 
 
 def test_a_new_orchestrator_is_known_from_its_first_fact_on():
-    standing = Standing()
+    standing = ArchiveProgress()
     standing.begin(["old"])
     assert taken(standing, fact("old", 500), fact("old", 501)) == []
     (gap,) = taken(standing, fact("new", 3))
@@ -157,9 +157,9 @@ def test_a_new_orchestrator_is_known_from_its_first_fact_on():
 
 
 def test_who_was_there_before_stays_so_over_a_restart():
-    standing = Standing()
+    standing = ArchiveProgress()
     standing.begin(["old"])
-    again = Standing.of(json.loads(json.dumps(standing.as_json())))
+    again = ArchiveProgress.of(json.loads(json.dumps(standing.as_json())))
     again.begin(["other"])
     assert again == standing
     assert taken(again, fact("old", 500)) == []
@@ -167,7 +167,7 @@ def test_who_was_there_before_stays_so_over_a_restart():
 
 
 def test_more_than_an_hour_without_reading_is_a_gap_as_nobody_knows_who_lived_then():
-    standing = Standing()
+    standing = ArchiveProgress()
     standing.begin([])
     taken(standing, fact("a", 1), now=NOON)
     assert taken(standing, fact("a", 2), now=NOON + HOUR) == []
@@ -178,7 +178,7 @@ def test_more_than_an_hour_without_reading_is_a_gap_as_nobody_knows_who_lived_th
 
 
 def test_a_fact_without_a_number_is_kept_and_says_nothing_of_gaps():
-    standing = Standing()
+    standing = ArchiveProgress()
     standing.begin([])
     odd = {"event": "usage", "orchestrator": "a", "seq": True, "entry": "1-0"}
     assert taken(standing, odd, fact("a", 1)) == []
@@ -186,7 +186,7 @@ def test_a_fact_without_a_number_is_kept_and_says_nothing_of_gaps():
 
 
 def test_writers_that_are_no_longer_read_are_forgotten():
-    standing = Standing()
+    standing = ArchiveProgress()
     standing.begin(["old"])
     standing.take([fact("a", 1)], {"a": "1-0", "old": "0-0"}, NOON)
     standing.take([], {"b": "0-0"}, NOON)
@@ -251,9 +251,9 @@ def test_files_that_are_not_ours_are_left_alone():
 
 def test_a_directory_has_one_archiver(tmp_path):
     refused = pytest.raises(ConfigError, match=rf"another archiver \(process {os.getpid()}\)")
-    with locked(tmp_path), refused, locked(tmp_path):
+    with lock_directory(tmp_path), refused, lock_directory(tmp_path):
         pass
-    with locked(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
-from toolgate_bus.commands.decisions.archive_reading import archived_facts, check
+from toolgate_bus.commands.decisions.archive_reading import check, read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, line_of
 from toolgate_bus.commands.main import app as frame
 from toolgate_bus.errors import ConfigError, ToolgateError
@@ -96,9 +96,9 @@ def test_an_archive_is_listed_with_filters_and_late_verdicts(archive):
 
 def test_files_that_are_older_are_not_opened(archive):
     (archive / "facts-2026-11-21T12Z-000.jsonl.gz").write_bytes(b"no gzip")
-    assert [fact["seq"] for fact in archived_facts(archive, since=NOON / 1000 + 4 * 3600)] == [5]
+    assert [fact["seq"] for fact in read_archived_facts(archive, since=NOON / 1000 + 4 * 3600)] == [5]
     with pytest.raises(ConfigError, match="facts-2026-11-21T12Z-000"):
-        list(archived_facts(archive, since=NOON / 1000))
+        list(read_archived_facts(archive, since=NOON / 1000))
 
 
 def test_one_is_explained(archive):

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.commands.decisions.explained import explained
+from toolgate_bus.commands.decisions.explained import explain
 from toolgate_bus.commands.decisions.rules import PROBLEMS, RULES, rule_of
 from toolgate_bus.protocol.events import Outcome, Why
 
@@ -47,7 +47,7 @@ def verdict(scheduler, action="continue", **fields):
 
 
 def told(*facts, **fields):
-    return explained({**BASE, **fields}, facts)
+    return explain({**BASE, **fields}, facts)
 
 
 def test_it_says_who_asked_what_and_when():
@@ -249,6 +249,6 @@ def test_whatever_stands_in_the_record_it_is_told_in_words(changed, verdicts, fa
     ran = [
         {**one, "event": events[place % 4], "decision_id": decision["id"]} for place, one in enumerate(facts)
     ]
-    sentences = explained(decision, ran).sentences
+    sentences = explain(decision, ran).sentences
     assert all(isinstance(one, str) and one for one in sentences)
     assert len(sentences) >= 3

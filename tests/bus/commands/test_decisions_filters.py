@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from toolgate_bus.commands.decisions.filters import LONGEST_HOLD_S, OUTCOMES, WHYS, checked, moment, written
+from toolgate_bus.commands.decisions.filters import MAX_HOLD_S, OUTCOMES, WHYS, moment, parse_filters, time_of
 from toolgate_bus.errors import ConfigError
 
 pytestmark = pytest.mark.pure
@@ -68,7 +68,7 @@ DECISION = {
     ],
 )
 def test_a_decision_is_wanted_where_all_that_is_given_holds(options, wanted):
-    assert checked(now=NOW, **options).match(DECISION) is wanted
+    assert parse_filters(now=NOW, **options).match(DECISION) is wanted
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_decision_is_wanted_where_all_that_is_given_holds(options, wanted):
 )
 def test_a_wrong_value_is_refused_with_what_is_allowed(options, words):
     with pytest.raises(ConfigError) as refused:
-        checked(now=NOW, **options)
+        parse_filters(now=NOW, **options)
     assert all(word in str(refused.value) for word in words)
 
 
@@ -106,18 +106,18 @@ def test_a_timestamp_without_a_zone_is_local():
 
 
 def test_time_is_when_the_server_took_it_in():
-    assert written(DECISION) == NOW - 60
-    assert written({"at": 7.5}) == 7.5
-    assert written({"at": 7.5, "entry": "x-y"}) == 7.5
-    assert written({}) == 0.0
+    assert time_of(DECISION) == NOW - 60
+    assert time_of({"at": 7.5}) == 7.5
+    assert time_of({"at": 7.5, "entry": "x-y"}) == 7.5
+    assert time_of({}) == 0.0
 
 
 def test_verdicts_are_looked_for_a_while_after_the_last_decision():
-    wanted = checked(now=NOW, until="1h")
-    end = NOW - 3600 + LONGEST_HOLD_S
+    wanted = parse_filters(now=NOW, until="1h")
+    end = NOW - 3600 + MAX_HOLD_S
     assert not wanted.over({"entry": f"{int(end * 1000)}-0"})
     assert wanted.over({"entry": f"{int(end * 1000) + 1}-0"})
-    assert not checked(now=NOW).over({"entry": "99999999999999-0"})
+    assert not parse_filters(now=NOW).over({"entry": "99999999999999-0"})
 
 
 @pytest.mark.parametrize("junk", [None, 7, [], {}, [None], "x"])
@@ -125,4 +125,4 @@ def test_fields_that_are_something_else_match_nothing_and_break_nothing(junk):
     options = {"tool": ["a"], "scheduler": "a", "session": "a", "agent": "a", "label": ["a=b"], "id_": "a"}
     for option, value in options.items():
         decision = dict.fromkeys((*DECISION, "asked"), junk)
-        assert not checked(now=NOW, **{option: value}).match(decision)
+        assert not parse_filters(now=NOW, **{option: value}).match(decision)

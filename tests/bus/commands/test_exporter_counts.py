@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import Described
+from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.exporter import fleet, service
 from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
 from toolgate_bus.commands.exporter.gauges import budget_gauges
 from toolgate_bus.commands.exporter.service import Exporter
-from toolgate_bus.commands.exporter.shelf import Kept
+from toolgate_bus.commands.exporter.shelf import ExporterCheckpoint
 from toolgate_bus.errors import BusDown, TransportError
 from toolgate_bus.telemetry import definitions
 
@@ -99,14 +99,14 @@ class _Shelf:
         return self._server.leader == self._name
 
     async def read(self):
-        return None if self._server.state is None else Kept.unpacked(self._server.state)
+        return None if self._server.state is None else ExporterCheckpoint.from_bytes(self._server.state)
 
     async def keep(self, kept=None):
         if self._server.led != self._name:
             return False
         self._server.leader = self._name
         if kept is not None:
-            self._server.state = kept.packed()
+            self._server.state = kept.to_bytes()
         return True
 
     async def leave(self):
@@ -153,7 +153,7 @@ def test_no_series_of_kills_outages_and_successors_changes_the_count(writes, doe
                 try:
                     await exporter.step()
                 except TransportError as error:
-                    exporter._lost(error)
+                    exporter._on_disconnect(error)
                 server.down = False
             else:
                 if act == "hand over":
@@ -194,7 +194,7 @@ async def test_one_that_comes_back_to_find_another_in_its_place_shows_nothing_ol
     server = Server(list(facts_of("o", range(1, 9))))
     first, second = server.exporter("1"), server.exporter("2")
     await first.step()
-    first._lost(BusDown("away"))
+    first._on_disconnect(BusDown("away"))
     assert b"toolgate_decisions_total" in first.page("")[1]
     server.leader = None
     await second.step()
@@ -247,7 +247,7 @@ async def test_a_server_that_lost_everything_does_not_make_a_living_exporter_for
     server.down = True
     with pytest.raises(TransportError) as raised:
         await exporter.step()
-    exporter._lost(raised.value)
+    exporter._on_disconnect(raised.value)
     assert exporter.health() == (False, "the bus cannot be reached; waiting for it")
     assert b'toolgate_bus_connected{side="exporter"} 0.0' in exporter.page("")[1]
     server.down = False
@@ -298,11 +298,11 @@ def test_what_is_no_count_is_refused(text):
 @pytest.mark.parametrize("raw", [b"", b"junk", b"x\x9c\x03\x00\x00\x00\x00\x01"])
 def test_what_was_never_kept_is_refused(raw):
     with pytest.raises(ValueError, match=r"."):
-        Kept.unpacked(raw)
+        ExporterCheckpoint.from_bytes(raw)
 
 
 def test_series_beyond_the_cap_are_counted_together_and_closed_labels_stay(monkeypatch):
-    monkeypatch.setattr(fleet, "MOST_SERIES", 3)
+    monkeypatch.setattr(fleet, "MAX_SERIES", 3)
     counts = FleetCounts()
     for number in range(1, 11):
         counts.take(
@@ -361,14 +361,17 @@ def gauges(budgets, balances, overrides=None, now=7200.0):
 
 
 def test_a_fleets_budget_shows_its_limit_before_anything_was_spent():
-    found = gauges([Described("daily", "fleet", 5_000_000, 0, "USD")], [])
+    found = gauges([BudgetDescription("daily", "fleet", 5_000_000, 0, "USD")], [])
     assert found[definitions.BUDGET_LIMIT] == {("budget", "daily", "fleet", ""): 5.0}
     assert found[definitions.BUDGET_SPENT] == {("budget", "daily", "fleet", ""): 0.0}
     assert found[definitions.BUDGET_USED] == {("budget", "daily", "fleet"): 0.0}
 
 
 def test_agents_are_shown_apart_and_sessions_summed_and_the_fullest_account_tells_the_ratio():
-    budgets = [Described("each", "agent", 1_000_000, 0, ""), Described("run", "session", 2_000_000, 0, "")]
+    budgets = [
+        BudgetDescription("each", "agent", 1_000_000, 0, ""),
+        BudgetDescription("run", "session", 2_000_000, 0, ""),
+    ]
     balances = [
         Balance("each/agent/anna", 0, 1_000_000, 250_000, 500_000),
         Balance("each/agent/ben", 0, 1_000_000, 100_000, 0),
@@ -389,7 +392,7 @@ def test_agents_are_shown_apart_and_sessions_summed_and_the_fullest_account_tell
 
 
 def test_a_window_that_is_over_is_left_out_and_a_limit_set_by_hand_holds():
-    hourly = Described("hourly", "fleet", 1_000_000, 3600, "")
+    hourly = BudgetDescription("hourly", "fleet", 1_000_000, 3600, "")
     balances = [
         Balance("hourly/fleet", 1, 1_000_000, 900_000, 0),
         Balance("hourly/fleet", 2, 1_000_000, 100_000, 0),
@@ -400,7 +403,7 @@ def test_a_window_that_is_over_is_left_out_and_a_limit_set_by_hand_holds():
 
 
 def test_beyond_a_hundred_accounts_those_that_used_least_are_other():
-    budget = Described("each", "agent", None, 0, "")
+    budget = BudgetDescription("each", "agent", None, 0, "")
     balances = [Balance(f"each/agent/a{number}", 0, None, number, 0) for number in range(150)]
     found = gauges([budget], balances)
     spent = found[definitions.BUDGET_SPENT]

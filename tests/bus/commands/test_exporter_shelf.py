@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolgate_bus.commands.exporter.fleet import FleetCounts
-from toolgate_bus.commands.exporter.shelf import Kept, RedisShelf
+from toolgate_bus.commands.exporter.shelf import ExporterCheckpoint, RedisShelf
 from toolgate_bus.protocol.keys import Keys
 
 
@@ -11,15 +11,15 @@ async def test_the_shelf_on_a_server_takes_what_was_counted_unless_another_has_l
     commands: Any, namespace: str
 ) -> None:
     slow, other = (RedisShelf(commands, namespace, name) for name in ("slow", "other"))
-    kept = Kept(FleetCounts().text(), {"o": "1-0"})
+    kept = ExporterCheckpoint(FleetCounts().text(), {"o": "1-0"})
     assert await slow.lead()
-    await commands.execute("DEL", f"{Keys(namespace).stored('exporter')}:leader")  # it ran out
+    await commands.execute("DEL", f"{Keys(namespace).store_key('exporter')}:leader")  # it ran out
     assert await slow.keep(kept)
     assert await slow.read() == kept
     assert not await other.lead()
     await slow.leave()
     assert await other.lead()
     await other.leave()
-    assert not await slow.keep(Kept(kept.text, {}))
+    assert not await slow.keep(ExporterCheckpoint(kept.text, {}))
     assert not await slow.keep()
     assert await slow.read() == kept

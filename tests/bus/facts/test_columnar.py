@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.columnar import MOST_ASKED, MOST_QUESTION, agreed_facts
+from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch
 
 pytestmark = pytest.mark.pure
@@ -21,7 +21,7 @@ seconds = st.floats(0, 1e6)
 groups = st.lists(
     st.tuples(names, st.integers(-(2**31), 2**31 - 1)),
     min_size=1,
-    max_size=MOST_ASKED,
+    max_size=MAX_RECIPIENTS,
     unique_by=lambda one: one[0],
 ).map(tuple)
 decisions = st.tuples(json_maps, st.binary(min_size=16, max_size=16), seconds, st.floats(0, 1e9))
@@ -66,11 +66,11 @@ def read(packed):
 def test_each_is_read_back_exactly_as_if_it_had_a_fact_of_its_own(group, several, seq, took, named):
     epoch = 1e9
     batch = batch_of(group, several, seq, took, named)
-    found = [fact for one in agreed_facts(batch, epoch) for fact in read(one)]
+    found = [fact for one in pack_batch(batch, epoch) for fact in read(one)]
     alone = []
     for number, (arguments, key, lasted, at) in enumerate(several):
         said = {"seconds": took, "revision": revision_of(named, number)}
-        verdicts = tuple(Heard(name, codec.PLAIN_CONTINUE, rank, **said) for name, rank in group)
+        verdicts = tuple(ReceivedVerdict(name, codec.PLAIN_CONTINUE, rank, **said) for name, rank in group)
         decision = Decision(
             key.hex(), "continue", "agreed", "t", {}, "t", {}, verdicts=verdicts, seconds=lasted
         )
@@ -87,15 +87,15 @@ def test_what_all_questions_begin_with_is_kept_once():
     batch = Batch(1, (("cost", 0),), ("t", "", 0.1, bytes(16), questions[0], 0.0, 0.1, "v1"))
     for question in questions[1:]:
         batch.notes += ("t", "", 0.1, bytes(16), question, 0.0, 0.1, "v1")
-    (packed,) = agreed_facts(batch, 0.0)
+    (packed,) = pack_batch(batch, 0.0)
     assert packed.facts == AT_ONCE
     assert len(packed.item) < 0.2 * sum(map(len, questions))
 
 
 def test_large_questions_are_parted_into_facts_that_can_be_read():
-    large = {"text": "x" * (MOST_QUESTION - 100)}
+    large = {"text": "x" * (MAX_QUESTION - 100)}
     batch = batch_of((("cost", 0),), [(large, bytes(16), 0.1, 0.0)] * AT_ONCE, 7)
-    packed = list(agreed_facts(batch, 0.0))
+    packed = list(pack_batch(batch, 0.0))
     assert sum(one.facts for one in packed) == AT_ONCE
     assert max(len(one.item) for one in packed) <= packing.FULL_FRAME
     assert [fact["seq"] for one in packed for fact in read(one)] == list(range(7, 7 + AT_ONCE))

@@ -49,9 +49,9 @@ async def test_facts_of_many_writers_come_in_the_order_of_their_entries(
         await write(name, number * 2, number * 2 + 1)
         expected += [(name, number * 2), (name, number * 2 + 1)]
     reader = FactsReader(commands, namespace)
-    assert numbers(await reader.kept()) == expected
+    assert numbers(await reader.read_all()) == expected
     assert await reader.next() == []
-    assert [fact["entry"] for fact in (await FactsReader(commands, namespace).kept())[:3]] == [
+    assert [fact["entry"] for fact in (await FactsReader(commands, namespace).read_all())[:3]] == [
         "1-0",
         "1-0",
         "2-0",
@@ -64,7 +64,7 @@ async def test_pages_that_hold_nothing_new_end_nothing(commands, namespace, writ
     for again in (1, 1, 1, 2, 1, 3):
         await write("a", again)
     await write("b", 1)
-    found = numbers(await FactsReader(commands, namespace).kept())
+    found = numbers(await FactsReader(commands, namespace).read_all())
     assert found == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
@@ -73,7 +73,7 @@ async def test_who_reads_from_a_time_on_is_not_told_the_older_facts_later(comman
     await write("b", 1, at="1500-0")
     await write("a", 2, at="2000-0")
     reader = FactsReader(commands, namespace)
-    assert numbers([fact async for fact in reader.stored(since_ms=1600)]) == [("a", 2)]
+    assert numbers([fact async for fact in reader.read_stored(since_ms=1600)]) == [("a", 2)]
     await write("b", 2, at="2500-0")
     assert numbers(await reader.next()) == [("b", 2)]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Heard, Modify
+from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Modify, ReceivedVerdict
 
 pytestmark = pytest.mark.pure
 
@@ -37,7 +37,9 @@ def kept(decision, *, final_input=None, reason=None, question=QUESTION):
 
 
 def test_a_decision_everybody_agreed_on_is_read_back_whole():
-    fact = kept(decided(seconds=0.25, verdicts=(Heard("cost", codec.PLAIN_CONTINUE, 3, seconds=0.1),)))
+    fact = kept(
+        decided(seconds=0.25, verdicts=(ReceivedVerdict("cost", codec.PLAIN_CONTINUE, 3, seconds=0.1),))
+    )
     assert fact["event"] == "decision"
     assert (fact["seq"], fact["at"], fact["seconds"]) == (7, 2.5, 0.25)
     assert (fact["outcome"], fact["why"], fact["final_tool"]) == ("continue", "agreed", "t")
@@ -62,7 +64,7 @@ def test_a_decision_that_left_the_delegation_as_it_was_says_to_whom():
 
 def test_a_decision_too_long_for_one_item_is_kept_without_the_arguments_of_its_verdicts():
     long = {"text": "x" * 60_000}
-    verdicts = tuple(Heard(f"s{n}", Modify(tool="t", arguments=long)) for n in range(5))
+    verdicts = tuple(ReceivedVerdict(f"s{n}", Modify(tool="t", arguments=long)) for n in range(5))
     fact = kept(decided("modify", "modified", verdicts=verdicts), final_input=long)
     assert [one["scheduler"] for one in fact["verdicts"]] == ["s0", "s1", "s2", "s3", "s4"]
     assert fact["cut"] is True
@@ -91,7 +93,7 @@ def test_a_replacement_is_kept_with_its_arguments():
 @pytest.mark.parametrize("flag", ["late", "shadow", "capped"])
 @pytest.mark.parametrize("verdict", [codec.PLAIN_CONTINUE, Continue(reason="r"), Deny(reason="no")])
 def test_the_flags_of_a_verdict_are_kept_where_they_are_set(verdict, flag):
-    fields = record.verdict_fields(Heard("cost", verdict, **{flag: True}))
+    fields = record.verdict_fields(ReceivedVerdict("cost", verdict, **{flag: True}))
     assert fields[flag] is True
     others = {"late", "shadow", "capped"} - {flag}
     assert not others.intersection(fields)
@@ -99,11 +101,11 @@ def test_the_flags_of_a_verdict_are_kept_where_they_are_set(verdict, flag):
 
 def test_all_that_a_verdict_says_is_kept():
     modify = Modify(tool="u", arguments={"b": 2}, reason="cheaper", agent_target="x", priority=99)
-    fields = record.verdict_fields(Heard("cost", modify, 5, problem="schema"))
+    fields = record.verdict_fields(ReceivedVerdict("cost", modify, 5, problem="schema"))
     assert fields["priority"] == 5  # the one it counted with
     assert (fields["tool"], fields["arguments"], fields["agent_target"]) == ("u", {"b": 2}, "x")
     assert (fields["reason"], fields["problem"]) == ("cheaper", "schema")
-    assert record.verdict_fields(Heard("cost", AskUser(prompt="?")))["prompt"] == "?"
+    assert record.verdict_fields(ReceivedVerdict("cost", AskUser(prompt="?")))["prompt"] == "?"
 
 
 @given(json_maps)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
-from toolgate_bus.facts.sequence import LARGEST, MOST_JUMP, MOST_RANGES, REMEMBERED, SeenNumbers
+from toolgate_bus.facts.sequence import MAX_JUMP, MAX_RANGES, MAX_VALUE, REMEMBERED, SeenNumbers
 
 pytestmark = pytest.mark.pure
 
@@ -27,24 +27,24 @@ def test_each_number_is_new_once():
 def test_a_forged_number_is_refused_and_hides_nothing():
     seen = SeenNumbers()
     assert taken(seen, [1, 2, 2**52, 3, 4]) == [1, 2, "far", 3, 4]
-    assert taken(seen, [4 + MOST_JUMP, 5, 6, 4 + MOST_JUMP]) == [4 + MOST_JUMP, 5, 6]
+    assert taken(seen, [4 + MAX_JUMP, 5, 6, 4 + MAX_JUMP]) == [4 + MAX_JUMP, 5, 6]
     assert seen.last == 6
 
 
 def test_who_really_went_so_far_is_believed_with_the_second_number():
     seen = SeenNumbers()
-    assert taken(seen, [1, 5 * MOST_JUMP, 5 * MOST_JUMP + 1, 5 * MOST_JUMP + 2]) == [
-        *(1, "far", 5 * MOST_JUMP + 1, 5 * MOST_JUMP + 2)
+    assert taken(seen, [1, 5 * MAX_JUMP, 5 * MAX_JUMP + 1, 5 * MAX_JUMP + 2]) == [
+        *(1, "far", 5 * MAX_JUMP + 1, 5 * MAX_JUMP + 2)
     ]
 
 
 def test_the_first_number_may_be_any_and_what_is_below_it_is_read_as_well():
-    assert taken(SeenNumbers(), [LARGEST, 1, 2, LARGEST]) == [LARGEST, 1, 2]
+    assert taken(SeenNumbers(), [MAX_VALUE, 1, 2, MAX_VALUE]) == [MAX_VALUE, 1, 2]
 
 
 def test_who_goes_on_for_another_passes_over_what_that_one_read():
     assert taken(SeenNumbers(500), [499, 500, 501]) == [501]
-    assert taken(SeenNumbers(LARGEST), [7, LARGEST - REMEMBERED]) == [7]
+    assert taken(SeenNumbers(MAX_VALUE), [7, MAX_VALUE - REMEMBERED]) == [7]
     assert SeenNumbers(500).last == 500
     assert SeenNumbers().last == 0
 
@@ -54,7 +54,7 @@ def test_within_what_is_remembered_it_is_a_set(numbers):
     seen, known = SeenNumbers(), set()
     for number in numbers:
         before = len(seen._ranges)
-        if before < MOST_RANGES:
+        if before < MAX_RANGES:
             assert seen.take(number) == (number not in known)
             known.add(number)
-        assert len(seen._ranges) <= MOST_RANGES
+        assert len(seen._ranges) <= MAX_RANGES

@@ -3,11 +3,20 @@
 import pytest
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.join import Gathering, gathered
+from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.record import CUT, read_verdict, verdict_fields
-from toolgate_bus.facts.shadow_report import disagreements, is_redacted, ruled_of, shadow_totals
+from toolgate_bus.facts.shadow_report import disagreements, is_redacted, record_of, shadow_totals
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import AskUser, Continue, Decision, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Decision,
+    Deny,
+    Failure,
+    Hold,
+    Modify,
+    ReceivedVerdict,
+)
 from toolgate_bus.ruling.counterfactual import actual
 
 pytestmark = pytest.mark.pure
@@ -16,7 +25,7 @@ HIDDEN, AGAIN = "⟦toolgate:redacted:0123456789ab⟧", "⟦toolgate:truncated:b
 
 
 def shadow(verdict, name="shade", **fields):
-    return Heard(name, verdict, shadow=True, **fields)
+    return ReceivedVerdict(name, verdict, shadow=True, **fields)
 
 
 def fact(*verdicts, outcome="continue", why="agreed", tool_input=None, final=None, key="ab" * 16, **fields):
@@ -37,12 +46,14 @@ def fact(*verdicts, outcome="continue", why="agreed", tool_input=None, final=Non
 @pytest.mark.parametrize(
     "heard",
     [
-        Heard("a", codec.PLAIN_CONTINUE, 3, seconds=0.5),
-        Heard("a", Continue(reason="fine"), 3, "verify", 0.5),
-        Heard("a", Deny(reason="no"), capped=True, late=True),
-        Heard("a", Modify(tool="u", arguments={"b": [1, None]}, agent_target="x"), problem="schema"),
-        Heard("a", AskUser(prompt="?", options=("yes", "no"), timeout_s=3.0), shadow=True),
-        Heard("a", Failed(reason="boom")),
+        ReceivedVerdict("a", codec.PLAIN_CONTINUE, 3, seconds=0.5),
+        ReceivedVerdict("a", Continue(reason="fine"), 3, "verify", 0.5),
+        ReceivedVerdict("a", Deny(reason="no"), capped=True, late=True),
+        ReceivedVerdict(
+            "a", Modify(tool="u", arguments={"b": [1, None]}, agent_target="x"), problem="schema"
+        ),
+        ReceivedVerdict("a", AskUser(prompt="?", options=("yes", "no"), timeout_s=3.0), shadow=True),
+        ReceivedVerdict("a", Failure(reason="boom")),
     ],
 )
 def test_a_verdict_comes_back_from_the_record_as_it_was_heard(heard):
@@ -50,12 +61,14 @@ def test_a_verdict_comes_back_from_the_record_as_it_was_heard(heard):
 
 
 def test_a_hold_comes_back_with_its_own_seconds():
-    assert read_verdict(verdict_fields(Heard("a", Hold(seconds=7.0)))).verdict == Hold(seconds=7.0)
+    assert read_verdict(verdict_fields(ReceivedVerdict("a", Hold(seconds=7.0)))).verdict == Hold(seconds=7.0)
 
 
 def test_fields_that_a_later_version_adds_are_passed_over():
     assert (
-        read_verdict({**verdict_fields(Heard("a", Deny(reason="no"))), "colour": "red"}).verdict.reason
+        read_verdict(
+            {**verdict_fields(ReceivedVerdict("a", Deny(reason="no"))), "colour": "red"}
+        ).verdict.reason
         == "no"
     )
 
@@ -76,7 +89,7 @@ def test_what_is_no_verdict_is_refused(wrong):
 
 
 def test_arguments_that_were_cut_are_known_as_such():
-    fields = verdict_fields(Heard("a", Modify(tool="t", arguments={"b": 1}))) | {"arguments": CUT}
+    fields = verdict_fields(ReceivedVerdict("a", Modify(tool="t", arguments={"b": 1}))) | {"arguments": CUT}
     assert read_verdict(fields).verdict.arguments == {CUT: None}
 
 
@@ -85,7 +98,7 @@ def test_each_shadow_is_told_with_what_it_would_have_done():
         fact(
             shadow(Deny(reason="no")),
             shadow(Modify(tool="u", arguments={"b": 2}), "dusk"),
-            Heard("a", Continue()),
+            ReceivedVerdict("a", Continue()),
         )
     )
     assert [(one.scheduler, one.change, one.tool, one.arguments, one.verified) for one in found] == [
@@ -96,7 +109,7 @@ def test_each_shadow_is_told_with_what_it_would_have_done():
 
 
 def test_a_replacement_that_ran_is_what_a_shadow_is_compared_with():
-    router = Heard("router", Modify(tool="u", arguments={"b": 2}))
+    router = ReceivedVerdict("router", Modify(tool="u", arguments={"b": 2}))
     decision = fact(
         router,
         shadow(Modify(tool="u", arguments={"b": 2}), priority=5),
@@ -117,11 +130,11 @@ def test_totals_count_each_decision_once_for_each_shadow():
     decisions = [
         fact(shadow(Deny(reason="no")), shadow(Deny(reason="no"), phase="verify")),
         fact(shadow(Continue())),
-        fact(shadow(Modify(tool="u")), Heard("a", Continue()), tool_input={"key": HIDDEN}),
+        fact(shadow(Modify(tool="u")), ReceivedVerdict("a", Continue()), tool_input={"key": HIDDEN}),
         fact(shadow(AskUser(prompt="?"))),
         fact(shadow(Hold(seconds=1.0))),
         fact(shadow(Deny(reason="no"), "dusk"), outcome="deny", why="silent", scheduler="a"),
-        fact(Heard("a", Continue())),
+        fact(ReceivedVerdict("a", Continue())),
         {**fact(shadow(Deny(reason="no"))), "cut": True},
     ]
     totals = shadow_totals(decisions)
@@ -139,7 +152,7 @@ def test_totals_count_each_decision_once_for_each_shadow():
         "unreadable": 1,
         "disagreed": 4,
     }
-    assert (totals["dusk"].same, totals["dusk"].disagreed) == (1, 0)
+    assert (totals["dusk"].same, totals["dusk"].disagreement_count) == (1, 0)
 
 
 def test_a_decision_whose_verdicts_are_not_by_the_rules_is_counted_and_not_compared():
@@ -151,7 +164,9 @@ def test_a_decision_whose_verdicts_are_not_by_the_rules_is_counted_and_not_compa
 
 
 def test_a_denied_decision_is_read_as_denied():
-    ruled = ruled_of(fact(Heard("a", Deny(reason="no")), outcome="deny", why="denied", scheduler="a"))
+    ruled = record_of(
+        fact(ReceivedVerdict("a", Deny(reason="no")), outcome="deny", why="denied", scheduler="a")
+    )
     assert (actual(ruled).kind, actual(ruled).scheduler) == ("deny", "a")
 
 
@@ -166,13 +181,13 @@ def late(verdict, key="ab" * 16, **fields):
 
 @pytest.mark.parametrize("order", [1, -1], ids=["after", "before"])
 def test_a_verdict_finds_its_decision_whichever_comes_first(order):
-    (decision,) = gathered([fact(), late(Deny(reason="no"))][::order])
+    (decision,) = join_decisions([fact(), late(Deny(reason="no"))][::order])
     assert [one.change for one in disagreements(decision)] == ["veto"]
     assert "event" not in decision["verdicts"][0]
 
 
 def test_what_is_gathered_is_bounded():
-    gathering = Gathering(2)
+    gathering = DecisionJoiner(2)
     for number in range(4):
         gathering.take(fact(key=f"{number:032x}"))
         gathering.take(late(Continue(), key=f"{number + 100:032x}"))
@@ -182,6 +197,6 @@ def test_what_is_gathered_is_bounded():
 
 
 def test_other_facts_and_strangers_are_no_decision():
-    gathering = Gathering()
+    gathering = DecisionJoiner()
     assert gathering.take({"event": "tool:post", "id": "x"}) is None
     assert gathering.take({"event": "decision"}) is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.agents import (
-    MOST_AGENTS,
+    MAX_AGENTS_COUNT,
     LiveAgent,
     Stop,
     decode_agents,
@@ -15,7 +15,7 @@ from toolgate_bus.protocol.agents import (
     encode_agents,
     encode_stop,
     forest,
-    meant,
+    select_targets,
     stop_of,
 )
 from toolgate_bus.protocol.packing import pack
@@ -66,8 +66,8 @@ def test_nothing_that_is_written_there_raises(raw):
 
 
 def test_no_more_are_told_than_a_reader_takes():
-    many = [LiveAgent(str(number), orchestrator="o") for number in range(MOST_AGENTS + 5)]
-    assert len(decode_agents("o", encode_agents(many))) == MOST_AGENTS
+    many = [LiveAgent(str(number), orchestrator="o") for number in range(MAX_AGENTS_COUNT + 5)]
+    assert len(decode_agents("o", encode_agents(many))) == MAX_AGENTS_COUNT
 
 
 def test_an_order_means_a_session_those_below_it_and_trees():
@@ -109,7 +109,7 @@ SPREAD = [
 
 
 def stopped(*ids):
-    return {one.session for one in meant(stop_of(SPREAD, ids, now=False, by="me"), SPREAD)}
+    return {one.session for one in select_targets(stop_of(SPREAD, ids, now=False, by="me"), SPREAD)}
 
 
 def test_who_is_stopped_is_stopped_with_all_that_work_for_it_in_any_process():
@@ -123,7 +123,7 @@ def test_a_process_that_knows_only_its_own_sessions_finds_itself_meant():
     order = stop_of(SPREAD, ["a-1"], now=True, by="me")
     for process in "abc":
         own = [one for one in SPREAD if one.orchestrator == process]
-        found = {one.session for one in meant(order, own)}
+        found = {one.session for one in select_targets(order, own)}
         assert found == {one.session for one in own} - {"r-1", "a-2"}
 
 

@@ -161,8 +161,8 @@ def read_everything(raw):
             assert item.reason in REASONS
         else:
             complaint(codec.verdict, item.body)
-            complaint(codec.said, item.body)
-            complaint(codec.withdrawn, item)
+            complaint(codec.decode_verdict, item.body)
+            complaint(codec.check_withdrawal, item)
             complaint(codec.question, item)
 
 

@@ -1,7 +1,7 @@
 """A replacement's arguments and its agent agree, whichever of them a scheduler changed."""
 
 import pytest
-from toolgate_bus.protocol.delegation import rerouted, target_of, two_agents
+from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 
 pytestmark = pytest.mark.pure
 
@@ -26,17 +26,17 @@ def test_a_second_name_beside_an_agents_is_a_decoy():
 
 
 def test_another_target_stands_in_the_arguments_too():
-    assert rerouted(ASKED, "anna", ASKED, "ben") == ({**ASKED, "agent": "ben"}, "ben")
+    assert reroute(ASKED, "anna", ASKED, "ben") == ({**ASKED, "agent": "ben"}, "ben")
     told = {"agent_name": "anna", "agent": "a thing"}
-    assert rerouted(told, "anna", told, "ben") == ({**told, "agent_name": "ben"}, "ben")
+    assert reroute(told, "anna", told, "ben") == ({**told, "agent_name": "ben"}, "ben")
 
 
 def test_another_argument_is_another_target():
     changed = {**ASKED, "agent": "ben"}
-    assert rerouted(ASKED, "anna", changed, None) == (changed, "ben")
+    assert reroute(ASKED, "anna", changed, None) == (changed, "ben")
 
 
 def test_what_is_no_delegation_any_more_has_no_target():
-    assert rerouted(ASKED, "anna", {"words": "count"}, None) == ({"words": "count"}, None)
-    assert rerouted({"words": "x"}, None, {"agent": "ben"}, None) == ({"agent": "ben"}, None)
-    assert rerouted({"words": "x"}, None, {"words": "x"}, "ben") == ({"words": "x"}, "ben")
+    assert reroute(ASKED, "anna", {"words": "count"}, None) == ({"words": "count"}, None)
+    assert reroute({"words": "x"}, None, {"agent": "ben"}, None) == ({"agent": "ben"}, None)
+    assert reroute({"words": "x"}, None, {"words": "x"}, "ben") == ({"words": "x"}, "ben")

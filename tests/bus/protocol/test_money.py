@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.protocol.money import MAX_AMOUNT, MOST_DOLLARS, dollars, is_amount, micro, shown
+from toolgate_bus.protocol.money import MAX_AMOUNT, MAX_DOLLARS, dollars, format_amount, is_amount, micro
 
 pytestmark = pytest.mark.pure
 
@@ -22,7 +22,7 @@ def test_an_amount_is_counted_in_millionths_and_rounded_up(told, amount):
     "told",
     [
         *(True, None, "much", "", "9" * 65, -0.1, float("nan"), float("inf"), [1], 1e300),
-        *("1e999980", "-1e999980", "NaN", 10**400, Decimal("1e999999"), MOST_DOLLARS + 1),
+        *("1e999980", "-1e999980", "NaN", 10**400, Decimal("1e999999"), MAX_DOLLARS + 1),
     ],
 )
 def test_what_is_no_amount_is_none(told):
@@ -38,7 +38,7 @@ def test_what_is_no_number_of_millionths_is_none(told):
 
 @given(st.integers(0, MAX_AMOUNT))
 def test_what_is_shown_is_read_back_exactly(amount):
-    assert micro(shown(amount)) == amount
+    assert micro(format_amount(amount)) == amount
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_what_is_shown_is_read_back_exactly(amount):
     [(400_000, "0.40 USD"), (1, "0.000001 USD"), (12_345_678, "12.345678 USD"), (-50_000, "-0.05 USD")],
 )
 def test_an_amount_is_shown_with_its_currency(amount, text):
-    assert shown(amount, "USD") == text
+    assert format_amount(amount, "USD") == text

@@ -26,7 +26,7 @@ def hexed(name):
 def test_the_golden_signatures_are_made_and_accepted():
     ring = Keyring({VECTOR["scheduler"]: hexed("key")})
     who = (VECTOR["orchestrator"], VECTOR["scheduler"])
-    covered = packing.signed(hexed("id"), VECTOR["phase"], hexed("question_body"))
+    covered = packing.bytes_to_sign(hexed("id"), VECTOR["phase"], hexed("question_body"))
     asked = digest(covered)
     assert ring.sign_question(*who, covered) == hexed("question_mac")
     assert ring.is_question(*who, covered, hexed("question_mac"))

@@ -20,7 +20,7 @@ from toolgate_bus.transport.redis.roster import (
     encode_role,
 )
 from toolgate_schedulers import Hold
-from toolgate_schedulers.worker.holds import Asked, StoredHolds
+from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
 pytestmark = pytest.mark.pure
 
@@ -72,7 +72,9 @@ def test_a_question_that_is_written_otherwise_means_the_same(vector):
 
 @pytest.mark.parametrize("vector", named(WIRE["questions"]))
 def test_the_golden_digests_are_what_a_verdicts_signature_covers(vector):
-    assert digest(packing.signed(raw(vector, "id"), vector["phase"], raw(vector))) == raw(vector, "digest")
+    assert digest(packing.bytes_to_sign(raw(vector, "id"), vector["phase"], raw(vector))) == raw(
+        vector, "digest"
+    )
 
 
 @pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))
@@ -98,7 +100,7 @@ async def test_a_golden_hold_is_kept_and_found_so(vector):
     store = MemoryStore()
     item = packing.Item(raw(vector, "id"), vector["phase"], raw(vector, "question_body"), None)
     holds = StoredHolds(store, "s", lambda *_: None)
-    await holds.keep(Asked(vector["orchestrator"], item), Hold(seconds=9))
+    await holds.keep(ReplyTo(vector["orchestrator"], item), Hold(seconds=9))
     key = f"hold:s:{vector['id']}:{vector['phase']}"
     assert await store.get(key) == raw(vector, "value")
     assert [one.decision_id for one in await holds.open()] == [vector["id"]]

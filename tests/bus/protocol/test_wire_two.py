@@ -71,7 +71,7 @@ def raw(vector, field="body"):
 
 @pytest.mark.parametrize("vector", named(WIRE["verdicts"] + WIRE["read"]["verdicts"]))
 def test_a_golden_verdict_is_read_with_its_revision(vector):
-    verdict, revision = codec.said(raw(vector))
+    verdict, revision = codec.decode_verdict(raw(vector))
     assert verdict.model_dump(mode="json", exclude_none=True) == vector["fields"]
     assert revision == vector.get("revision", "")
     assert (verdict.model_extra or {}) == vector.get("unknown", {})
@@ -102,8 +102,8 @@ def test_the_golden_signatures_are_made_and_accepted(vector):
         Keyring({vector["scheduler"]: raw(vector, "key")}),
         (vector["orchestrator"], vector["scheduler"]),
     )
-    covered = packing.signed(raw(vector, "id"), vector["phase"], raw(vector, "question_body"))
-    gone = packing.signed(raw(vector, "id"), vector["phase"], raw(vector, "withdrawn_body"))
+    covered = packing.bytes_to_sign(raw(vector, "id"), vector["phase"], raw(vector, "question_body"))
+    gone = packing.bytes_to_sign(raw(vector, "id"), vector["phase"], raw(vector, "withdrawn_body"))
     assert ring.sign_question(*who, covered, 2) == raw(vector, "question_mac")
     assert ring.sign_withdrawn(*who, gone, 2) == raw(vector, "withdrawn_mac")
     asked, body = digest(covered), raw(vector, "verdict_body")
@@ -112,7 +112,7 @@ def test_the_golden_signatures_are_made_and_accepted(vector):
 
 @pytest.mark.parametrize("vector", named(WIRE["withdrawn"]))
 def test_the_golden_withdrawals_are_taken(vector):
-    codec.withdrawn(packing.Item(ID, vector["phase"], raw(vector), None, 2))
+    codec.check_withdrawal(packing.Item(ID, vector["phase"], raw(vector), None, 2))
 
 
 def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
@@ -142,7 +142,11 @@ def test_a_bad_item_stands_as_its_error(vector):
 def test_what_is_refused_is_refused_for_its_reason(kind):
     for vector in WIRE["refused"][kind]:
         item = packing.Item(ID, vector.get("phase", 0), raw(vector), None, vector.get("version", 2))
-        read = {"verdicts": codec.said, "questions": codec.question, "withdrawn": codec.withdrawn}[kind]
+        read = {
+            "verdicts": codec.decode_verdict,
+            "questions": codec.question,
+            "withdrawn": codec.check_withdrawal,
+        }[kind]
         assert refusal(read, item.body if kind == "verdicts" else item) == vector["reason"], vector["name"]
 
 
@@ -189,7 +193,7 @@ def test_a_phase_that_nobody_knows_yet_is_counted_as_that(phase, reason):
 def test_fields_that_nobody_knows_are_kept_and_change_nothing(verdict, more):
     known = verdict.model_dump(exclude_none=True)
     more = {name: value for name, value in more.items() if name not in type(verdict).model_fields}
-    said = codec.said(msgpack.packb({**more, **known, "revision": "v1"}))
+    said = codec.decode_verdict(msgpack.packb({**more, **known, "revision": "v1"}))
     assert said.revision == "v1"
     assert type(said.verdict) is type(verdict)
     assert said.verdict.model_dump() == verdict.model_dump()
@@ -199,33 +203,33 @@ def test_fields_that_nobody_knows_are_kept_and_change_nothing(verdict, more):
 @given(verdicts, texts.filter(lambda text: 0 < len(text) <= 64))
 def test_every_verdict_and_its_revision_survive_the_wire(verdict, revision):
     for _ in range(2):  # a plain continue is known by its bytes the second time
-        assert codec.said(codec.verdict_body(verdict, revision)) == (verdict, revision)
+        assert codec.decode_verdict(codec.verdict_body(verdict, revision)) == (verdict, revision)
 
 
 def test_one_revision_is_never_taken_for_another():
     bodies = [codec.verdict_body(Continue(), f"v{number}") for number in range(600)]
     for number in [at // 2 for at in range(1200)]:  # decoded, and then known by its bytes
-        assert codec.said(bodies[number]) == (codec.PLAIN_CONTINUE, f"v{number}")
+        assert codec.decode_verdict(bodies[number]) == (codec.PLAIN_CONTINUE, f"v{number}")
     assert len(codec.PLAIN_BODIES) <= 256
-    assert codec.said(codec.CONTINUE_BODY) == (codec.PLAIN_CONTINUE, "")
+    assert codec.decode_verdict(codec.CONTINUE_BODY) == (codec.PLAIN_CONTINUE, "")
 
 
 def test_a_continue_with_a_grant_is_one_and_is_not_remembered_as_plain():
     body = msgpack.packb({"action": "continue", "grant": {"until": 5}})
-    said = codec.said(body)
+    said = codec.decode_verdict(body)
     assert (type(said.verdict), said.verdict.model_extra) == (Continue, {"grant": {"until": 5}})
     assert body not in codec.PLAIN_BODIES
 
 
 @pytest.mark.parametrize("revision", [7, "x" * 65, None, ["v1"]])
 def test_a_denial_that_names_no_sound_revision_is_still_a_denial(revision):
-    said = codec.said(msgpack.packb({"action": "deny", "reason": "no", "revision": revision}))
+    said = codec.decode_verdict(msgpack.packb({"action": "deny", "reason": "no", "revision": revision}))
     assert said == (Deny(reason="no"), "")
 
 
 def test_version_one_knows_no_further_fields():
     body = msgpack.packb({"action": "deny", "reason": "no", "revision": "v1"})
-    assert refusal(codec.verdict, body) == refusal(codec.said, body, 1) == "malformed"
+    assert refusal(codec.verdict, body) == refusal(codec.decode_verdict, body, 1) == "malformed"
     asked = msgpack.packb({"phase": "select", "tool_name": "t", "later": 1})
     assert refusal(codec.question, packing.Item(ID, 0, asked, None, 1)) == "malformed"
     assert codec.question(packing.Item(ID, 0, asked, None, 2)).model_extra == {"later": 1}
@@ -237,7 +241,10 @@ def test_version_one_knows_no_further_fields():
     ids=["too deep", "too many nodes", "no JSON"],
 )
 def test_what_nobody_knows_is_bounded_as_well(unknown):
-    assert refusal(codec.said, msgpack.packb({"action": "deny", "reason": "no", "x": unknown})) == "malformed"
+    assert (
+        refusal(codec.decode_verdict, msgpack.packb({"action": "deny", "reason": "no", "x": unknown}))
+        == "malformed"
+    )
     body = msgpack.packb({"phase": "select", "tool_name": "t", "x": unknown})
     assert refusal(codec.question, packing.Item(ID, 0, body, None, 2)) == "malformed"
 
@@ -248,11 +255,14 @@ def test_containers_are_counted_before_there_are_too_many(leaf):
     made = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing._Count, "__call__", counting(packing._Count.__call__, made))
-        assert refusal(codec.said, b"\x82\xa6action\xa8continue\xa1x\xdc\x00\x3e" + rows) == "malformed"
+        assert (
+            refusal(codec.decode_verdict, b"\x82\xa6action\xa8continue\xa1x\xdc\x00\x3e" + rows)
+            == "malformed"
+        )
         assert len(made) <= packing.MAX_NODES + packing.MAX_ENTRIES + 1
         made.clear()
         assert refusal(packing.items, b"\xdc\x00\x3e" + rows) == "malformed"
-        assert len(made) <= packing.MOST_IN_FRAME + 1
+        assert len(made) <= packing.MAX_IN_FRAME + 1
 
 
 def counting(count, made):
@@ -269,15 +279,15 @@ def counting(count, made):
 def test_a_withdrawal_says_the_phase_and_in_version_one_nothing_else():
     said = packing.pack({"phase": "select"})
     for version in packing.VERSIONS:
-        codec.withdrawn(packing.Item(ID, 0, said, None, version))
-        assert refusal(codec.withdrawn, packing.Item(ID, 1, said, None, version)) == "malformed"
+        codec.check_withdrawal(packing.Item(ID, 0, said, None, version))
+        assert refusal(codec.check_withdrawal, packing.Item(ID, 1, said, None, version)) == "malformed"
     question = packing.pack({"phase": "select", "tool_name": "t"})
-    assert refusal(codec.withdrawn, packing.Item(ID, 0, question, None, 1)) == "malformed"
-    codec.withdrawn(packing.Item(ID, 0, packing.pack({"phase": "select", "why": "late"}), None, 2))
+    assert refusal(codec.check_withdrawal, packing.Item(ID, 0, question, None, 1)) == "malformed"
+    codec.check_withdrawal(packing.Item(ID, 0, packing.pack({"phase": "select", "why": "late"}), None, 2))
 
 
 def test_a_signed_question_passes_for_no_withdrawal():
-    signed = packing.signed(ID, 0, packing.pack({"phase": "select", "tool_name": "t"}))
+    signed = packing.bytes_to_sign(ID, 0, packing.pack({"phase": "select", "tool_name": "t"}))
     mac = RING.sign_question("o1", "cost", signed, 2)
     assert RING.is_question("o1", "cost", signed, mac, 2)
     assert not RING.is_withdrawn("o1", "cost", signed, mac, 2)

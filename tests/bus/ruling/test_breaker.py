@@ -47,7 +47,7 @@ def test_an_answer_in_between_begins_the_count_anew():
     for _ in range(5):
         asker.silence()
         asker.silence()
-        asker.breaker.answered("slow")
+        asker.breaker.record_answer("slow")
         assert not asker.passes_over()
 
 
@@ -77,7 +77,7 @@ def test_all_that_was_asked_in_one_stall_is_one_silence():
 
 def test_an_answer_makes_everybody_wait_for_it_again():
     breaker = silenced()
-    breaker.answered("slow")
+    breaker.record_answer("slow")
     assert not breaker.passes_over("slow", PATIENCE)
     assert breaker.calm
 
@@ -108,7 +108,7 @@ def test_it_is_passed_over_exactly_after_three_silences_without_an_answer(events
     asker, running = Asker(Breaker()), {"a": 0, "b": 0}
     for name, spoke in events:
         if spoke:
-            asker.breaker.answered(name)
+            asker.breaker.record_answer(name)
             running[name] = 0
         else:
             asker.silence(name)

@@ -1,17 +1,25 @@
 """What a decision would have come to with other verdicts: the rules of DESIGN §4, case by case."""
 
 import pytest
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
-from toolgate_bus.ruling.counterfactual import Effect, Proposed, Ruled, actual, change, reruled, with_shadow
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ReceivedVerdict
+from toolgate_bus.ruling.counterfactual import (
+    DecisionRecord,
+    Effect,
+    ProposedCall,
+    actual,
+    change,
+    replay_decision,
+    with_shadow,
+)
 
 pytestmark = pytest.mark.pure
 
-CALL = Proposed("search", {"q": "a"})
+CALL = ProposedCall("search", {"q": "a"})
 CONTINUE, DENY, ASK = Continue(), Deny(reason="no"), AskUser(prompt="may it?")
 
 
 def said(name, verdict, **fields):
-    return Heard(name, verdict, **fields)
+    return ReceivedVerdict(name, verdict, **fields)
 
 
 def to(tool, **arguments):
@@ -19,7 +27,7 @@ def to(tool, **arguments):
 
 
 def ruled(*verdicts, outcome="continue", why="agreed", final=CALL, **fields):
-    return Ruled(CALL, final, outcome, why, verdicts, **fields)
+    return DecisionRecord(CALL, final, outcome, why, verdicts, **fields)
 
 
 def changed_by(name, decision):
@@ -43,7 +51,7 @@ def test_a_shadow_that_denies_would_have_vetoed_and_its_reason_is_known():
 
 def test_a_shadow_that_modifies_would_have_rerouted():
     changed, after = changed_by("shade", ruled(shadow(to("fast", q="b"))))
-    assert (changed, after.call, after.verified) == ("reroute", Proposed("fast", {"q": "b"}), True)
+    assert (changed, after.call, after.verified) == ("reroute", ProposedCall("fast", {"q": "b"}), True)
 
 
 def test_a_replacement_that_others_would_have_been_asked_about_is_not_verified():
@@ -57,8 +65,8 @@ def test_a_modify_that_leaves_the_call_as_it_is_changes_nothing():
 
 @pytest.mark.parametrize(("one", "other"), [(1, 1.0), (1, True), (0, False)])
 def test_arguments_of_another_type_are_another_call(one, other):
-    assert not Proposed("t", {"n": one}).same(Proposed("t", {"n": other}))
-    assert Proposed("t", {"n": one, "m": 2}).same(Proposed("t", {"m": 2, "n": one}))
+    assert not ProposedCall("t", {"n": one}).same(ProposedCall("t", {"n": other}))
+    assert ProposedCall("t", {"n": one, "m": 2}).same(ProposedCall("t", {"m": 2, "n": one}))
 
 
 def test_another_agent_is_another_call():
@@ -72,14 +80,14 @@ def test_a_modify_of_lower_priority_than_the_one_that_won_changes_nothing():
         shadow(to("slow"), priority=5),
         outcome="modify",
         why="modified",
-        final=Proposed("fast", {"q": "b"}),
+        final=ProposedCall("fast", {"q": "b"}),
     )
     assert changed_by("shade", decision)[0] is None
 
 
 def test_a_modify_of_higher_priority_reroutes_to_its_own_tool():
     won = said("router", to("fast"), priority=10)
-    final = Proposed("fast", {})
+    final = ProposedCall("fast", {})
     decision = ruled(won, shadow(to("slow"), priority=20), outcome="modify", why="modified", final=final)
     changed, after = changed_by("shade", decision)
     assert (changed, after.call.tool, after.scheduler) == ("reroute", "slow", "shade")
@@ -88,7 +96,7 @@ def test_a_modify_of_higher_priority_reroutes_to_its_own_tool():
 
 def test_a_shadow_that_denies_the_replacement_of_another_would_have_vetoed():
     won = said("router", to("fast"))
-    final = Proposed("fast", {})
+    final = ProposedCall("fast", {})
     decision = ruled(won, shadow(DENY, phase="verify"), outcome="modify", why="modified", final=final)
     assert changed_by("shade", decision)[0] == "veto"
 
@@ -103,7 +111,7 @@ def test_what_a_shadow_says_of_a_replacement_that_its_own_would_have_replaced_do
 def test_a_modify_in_verify_counts_for_nothing():
     won = said("router", to("fast"))
     late = shadow(to("slow"), phase="verify", priority=99)
-    final = Proposed("fast", {})
+    final = ProposedCall("fast", {})
     assert changed_by("shade", ruled(won, late, outcome="modify", why="modified", final=final))[0] is None
 
 
@@ -175,7 +183,7 @@ def test_an_answer_that_would_not_have_counted_changes_nothing(fields):
 
 
 def test_a_shadow_that_failed_changes_nothing():
-    assert changed_by("shade", ruled(shadow(Failed())))[0] is None
+    assert changed_by("shade", ruled(shadow(Failure())))[0] is None
 
 
 def test_other_shadows_stay_shadows():
@@ -189,41 +197,41 @@ def test_other_shadows_stay_shadows():
 
 def test_without_the_scheduler_that_denied_the_call_runs():
     decision = ruled(said("old", DENY), outcome="deny", why="denied", scheduler="old")
-    after = reruled(decision, [said("old", CONTINUE)], without=("old",))
+    after = replay_decision(decision, [said("old", CONTINUE)], without=("old",))
     assert change(actual(decision), after) == "allow"
 
 
 def test_who_was_cut_short_by_a_denial_that_falls_away_is_heard_after_all():
     late = said("other", DENY, late=True)
     decision = ruled(said("old", DENY), late, outcome="deny", why="denied", scheduler="old")
-    assert reruled(decision, [], without=("old",)).scheduler == "other"
+    assert replay_decision(decision, [], without=("old",)).scheduler == "other"
 
 
 def test_who_was_silent_until_it_was_too_late_stays_unheard():
     late = said("other", DENY, late=True)
     denied = {"outcome": "deny", "why": "denied", "scheduler": "old", "silent": ("other",)}
-    assert reruled(ruled(said("old", DENY), late, **denied), [], without=("old",)).kind == "run"
+    assert replay_decision(ruled(said("old", DENY), late, **denied), [], without=("old",)).kind == "run"
 
 
 def test_without_the_required_scheduler_that_was_silent_the_call_runs():
     decision = ruled(outcome="deny", why="silent", scheduler="old", silent=("old",))
-    assert reruled(decision, [], without=("old",)).kind == "run"
-    assert reruled(decision, []).kind == "deny"
+    assert replay_decision(decision, [], without=("old",)).kind == "run"
+    assert replay_decision(decision, []).kind == "deny"
 
 
 def test_without_the_router_the_llms_own_choice_runs():
-    final = Proposed("fast", {})
+    final = ProposedCall("fast", {})
     decision = ruled(said("router", to("fast")), outcome="modify", why="modified", final=final)
-    after = reruled(decision, [], without=("router",))
+    after = replay_decision(decision, [], without=("router",))
     assert (change(actual(decision), after), after.call) == ("reroute", CALL)
 
 
 def test_what_was_verified_among_the_new_ones_counts_for_their_replacement():
     added = [said("new", to("fast")), said("guard", DENY, phase="verify")]
-    denied = reruled(ruled(), added, verified=Proposed("fast", {}))
+    denied = replay_decision(ruled(), added, verified=ProposedCall("fast", {}))
     assert (denied.kind, denied.scheduler) == ("deny", "guard")
-    assert reruled(ruled(), added[:1], verified=Proposed("fast", {})).verified is True
-    beside = reruled(ruled(said("a", CONTINUE)), added[:1], verified=Proposed("fast", {}))
+    assert replay_decision(ruled(), added[:1], verified=ProposedCall("fast", {})).verified is True
+    beside = replay_decision(ruled(said("a", CONTINUE)), added[:1], verified=ProposedCall("fast", {}))
     assert beside.verified is False
 
 
@@ -231,7 +239,7 @@ def test_what_was_verified_among_the_new_ones_counts_for_their_replacement():
     ("before", "after", "changed"),
     [
         (Effect("run", CALL), Effect("run", CALL, reason="else"), None),
-        (Effect("run", CALL), Effect("run", Proposed("b", {})), "reroute"),
+        (Effect("run", CALL), Effect("run", ProposedCall("b", {})), "reroute"),
         (Effect("deny", CALL), Effect("run", CALL), "allow"),
         (Effect("deny", CALL), Effect("deny", CALL, "x"), None),
         (Effect("ask", CALL), Effect("deny", CALL), "veto"),

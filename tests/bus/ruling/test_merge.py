@@ -4,7 +4,7 @@ import pytest
 from bus_strategies import NAMES, heards
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ReceivedVerdict
 from toolgate_bus.ruling.merge import counts, merge, rank
 
 pytestmark = pytest.mark.pure
@@ -14,7 +14,7 @@ RESTRICTIVE = ["deny", "ask_user", "modify", "continue"]
 
 
 def heard(scheduler, verdict, priority=0, **fields):
-    return Heard(scheduler, verdict, priority, **fields)
+    return ReceivedVerdict(scheduler, verdict, priority, **fields)
 
 
 def valid(all_heard):
@@ -102,7 +102,7 @@ def test_late_shadow_and_invalid_verdicts_change_nothing(verdicts):
 
 @given(sets, st.sampled_from(NAMES))
 def test_continue_holds_and_failures_add_nothing(verdicts, name):
-    more = [heard(name, Continue()), heard(name, Hold(seconds=1)), heard(name, Failed())]
+    more = [heard(name, Continue()), heard(name, Hold(seconds=1)), heard(name, Failure())]
     assert merge([*verdicts, *more]) == merge(verdicts)
 
 
@@ -118,7 +118,7 @@ def test_who_wants_a_person_asked_is_listed_by_rank(verdicts):
     assert list(asks) == sorted(asks, key=rank)
 
 
-@given(heards(st.sampled_from([Continue(), Deny(reason="no"), Hold(seconds=1), Failed()])))
+@given(heards(st.sampled_from([Continue(), Deny(reason="no"), Hold(seconds=1), Failure()])))
 @example(heard("alpha", Modify(tool="x"), problem="schema"))
 def test_a_verdict_counts_unless_it_is_late_shadow_invalid_or_no_answer(one):
     answers = one.verdict.action in RESTRICTIVE

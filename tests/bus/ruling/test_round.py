@@ -11,7 +11,7 @@ import pytest
 from bus_strategies import heards, small_finals
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.protocol.events import Failed, Heard, Hold
+from toolgate_bus.protocol.events import Failure, Hold, ReceivedVerdict
 from toolgate_bus.ruling.merge import merge
 from toolgate_bus.ruling.round import Round
 
@@ -29,7 +29,7 @@ class Script:
     """Who is expected, and what comes when, in order of time."""
 
     required: dict[str, bool]
-    events: tuple[tuple[float, Heard], ...]
+    events: tuple[tuple[float, ReceivedVerdict], ...]
     modifies: bool = True
     told: tuple[bool, ...] = ()
     """For each event: whether the round was told the time before it."""
@@ -60,7 +60,7 @@ answers = st.one_of(
     small_finals,
     small_finals,
     st.builds(Hold, seconds=st.sampled_from([1.0, 5.0, 12.0, 100.0])),
-    st.just(Failed(reason="raised")),
+    st.just(Failure(reason="raised")),
 )
 moments = st.integers(0, 45).map(float)
 
@@ -83,7 +83,7 @@ class Told:
     """What the model says of one scheduler."""
 
     state: str = "waiting"
-    counted: list[Heard] = field(default_factory=list)
+    counted: list[ReceivedVerdict] = field(default_factory=list)
     satisfied: bool = False
     held: bool = False
     valid: bool = False

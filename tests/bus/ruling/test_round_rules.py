@@ -3,7 +3,7 @@
 import pytest
 from bus_strategies import NAMES
 from toolgate_bus.protocol.codec import verdict_body
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Heard, Hold, Modify
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ReceivedVerdict
 from toolgate_bus.protocol.signing import digest
 from toolgate_bus.ruling.round import Round
 
@@ -17,7 +17,7 @@ def expecting(**required):
 
 
 def heard(scheduler, verdict, priority=0, **fields):
-    return Heard(scheduler, verdict, priority, digest=digest(verdict_body(verdict)), **fields)
+    return ReceivedVerdict(scheduler, verdict, priority, digest=digest(verdict_body(verdict)), **fields)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -79,7 +79,7 @@ def test_the_silence_of_an_optional_scheduler_is_as_continue_and_told():
 @pytest.mark.parametrize("required", [True, False])
 def test_a_failed_answer_is_silence_at_once(required):
     round_ = expecting(alpha=required)
-    round_.receive(heard("alpha", Failed()), 1.0)
+    round_.receive(heard("alpha", Failure()), 1.0)
     assert round_.over
     closed = round_.close()
     assert (closed.silent, closed.denied) == (("alpha",), required)
@@ -87,7 +87,7 @@ def test_a_failed_answer_is_silence_at_once(required):
 
 def test_a_replica_that_answers_makes_up_for_one_that_failed():
     round_ = expecting(alpha=True, beta=False)
-    round_.receive(heard("alpha", Failed()), 1.0)
+    round_.receive(heard("alpha", Failure()), 1.0)
     round_.receive(heard("alpha", Continue()), 2.0)
     round_.receive(heard("beta", Continue()), 3.0)
     closed = round_.close()
@@ -163,7 +163,7 @@ def test_the_answer_that_follows_a_hold_counts_after_patience():
     assert (closed.denied, closed.merged.action) == (False, "modify")
 
 
-@pytest.mark.parametrize("late", [Continue(reason="fine"), Modify(tool="x"), Failed()])
+@pytest.mark.parametrize("late", [Continue(reason="fine"), Modify(tool="x"), Failure()])
 def test_what_stops_nothing_is_late_after_patience_without_a_hold(late):
     round_ = held_open_by_beta()
     assert round_.receive(heard("alpha", late), PATIENCE) is False

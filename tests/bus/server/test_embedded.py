@@ -14,7 +14,7 @@ import pytest
 import redis
 from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.server import embedded
-from toolgate_bus.server.embedded import join_server, private_server, running_server, shared_server
+from toolgate_bus.server.embedded import find_running_server, join_server, open_shared_server, private_server
 from toolgate_bus.server.guard import answers_ping
 
 HOLD = """
@@ -223,8 +223,8 @@ async def test_a_killed_guard_takes_its_server_along_and_the_next_start_clears_u
     os.kill(guard, signal.SIGKILL)
     await wait_until(lambda: gone(pid), timeout=2)
     assert (directory / "guard.sock").exists()
-    assert running_server() is None
-    with shared_server() as server:
+    assert find_running_server() is None
+    with open_shared_server() as server:
         assert server.directory == directory
         assert answers_ping(directory / "s.sock")
     command.popen.stdin.close()
@@ -255,25 +255,25 @@ async def test_a_guard_whose_server_died_ends_and_clears_up(hold, runtime, wait_
 
 @pytest.mark.acceptance
 def test_looking_for_a_running_server_starts_none_and_keeps_none(runtime):
-    assert running_server() is None
+    assert find_running_server() is None
     assert list(runtime.iterdir()) == []
-    with shared_server() as server:
-        assert running_server() == server.url
+    with open_shared_server() as server:
+        assert find_running_server() == server.url
         assert answers_ping(server.directory / "s.sock")
-    assert running_server() is None
+    assert find_running_server() is None
 
 
 @pytest.mark.acceptance
 def test_who_only_joins_gets_the_running_server_or_is_told_how_to_start_one(runtime):
     with pytest.raises(NoServer, match=r"toolgate scheduler run.*--redis URL"), join_server():
         pass
-    with shared_server() as server, join_server() as joined:
+    with open_shared_server() as server, join_server() as joined:
         assert joined == server
 
 
 @pytest.mark.acceptance
 def test_a_server_outlives_a_leaver_for_one_who_only_joined(runtime):
-    with shared_server() as server:
+    with open_shared_server() as server:
         joined = join_server()
         joined.__enter__()
     try:
@@ -285,7 +285,7 @@ def test_a_server_outlives_a_leaver_for_one_who_only_joined(runtime):
 
 @pytest.mark.pure
 @pytest.mark.parametrize(
-    "use", [running_server, lambda: shared_server().__enter__(), lambda: join_server().__enter__()]
+    "use", [find_running_server, lambda: open_shared_server().__enter__(), lambda: join_server().__enter__()]
 )
 def test_a_directory_that_is_open_to_others_is_refused(runtime, use):
     (runtime / "toolgate").mkdir()
@@ -299,7 +299,7 @@ def test_a_directory_that_is_a_link_is_refused(runtime):
     (runtime / "elsewhere").mkdir(mode=0o700)
     (runtime / "toolgate").symlink_to(runtime / "elsewhere")
     with pytest.raises(ConfigError, match="not a directory of yours"):
-        running_server()
+        find_running_server()
 
 
 @pytest.mark.pure
@@ -309,14 +309,14 @@ def test_a_directory_of_somebody_else_is_refused(runtime, monkeypatch):
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setattr(os, "getuid", lambda: somebody)
     with pytest.raises(ConfigError, match="not a directory of yours"):
-        running_server()
+        find_running_server()
 
 
 @pytest.mark.pure
 @pytest.mark.parametrize("value", ["", "relative/path", "/no/such/directory"])
 def test_without_a_runtime_directory_the_temporary_one_serves(runtime, monkeypatch, value):
     monkeypatch.setenv("XDG_RUNTIME_DIR", value)
-    assert embedded.shared_directory() == runtime / f"toolgate-{os.getuid()}"
+    assert embedded.find_directory() == runtime / f"toolgate-{os.getuid()}"
 
 
 @pytest.mark.acceptance
@@ -324,9 +324,9 @@ def test_a_path_too_long_for_a_socket_gives_way_to_a_shorter_one(runtime, monkey
     deep = runtime / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
-    assert embedded.shared_directory() == runtime / f"toolgate-{os.getuid()}"
+    assert embedded.find_directory() == runtime / f"toolgate-{os.getuid()}"
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    assert embedded.shared_directory() == Path("/tmp") / f"toolgate-{os.getuid()}"
+    assert embedded.find_directory() == Path("/tmp") / f"toolgate-{os.getuid()}"
     with private_server() as server:
         assert server.directory.parent == Path("/tmp")
     assert not server.directory.exists()
@@ -379,7 +379,7 @@ def test_a_server_that_does_not_start_is_reported_with_its_own_words(runtime, tm
     )
     without_wheel(monkeypatch, tmp_path)
     with pytest.raises(NoServer, match="did not start: out of luck"):
-        shared_server().__enter__()
+        open_shared_server().__enter__()
     assert list(runtime.iterdir()) == []
 
 

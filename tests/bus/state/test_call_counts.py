@@ -13,16 +13,16 @@ from toolgate_bus.state.call_counts import (
     COUNT,
     KEPT_MS,
     MAX_WINDOW,
-    Counting,
-    Counts,
-    Delegated,
-    Made,
+    CallCountRules,
+    CallCounts,
+    CountedCall,
+    DelegationResult,
     MemoryTally,
     RedisTally,
 )
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-CALL = Made("s", "t", "c", 1, "g1")
+CALL = CountedCall("s", "t", "c", 1, "g1")
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -36,13 +36,13 @@ async def tally(request: pytest.FixtureRequest, namespace: str) -> Any:
     await commands.aclose()
 
 
-async def counted(tally: Any, *made: Made, field: str, window: int = 0) -> list[Any]:
+async def counted(tally: Any, *made: CountedCall, field: str, window: int = 0) -> list[Any]:
     """One field of the answers to these calls, each of a decision of its own."""
     answers = [await tally.count("x", secrets.token_hex(4), one, window) for one in made]
     return [getattr(each, field) for each in answers]
 
 
-def called(letters: str, **fields: Any) -> list[Made]:
+def called(letters: str, **fields: Any) -> list[CountedCall]:
     """A call for each letter, each in an iteration of its own."""
     return [
         CALL._replace(call=each, iteration=n, group=f"g{n}", **fields) for n, each in enumerate(letters, 1)
@@ -59,7 +59,7 @@ async def test_calls_are_counted_in_their_session_and_in_their_tree(tally):
 async def test_a_decision_is_counted_once_and_answered_as_the_first_time(tally):
     first = await tally.count("x", "a", CALL)
     await tally.count("x", "b", CALL)
-    assert await tally.count("x", "a", CALL) == first == Counts(1, 1, 1, 1, 0, 0.0)
+    assert await tally.count("x", "a", CALL) == first == CallCounts(1, 1, 1, 1, 0, 0.0)
     assert await tally.count("x", "a", CALL._replace(call="another", iteration=7)) == first
     assert (await tally.count("x", "c", CALL)).session == 3
 
@@ -132,19 +132,27 @@ async def test_a_window_that_is_not_kept_is_refused(tally, window):
 async def test_delegations_are_counted_in_their_session_and_in_their_tree_where_there_is_room(tally):
     child = CALL._replace(session="s2")
     first = [await tally.delegate("x", f"a{n}", CALL, 2, 4) for n in range(3)]
-    assert first == [Delegated(True, 0, 0), Delegated(True, 1, 1), Delegated(False, 2, 2)]
+    assert first == [
+        DelegationResult(True, 0, 0),
+        DelegationResult(True, 1, 1),
+        DelegationResult(False, 2, 2),
+    ]
     # What was refused is no agent of the tree.
     below = [await tally.delegate("x", f"b{n}", child, None, 4) for n in range(3)]
-    assert below == [Delegated(True, 0, 2), Delegated(True, 1, 3), Delegated(False, 2, 4)]
-    assert await tally.delegate("x", "c", CALL._replace(tree="t2"), None, 4) == Delegated(True, 2, 0)
-    assert await tally.delegate("y", "c", CALL, 1, 1) == Delegated(True, 0, 0)
+    assert below == [
+        DelegationResult(True, 0, 2),
+        DelegationResult(True, 1, 3),
+        DelegationResult(False, 2, 4),
+    ]
+    assert await tally.delegate("x", "c", CALL._replace(tree="t2"), None, 4) == DelegationResult(True, 2, 0)
+    assert await tally.delegate("y", "c", CALL, 1, 1) == DelegationResult(True, 0, 0)
 
 
 async def test_a_delegation_asked_about_again_is_answered_as_the_first_time(tally):
     first = await tally.delegate("x", "a", CALL, 1, None)
-    assert await tally.delegate("x", "b", CALL, 1, None) == Delegated(False, 1, 1)
-    assert await tally.delegate("x", "a", CALL, 1, None) == first == Delegated(True, 0, 0)
-    assert await tally.delegate("x", "b", CALL, 9, None) == Delegated(False, 1, 1)
+    assert await tally.delegate("x", "b", CALL, 1, None) == DelegationResult(False, 1, 1)
+    assert await tally.delegate("x", "a", CALL, 1, None) == first == DelegationResult(True, 0, 0)
+    assert await tally.delegate("x", "b", CALL, 9, None) == DelegationResult(False, 1, 1)
     assert (await tally.count("x", "a", CALL)).session == 1
 
 
@@ -164,7 +172,7 @@ steps = st.lists(
         st.sampled_from("xy"),
         st.sampled_from("abcdefghijklmnop"),
         st.builds(
-            Made,
+            CountedCall,
             st.sampled_from(["s1", "s2"]),
             st.sampled_from(["t1", "t2"]),
             st.sampled_from(["p", "q"]),
@@ -179,7 +187,9 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(taken=steps)
-def test_the_server_counts_the_same(server_url: str, taken: list[tuple[int, str, str, Made, int]]) -> None:
+def test_the_server_counts_the_same(
+    server_url: str, taken: list[tuple[int, str, str, CountedCall, int]]
+) -> None:
     asyncio.run(compare(server_url, taken))
 
 
@@ -197,8 +207,8 @@ class Watched:
         return await self.commands.execute("EVAL", script, *words[1:])
 
 
-async def compare(url: str, taken: list[tuple[int, str, str, Made, int]]) -> None:
-    commands, counting = RedisCommands(url, "test"), Counting()
+async def compare(url: str, taken: list[tuple[int, str, str, CountedCall, int]]) -> None:
+    commands, counting = RedisCommands(url, "test"), CallCountRules()
     watched: Any = Watched(commands)
     tally = RedisTally(watched, f"t{secrets.token_hex(6)}")
     try:
@@ -222,5 +232,5 @@ async def test_counts_lie_in_the_ledgers_slot_and_all_keys_expire(server_url, na
     await commands.aclose()
     assert len(keys) == 3 + 6 + 3
     assert length == 3
-    assert all(key.decode().startswith(Keys(namespace).stored("tally:")) for key in keys)
+    assert all(key.decode().startswith(Keys(namespace).store_key("tally:")) for key in keys)
     assert all(0 < ms <= KEPT_MS for ms in left)

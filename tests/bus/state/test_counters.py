@@ -20,15 +20,19 @@ async def turns(request, namespace):
 
 
 async def test_replicas_that_ask_at_once_are_given_every_turn_once(turns):
-    asked = [turns[number % 2].turn("group", f"d{number}") for number in range(20)]
+    asked = [turns[number % 2].next_for("group", f"d{number}") for number in range(20)]
     assert sorted(await asyncio.gather(*asked)) == list(range(20))
 
 
 async def test_who_asks_again_gets_the_same_turn(turns):
     one, other = turns
-    assert [await one.turn("g", "a"), await other.turn("g", "b")] == [0, 1]
-    assert [await other.turn("g", "a"), await one.turn("g", "b"), await one.turn("g", "c")] == [0, 1, 2]
+    assert [await one.next_for("g", "a"), await other.next_for("g", "b")] == [0, 1]
+    assert [await other.next_for("g", "a"), await one.next_for("g", "b"), await one.next_for("g", "c")] == [
+        0,
+        1,
+        2,
+    ]
 
 
 async def test_keys_count_by_themselves(turns):
-    assert [await turns[0].turn(key, "a") for key in ("g", "h", "g")] == [0, 0, 0]
+    assert [await turns[0].next_for(key, "a") for key in ("g", "h", "g")] == [0, 0, 0]

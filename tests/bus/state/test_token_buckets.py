@@ -17,7 +17,7 @@ from toolgate_bus.state.token_buckets import (
     MemoryBuckets,
     Pool,
     RedisBuckets,
-    Taken,
+    TakeResult,
 )
 from toolgate_bus.transport.redis.connection import RedisCommands
 
@@ -143,7 +143,7 @@ def test_the_wait_that_is_told_is_just_long_enough():
     for earlier in range(2):
         pool = Pool()
         for id_ in "abc":
-            assert pool.take(id_, [seven], 0) == Taken(True)
+            assert pool.take(id_, [seven], 0) == TakeResult(True)
         wait_ms = round(pool.take("d", [seven], 0).wait_s * 1000)
         assert wait_ms == 8572
         assert pool.take("e", [seven], wait_ms - earlier).allowed is (earlier == 0)
@@ -273,7 +273,7 @@ async def test_buckets_lie_in_the_ledgers_slot_and_all_keys_expire(server_url, n
     assert len(keys) == 5
     left = {key: await commands.execute("PTTL", key) for key in keys}
     await commands.aclose()
-    assert all(key.decode().startswith(Keys(namespace).stored("buckets:")) for key in keys)
+    assert all(key.decode().startswith(Keys(namespace).store_key("buckets:")) for key in keys)
     assert all(0 < ms <= DAY + 60_000 for ms in left.values())
 
 

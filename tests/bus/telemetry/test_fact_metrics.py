@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import FLEET
-from toolgate_bus.telemetry.fact_metrics import counted, trace_id
+from toolgate_bus.telemetry.fact_metrics import metrics_of, trace_id
 
 pytestmark = pytest.mark.pure
 
@@ -23,7 +23,7 @@ QUESTION = {
 def added(event, **fields):
     """By metric: labels and amounts, in a list each."""
     found = {}
-    for metric, labels, amount, _ in counted({"event": event, **fields}):
+    for metric, labels, amount, _ in metrics_of({"event": event, **fields}):
         found.setdefault(metric, []).append((labels, amount))
     return found
 
@@ -79,7 +79,7 @@ def test_the_histograms_of_a_decision_carry_its_trace():
         "seconds": 0.5,
         "outcome": "continue",
     }
-    traces = {metric: trace for metric, _, _, trace in counted(fact) if metric.kind == "histogram"}
+    traces = {metric: trace for metric, _, _, trace in metrics_of(fact) if metric.kind == "histogram"}
     assert traces == {definitions.DECISION_SECONDS: TRACE, definitions.VERDICT_SECONDS: TRACE}
 
 
@@ -164,7 +164,7 @@ junk = st.recursive(
 
 @given(st.sampled_from(EVENTS), st.dictionaries(st.sampled_from(NAMES), junk) | json_maps)
 def test_whatever_stands_in_a_fact_its_additions_are_bounded_and_of_known_metrics(event, fields):
-    for metric, labels, amount, trace in counted({**fields, "event": event}):
+    for metric, labels, amount, trace in metrics_of({**fields, "event": event}):
         assert metric in FLEET
         assert len(labels) == len(metric.labels)
         assert all(isinstance(label, str) and len(label) <= 128 for label in labels)

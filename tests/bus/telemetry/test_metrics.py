@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
-from toolgate_bus.commands.options import metrics_served, run_async
+from toolgate_bus.commands.options import run_async, serve_metrics
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol import codec
-from toolgate_bus.protocol.events import Heard
+from toolgate_bus.protocol.events import ReceivedVerdict
 from toolgate_bus.telemetry import definitions, metrics
 from toolgate_bus.telemetry.definitions import EXPORTER, FLEET, PROCESS, Metric
-from toolgate_bus.telemetry.fact_metrics import counted
+from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_bus.telemetry.http import serve_page
-from toolgate_bus.telemetry.unanimous import AT_ONCE, Agreed
+from toolgate_bus.telemetry.unanimous import AT_ONCE, UnanimousDecisions
 
 pytestmark = pytest.mark.pure
 
@@ -47,7 +47,7 @@ def serving():
 
 def test_every_name_is_given_once_and_follows_the_guidelines():
     every = [*FLEET, *PROCESS, *EXPORTER]
-    assert len({metric.exposed for metric in every}) == len(every)
+    assert len({metric.query_name for metric in every}) == len(every)
     for metric in every:
         assert metric.name.startswith("toolgate_")
         assert metric.help.endswith(".")
@@ -139,12 +139,12 @@ def test_observations_noted_in_any_number_come_into_their_buckets(observed):
 
 
 def heard(name, seconds):
-    return Heard(name, codec.PLAIN_CONTINUE, seconds=seconds)
+    return ReceivedVerdict(name, codec.PLAIN_CONTINUE, seconds=seconds)
 
 
 @pytest.mark.parametrize("decisions", [1, AT_ONCE - 1, AT_ONCE, 3 * AT_ONCE + 5])
 def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
-    agreed, from_facts, batch = Agreed(), {}, None
+    agreed, from_facts, batch = UnanimousDecisions(), {}, None
     for number in range(decisions):
         tool = f"t{number % 2}"
         verdicts = (heard("a", 0.001), heard("b", 0.25))
@@ -174,14 +174,14 @@ def test_what_all_agreed_on_counts_as_its_fact_says(decisions):
                 {"scheduler": v.scheduler, "action": "continue", "seconds": v.seconds} for v in verdicts
             ],
         }
-        for metric, labels, amount, _ in counted(fact):
+        for metric, labels, amount, _ in metrics_of(fact):
             key = (metric, labels)
             from_facts[key] = from_facts.get(key, 0) + (1 if metric.kind == "histogram" else amount)
     noted = {
         (metric, labels): number
         for metric, series in (
             (definitions.DECISIONS, agreed.decisions()),
-            (definitions.ASKED, _summed(agreed.asked())),
+            (definitions.ASKED, _summed(agreed.questions())),
             (definitions.VERDICTS, _summed(agreed.verdicts())),
         )
         for labels, number in series
@@ -211,7 +211,7 @@ async def _one_look():
 
 
 def test_a_command_serves_its_metrics_and_how_late_its_event_loop_is():
-    with metrics_served(0, "127.0.0.1", "here") as url:
+    with serve_metrics(0, "127.0.0.1", "here") as url:
         assert run_async(_one_look)
         assert 'toolgate_event_loop_lag_seconds_count{side="here"}' in read(url)[2]
     with pytest.raises(urllib.error.URLError):
@@ -219,7 +219,7 @@ def test_a_command_serves_its_metrics_and_how_late_its_event_loop_is():
 
 
 def test_a_command_without_a_port_serves_nothing_and_measures_nothing():
-    with metrics_served(None, "127.0.0.1", "nowhere") as url:
+    with serve_metrics(None, "127.0.0.1", "nowhere") as url:
         assert url is None
         run_async(lambda: asyncio.sleep(0.3))
     assert metrics.value("toolgate_event_loop_lag_seconds_count", side="nowhere") == 0

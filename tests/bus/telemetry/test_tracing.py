@@ -67,18 +67,18 @@ def environment(monkeypatch):
     ],
 )
 def test_a_malformed_parent_does_not_travel(parent):
-    assert tracing.carried({"traceparent": parent, "tracestate": "a=1"}) == {}
+    assert tracing.filter_context({"traceparent": parent, "tracestate": "a=1"}) == {}
     assert tracing.trace_id_of({"traceparent": parent}) is None
 
 
 @pytest.mark.parametrize("state", ["", "a=" + "x" * 511, "a=1\nb=2", "a=ü", "a=\ud800", None, 7])
 def test_a_malformed_or_long_state_is_left_out(state):
-    assert tracing.carried({"traceparent": PARENT, "tracestate": state}) == {"traceparent": PARENT}
+    assert tracing.filter_context({"traceparent": PARENT, "tracestate": state}) == {"traceparent": PARENT}
 
 
 def test_nothing_but_parent_and_state_travels():
     given = {"traceparent": PARENT, "tracestate": "a=1", "baggage": "user=secret"}
-    assert tracing.carried(given) == {"traceparent": PARENT, "tracestate": "a=1"}
+    assert tracing.filter_context(given) == {"traceparent": PARENT, "tracestate": "a=1"}
     assert tracing.trace_id_of(given) == TRACE
 
 
@@ -190,7 +190,7 @@ def test_a_broken_processor_ends_nothing(name):
 def test_without_a_provider_nothing_is_active_and_nothing_travels():
     for provider in (NoOpTracerProvider(), trace.ProxyTracerProvider()):
         with tracing.use(provider), tracing.span("nobody's", parent={"traceparent": PARENT}) as span:
-            assert not tracing.active()
+            assert not tracing.is_active()
             assert span is tracing.NO_SPAN
             assert tracing.headers() == {}
             assert tracing.current_trace_id() is None
@@ -202,8 +202,8 @@ def test_a_provider_that_cannot_be_loaded_means_no_traces(monkeypatch):
 
     monkeypatch.setattr(tracing, "_given", None)
     monkeypatch.setattr(trace, "get_tracer_provider", broken)
-    assert not tracing.active()
-    assert not tracing.active()
+    assert not tracing.is_active()
+    assert not tracing.is_active()
 
 
 # ---------------------------------------------------------------------- what commands ask for
@@ -222,7 +222,7 @@ def test_a_provider_that_cannot_be_loaded_means_no_traces(monkeypatch):
 def test_nobody_asks_for_traces(environment, values):
     environment(**values)
     with tracing.configure("toolgate-test"):
-        assert not tracing.active()
+        assert not tracing.is_active()
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_who_signed_is_believed_only_signed_and_never_an_older_word(forged):
 
 
 def test_beyond_the_bound_those_who_came_first_are_remembered(monkeypatch):
-    monkeypatch.setattr("toolgate_bus.transport.attendance.MOST", 2)
+    monkeypatch.setattr("toolgate_bus.transport.attendance.MAX_COUNT", 2)
     attendance = Attendance()
     several = {f"s:policy:r{number}": replace(POLICY, replica=f"r{number}") for number in range(4)}
     alive, _ = attendance.take(several, 0.0)

@@ -17,7 +17,7 @@ def hexes(numbers):
 
 async def ready(asker, *names, wait_until):
     """Until the verdicts of these can be heard."""
-    await wait_until(lambda: asker.bus.reading >= set(names))
+    await wait_until(lambda: asker.bus.read_set >= set(names))
 
 
 # ------------------------------------------------------------------ questions
@@ -230,7 +230,7 @@ async def test_who_left_the_roster_still_reads_what_was_asked_before(buses, wait
 
 async def test_who_left_is_still_heard_on_what_it_has_in_hand(buses, wait_until):
     asker, replica = await buses.orchestrator(), await buses.scheduler("cost")
-    await wait_until(lambda: "cost" in asker.bus.reading)
+    await wait_until(lambda: "cost" in asker.bus.read_set)
     asker.ask("cost", id_of(1))
     await wait_until(lambda: replica.inbox.ids() == hexes([1]))
     await replica.bus.leave()
@@ -283,10 +283,10 @@ async def test_a_replica_that_says_something_new_of_itself_is_the_newest_start_a
 
 async def test_a_scheduler_that_joins_late_is_read_within_a_second(buses, wait_until):
     asker = await buses.orchestrator()
-    assert "cost" not in asker.bus.reading
+    assert "cost" not in asker.bus.read_set
     replica = await buses.scheduler("cost")
     replica.answers_everything()
-    await wait_until(lambda: "cost" in asker.bus.reading, timeout=1)
+    await wait_until(lambda: "cost" in asker.bus.read_set, timeout=1)
     asker.ask("cost", id_of(1))
     await wait_until(lambda: asker.ears.verdicts() == [("cost", id_of(1).hex(), None)])
 
@@ -295,28 +295,28 @@ async def test_a_scheduler_is_noticed_once_every_orchestrator_reads_its_verdicts
     askers = [await buses.orchestrator() for _ in range(3)]
     replicas = await asyncio.gather(*(buses.scheduler(name) for name in ("cost", "router", "policy")))
     for replica in replicas:
-        assert await replica.bus.noticed(5.0)
-        assert all(replica.member.name in asker.bus.reading for asker in askers)
+        assert await replica.bus.wait_until_noticed(5.0)
+        assert all(replica.member.name in asker.bus.read_set for asker in askers)
 
 
 async def test_without_orchestrators_there_is_nobody_to_wait_for(buses):
     replica = await buses.scheduler("cost")
-    assert await replica.bus.noticed(5.0)
+    assert await replica.bus.wait_until_noticed(5.0)
 
 
 async def test_who_is_alive_before_the_orchestrator_is_read_from_its_start(buses):
     await buses.scheduler("cost")
     asker = await buses.orchestrator()
-    assert asker.bus.connected
-    assert "cost" in asker.bus.reading
+    assert asker.bus.is_connected
+    assert "cost" in asker.bus.read_set
     assert [member.name for member in asker.ears.members] == ["cost"]
 
 
 async def test_who_is_watched_is_read_alive_or_not(buses, wait_until):
     asker = await buses.orchestrator(watch=["cost"])
-    assert "cost" in asker.bus.reading
+    assert "cost" in asker.bus.read_set
     asker.bus.watch(["router"])
-    await wait_until(lambda: asker.bus.reading >= {"cost", "router"})
+    await wait_until(lambda: asker.bus.read_set >= {"cost", "router"})
 
 
 # ------------------------------------------------------------------ facts

@@ -19,7 +19,7 @@ def entry(seconds):
 def told(offset=SERVER, rtt=0.0):
     clock = ServerClock()
     whole = int(offset)
-    clock.told([whole, round((offset - whole) * 1e6)], rtt / 2, -rtt / 2)
+    clock.set_time([whole, round((offset - whole) * 1e6)], rtt / 2, -rtt / 2)
     return clock
 
 
@@ -29,7 +29,7 @@ def test_an_age_is_the_servers_time_since_the_entry_was_written():
 
 def test_half_of_the_round_trip_is_taken_off():
     clock = ServerClock()
-    clock.told([int(SERVER), 500_000], 1.0, 0.0)
+    clock.set_time([int(SERVER), 500_000], 1.0, 0.0)
     assert clock.age(entry(0.0), 2.0) == pytest.approx(2.0, abs=0.002)
 
 
@@ -41,11 +41,11 @@ def test_without_any_word_from_the_server_every_age_is_nothing():
 
 def test_an_id_just_given_is_a_lower_bound_of_the_servers_time():
     clock = ServerClock()
-    clock.saw(entry(10.0), 10.5)
+    clock.observe_id(entry(10.0), 10.5)
     assert clock.age(entry(0.0), 10.5) == pytest.approx(10.0, abs=0.002)
-    clock.saw(entry(11.0), 11.1)
+    clock.observe_id(entry(11.0), 11.1)
     assert clock.age(entry(0.0), 11.1) == pytest.approx(11.0, abs=0.002)
-    clock.saw(entry(5.0), 12.0)  # says less than is known already
+    clock.observe_id(entry(5.0), 12.0)  # says less than is known already
     assert clock.age(entry(0.0), 12.0) == pytest.approx(11.9, abs=0.002)
 
 
@@ -64,7 +64,7 @@ def test_the_time_of_a_server_younger_than_the_span_is_not_negative():
 
 def test_the_last_answer_to_time_corrects_whatever_was_believed():
     clock = told()
-    clock.told([int(SERVER) - 100, 0], 0.0, 0.0)
+    clock.set_time([int(SERVER) - 100, 0], 0.0, 0.0)
     assert clock.age(entry(-100.0), 1.0) == pytest.approx(1.0, abs=0.002)
 
 
@@ -72,6 +72,6 @@ def test_the_last_answer_to_time_corrects_whatever_was_believed():
 def test_no_two_machines_clocks_are_compared(skew, written, later):
     """Whatever our own clock says, the age is the same."""
     clock = ServerClock()
-    clock.told([int(SERVER), 0], skew, skew)
+    clock.set_time([int(SERVER), 0], skew, skew)
     age = clock.age(entry(written), skew + written + later)
     assert age == pytest.approx(later, abs=0.01)

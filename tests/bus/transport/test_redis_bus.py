@@ -162,7 +162,7 @@ async def test_a_member_that_stops_beating_is_gone_and_one_that_leaves_is_forgot
     await roster.write("s:cost:r9", encode_member(member))
     await wait_until(lambda: [one.gone for one in asker.ears.members] == [False])
     await wait_until(lambda: [one.gone for one in asker.ears.members] == [True])
-    assert "cost" in asker.bus.reading
+    assert "cost" in asker.bus.read_set
     await roster.write("s:cost:r9", encode_member(member))
     await wait_until(lambda: [one.gone for one in asker.ears.members] == [False])
     await roster.leave("s:cost:r9", encode_leave(member))
@@ -173,9 +173,9 @@ async def test_an_orchestrator_that_does_not_ask_us_yet_is_waited_for(redis_buse
     roster = Roster(commands, redis_buses.namespace)
     await commands.pipeline(roster.beat("o:0123abcd", encode_reading(["router"])))
     replica = await redis_buses.scheduler("cost")
-    assert not await replica.bus.noticed(0.05)
+    assert not await replica.bus.wait_until_noticed(0.05)
     await commands.pipeline(roster.beat("o:0123abcd", encode_reading(["cost", "router"])))
-    assert await replica.bus.noticed(1.0)
+    assert await replica.bus.wait_until_noticed(1.0)
 
 
 async def test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next(
@@ -196,7 +196,7 @@ async def test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next(
         return await resolve(named, **options)
 
     monkeypatch.setattr(asker.bus._roster, "resolve", while_it_resolves)
-    await wait_until(lambda: "cost" in asker.bus.reading, timeout=10)
+    await wait_until(lambda: "cost" in asker.bus.read_set, timeout=10)
 
 
 async def connections(commands):
@@ -251,11 +251,11 @@ async def test_who_gives_the_order_hears_of_a_turn_that_began_and_ended_between_
 class Ignore:
     """A listener that does nothing."""
 
-    def heard(self, frames): ...
-    def refused(self, scheduler, ids, error): ...
-    def roster_changed(self, members): ...
-    def connection(self, up): ...
-    def ordered(self, order):
+    def on_verdicts(self, frames): ...
+    def on_refusal(self, scheduler, ids, error): ...
+    def on_roster_change(self, members): ...
+    def on_connection(self, up): ...
+    def on_stop_order(self, order):
         return ()
 
     def agents(self):
@@ -281,12 +281,12 @@ async def test_an_orchestrator_starts_without_a_server_and_says_that_it_is_down(
     heard = []
 
     class Listens(Ignore):
-        def refused(self, scheduler, ids, error):
+        def on_refusal(self, scheduler, ids, error):
             heard.append((scheduler, list(ids), error))
 
     bus.listen(Listens())
     await asyncio.wait_for(bus.start(), 5)
-    assert not bus.connected
+    assert not bus.is_connected
     bus.ask("cost", id_of(1), b"item")
     await asyncio.sleep(0)
     assert heard == [("cost", [id_of(1)], "bus_down")]

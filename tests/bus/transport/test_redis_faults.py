@@ -160,7 +160,7 @@ async def test_a_verdict_stream_made_anew_with_lower_ids_is_noticed(traffic):
 async def test_one_verdict_stream_of_another_type_does_not_deafen_the_rest(traffic):
     router = await traffic.buses.scheduler("router")
     router.answers_everything()
-    await traffic.wait_until(lambda: "router" in traffic.asker.bus.reading)
+    await traffic.wait_until(lambda: "router" in traffic.asker.bus.read_set)
     await traffic.commands.execute("SET", traffic.verdicts, "rubbish")
 
     async def router_is_heard():
@@ -180,7 +180,7 @@ async def test_a_wake_stream_of_another_type_does_not_deafen_anybody(traffic):
 
 async def test_a_killed_and_restarted_server_heals(traffic):
     traffic.server.kill()
-    await traffic.wait_until(lambda: not traffic.asker.bus.connected)
+    await traffic.wait_until(lambda: not traffic.asker.bus.is_connected)
     number = traffic.ask()
     await asyncio.sleep(0)
     assert traffic.asker.ears.refusals[-1] == ("cost", (number.to_bytes(16, "big"),), "bus_down")
@@ -191,7 +191,7 @@ async def test_a_killed_and_restarted_server_heals(traffic):
 
 async def test_a_server_away_for_longer_is_found_again_within_a_second(traffic):
     traffic.server.stop()
-    await traffic.wait_until(lambda: not traffic.asker.bus.connected)
+    await traffic.wait_until(lambda: not traffic.asker.bus.is_connected)
     loop = asyncio.get_running_loop()
     away = loop.create_future()
     loop.call_later(2.0, away.set_result, None)
@@ -322,7 +322,7 @@ async def test_rubbish_on_the_roster_hides_nobody(traffic):
     await traffic.commands.execute("SET", traffic.keys.member("s:text:r1"), b"rubbish")
     router = await traffic.buses.scheduler("router")
     router.answers_everything()
-    await traffic.wait_until(lambda: "router" in traffic.asker.bus.reading, timeout=HEALED)
+    await traffic.wait_until(lambda: "router" in traffic.asker.bus.read_set, timeout=HEALED)
 
 
 async def test_a_full_server_refuses_and_says_so_and_heals(traffic):
@@ -337,7 +337,7 @@ async def test_a_full_server_refuses_and_says_so_and_heals(traffic):
 
 
 async def facts_of(commands, namespace):
-    return [fact["n"] for fact in await FactsReader(commands, namespace).kept()]
+    return [fact["n"] for fact in await FactsReader(commands, namespace).read_all()]
 
 
 def numbered(number):

@@ -3,7 +3,15 @@
 import pytest
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster_sets import FEW, MOST, OLD, SET_MS, TIME, Names, Place
+from toolgate_bus.transport.redis.roster_sets import (
+    FEW,
+    MAX_COUNT,
+    OLD,
+    SET_MS,
+    TIME,
+    RosterMembership,
+    RosterNames,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -13,22 +21,22 @@ OF_SCHEDULERS = KEYS.roster_of("schedulers", 100)
 
 def minutes(at=100 * 60.0):
     known = ServerClock()
-    known.told([b"%d" % at, b"0"], 0.0)
+    known.set_time([b"%d" % at, b"0"], 0.0)
     return known
 
 
 def test_the_minute_is_the_servers():
     clock = ServerClock()
-    assert not clock.known
-    clock.told(OSError("no"), 5.0)
-    assert not clock.known
-    clock.told([b"6059", b"500000"], 1000.0)
+    assert not clock.is_synced
+    clock.set_time(OSError("no"), 5.0)
+    assert not clock.is_synced
+    clock.set_time([b"6059", b"500000"], 1000.0)
     assert clock.minute(1000.0) == (100, 59.5)
     assert clock.minute(1001.0)[0] == 101
 
 
 def test_a_place_costs_one_command_a_heartbeat_on_average_beside_the_heartbeat_itself():
-    place, clock = Place(KEYS, "s:cost:r1"), minutes()
+    place, clock = RosterMembership(KEYS, "s:cost:r1"), minutes()
     first = place.commands(clock, 0.0)
     assert first == [
         ("SADD", OF_SCHEDULERS, "s:cost:r1"),
@@ -41,7 +49,7 @@ def test_a_place_costs_one_command_a_heartbeat_on_average_beside_the_heartbeat_i
 
 
 def test_a_new_minute_or_a_heartbeat_that_was_missed_names_it_at_once():
-    place, clock = Place(KEYS, "s:cost:r1"), minutes(100 * 60.0 + 59)
+    place, clock = RosterMembership(KEYS, "s:cost:r1"), minutes(100 * 60.0 + 59)
     place.commands(clock, 0.0)
     place.commands(clock, 0.5)
     assert place.commands(clock, 1.0)[0] == ("SADD", KEYS.roster_of("schedulers", 101), "s:cost:r1")
@@ -49,7 +57,7 @@ def test_a_new_minute_or_a_heartbeat_that_was_missed_names_it_at_once():
 
 
 def test_one_kind_is_read_at_a_time_and_the_others_stay_as_they_were_found():
-    names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
+    names, clock = RosterNames(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
     look = names.asks(clock, 0.0, everything=False)  # the first time it is everything
     assert [one[:2] for one in look.commands] == [
         ("SCARD", OF_SCHEDULERS),
@@ -67,7 +75,7 @@ def test_one_kind_is_read_at_a_time_and_the_others_stay_as_they_were_found():
 
 
 def test_looks_side_by_side_take_their_own_replies():
-    names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
+    names, clock = RosterNames(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
     names.take(names.asks(clock, 0.0, everything=True), [0, [], 0, []])
     one, all_ = names.asks(clock, 0.5, everything=False), names.asks(clock, 0.5, everything=True)
     names.take(one, [1, [b"s:old:1"]])
@@ -77,7 +85,7 @@ def test_looks_side_by_side_take_their_own_replies():
 
 
 def test_early_in_a_minute_who_knows_nobody_reads_the_one_before_as_well():
-    names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 1)
+    names, clock = RosterNames(KEYS, ("schedulers",)), minutes(100 * 60.0 + 1)
     look = names.asks(clock, 0.0, everything=True)
     assert [one[1] for one in look.commands[::2]] == [OF_SCHEDULERS, KEYS.roster_of("schedulers", 99)]
     names.take(look, [1, [b"s:a:1"], 1, [b"s:b:1"]])
@@ -85,7 +93,7 @@ def test_early_in_a_minute_who_knows_nobody_reads_the_one_before_as_well():
 
 
 def test_a_set_holds_the_names_of_its_kind_and_no_others():
-    names, clock = Names(KEYS, ("schedulers", "readers", OLD)), minutes(100 * 60.0 + 30)
+    names, clock = RosterNames(KEYS, ("schedulers", "readers", OLD)), minutes(100 * 60.0 + 30)
     look = names.asks(clock, 0.0, everything=True)
     odd = [b"\xff", b"", b"s", b"x:1", b"o:1", b"s:" + b"x" * 500, None]
     found = ([b"s:a:1", b"r:forged"], [b"r:one", b"s:forged:1"], [*odd, b"s:old:1", b"r:two"])
@@ -94,25 +102,25 @@ def test_a_set_holds_the_names_of_its_kind_and_no_others():
 
 
 def test_beyond_the_bound_strangers_are_counted_and_few_of_them_are_looked_at():
-    names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
+    names, clock = RosterNames(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
     look = names.asks(clock, 0.0, everything=False)
-    assert look.commands[1][2] == MOST
-    assert names.take(look, [300_000, [b"s:a:1"]]) == {"schedulers": 300_000 - MOST}
+    assert look.commands[1][2] == MAX_COUNT
+    assert names.take(look, [300_000, [b"s:a:1"]]) == {"schedulers": 300_000 - MAX_COUNT}
     look = names.asks(clock, 0.5, everything=False)
     assert look.commands[1][2] == FEW
-    assert names.take(look, [MOST, []]) == {}
-    assert names.asks(clock, 1.0, everything=False).commands[1][2] == MOST
+    assert names.take(look, [MAX_COUNT, []]) == {}
+    assert names.asks(clock, 1.0, everything=False).commands[1][2] == MAX_COUNT
 
 
 def test_a_set_that_cannot_be_read_names_nobody():
-    names, clock = Names(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
+    names, clock = RosterNames(KEYS, ("schedulers",)), minutes(100 * 60.0 + 30)
     look = names.asks(clock, 0.0, everything=False)
     assert names.take(look, [OSError("WRONGTYPE"), OSError("WRONGTYPE")]) == {}
     assert names.all == set()
 
 
 def test_only_in_the_set_of_version_1_the_dead_are_taken_off_after_a_minute():
-    names, clock = Names(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
+    names, clock = RosterNames(KEYS, ("schedulers", OLD)), minutes(100 * 60.0 + 30)
     look = names.asks(clock, 0.0, everything=True)
     names.take(look, [1, [b"s:dead:1"], 2, [b"s:dead:2", b"s:alive:1"]])
     assert names.dead({"s:alive:1"}, 0.0) == []

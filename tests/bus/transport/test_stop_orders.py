@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.agents import LiveAgent, decode_agents, encode_agents
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.transport.redis.stop_orders import KEPT_S, MOST_ORDERS, Obeyed, decode_obeyed
+from toolgate_bus.transport.redis.stop_orders import KEPT_S, MAX_ORDERS, StopOrderLog, decode_obeyed
 
 pytestmark = pytest.mark.pure
 
 
 def told(obeyed, now=0.0):
-    return decode_obeyed(encode_agents([LiveAgent("a")], obeyed.told(now)))
+    return decode_obeyed(encode_agents([LiveAgent("a")], obeyed.encode_all(now)))
 
 
 def test_an_order_that_is_repeated_adds_to_those_it_stopped():
-    obeyed = Obeyed()
+    obeyed = StopOrderLog()
     obeyed.note("first", ["a"], 0.0)
     obeyed.note("second", [], 0.0)
     obeyed.note("first", ["b", "a"], 1.0)
@@ -24,10 +24,10 @@ def test_an_order_that_is_repeated_adds_to_those_it_stopped():
 
 
 def test_only_the_latest_orders_are_told_and_not_for_ever():
-    obeyed = Obeyed()
-    for number in range(MOST_ORDERS + 2):
+    obeyed = StopOrderLog()
+    for number in range(MAX_ORDERS + 2):
         obeyed.note(str(number), ["a"], 0.0)
-    assert list(told(obeyed)) == [str(number) for number in range(2, MOST_ORDERS + 2)]
+    assert list(told(obeyed)) == [str(number) for number in range(2, MAX_ORDERS + 2)]
     obeyed.note("2", [], KEPT_S)
     assert list(told(obeyed, KEPT_S)) == ["2"]
 

@@ -10,7 +10,7 @@ from amplifier_core import HookResult
 from toolgate_orchestrator.commands.host.plan import Plan
 from toolgate_orchestrator.commands.host.terminal_approvals import NoTerminal
 from toolgate_orchestrator.commands.run.chat_cli import TurnControl
-from toolgate_orchestrator.commands.run.opening import Opened
+from toolgate_orchestrator.commands.run.opening import OpenSession
 from toolgate_orchestrator.commands.run.prompts import PipedLines
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
@@ -37,10 +37,10 @@ class Told(View):
     def text(self, piece: str) -> None:
         self.texts.append(piece)
 
-    def called(self, run: ToolRun) -> None:
+    def on_call(self, run: ToolRun) -> None:
         self.begun.append(run)
 
-    def returned(self, run: ToolRun) -> None:
+    def on_result(self, run: ToolRun) -> None:
         self.done.append(run)
 
     def notice(self, text: str, style: str = "dim") -> None:
@@ -117,8 +117,8 @@ async def test_what_still_runs_when_the_turn_is_over_was_stopped() -> None:
     told = Told()
     listener = TurnListener(told, lambda: 1.0)
     await listener._pre("tool:pre", {"tool_name": "slow", "tool_call_id": "c1"})
-    listener.turn_over()
-    listener.turn_over()
+    listener.on_turn_end()
+    listener.on_turn_end()
     assert [run.problem for run in told.done] == ["stopped with the turn"]
 
 
@@ -128,7 +128,7 @@ async def test_what_still_runs_when_the_turn_is_over_was_stopped() -> None:
 def control_of(agent: Any, told: Told, at_prompt: Any = lambda: None) -> TurnControl:
     approvals = NoTerminal(lambda text: None)
     plan = Plan(agent.session.config)
-    opened = Opened(agent.session, plan, told, approvals, RunReport(told), TurnListener(told))
+    opened = OpenSession(agent.session, plan, told, approvals, RunReport(told), TurnListener(told))
     return TurnControl(opened, at_prompt)
 
 

@@ -7,8 +7,8 @@ import pytest
 from rich.text import Text
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_orchestrator.commands.run.live_view import LiveView
-from toolgate_orchestrator.commands.run.screen import Output, Screen
-from toolgate_orchestrator.commands.run.view import Ended, ToolRun
+from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
+from toolgate_orchestrator.commands.run.view import ToolRun, TurnResult
 
 pytestmark = pytest.mark.pure
 
@@ -32,7 +32,7 @@ class Stream(io.StringIO):
 
 def view_on(out: Stream, notes: Any) -> LiveView:
     console = Terminal(file=notes, force_terminal=notes.isatty(), color_system=None)
-    return LiveView(Screen(Output(out), console))
+    return LiveView(Screen(ScreenOutput(out), console))
 
 
 @pytest.fixture
@@ -49,23 +49,23 @@ def files() -> tuple[LiveView, Stream, Stream]:
     return view_on(out, notes), out, notes
 
 
-def ended(answer: str = "", status: str = "success", error: str | None = None) -> Ended:
-    return Ended(answer, "s1", status, (), error)
+def ended(answer: str = "", status: str = "success", error: str | None = None) -> TurnResult:
+    return TurnResult(answer, "s1", status, (), error)
 
 
 def test_a_call_is_one_line_that_begins_when_it_does(terminal: Any) -> None:
     view, screen = terminal
-    view.called(RUN)
+    view.on_call(RUN)
     assert screen.getvalue() == BEGUN
-    view.returned(DONE)
+    view.on_result(DONE)
     assert screen.getvalue() == f"{BEGUN}  ok  12 ms\n"
 
 
 def test_in_a_file_a_call_is_written_when_it_is_done(files: Any) -> None:
     view, out, notes = files
-    view.called(RUN)
+    view.on_call(RUN)
     assert notes.getvalue() == ""
-    view.returned(DONE._replace(problem="there is no\nsuch file"))
+    view.on_result(DONE._replace(problem="there is no\nsuch file"))
     assert notes.getvalue() == f"{BEGUN}  failed: there is no such file  12 ms\n"
     assert out.getvalue() == ""
 
@@ -73,10 +73,10 @@ def test_in_a_file_a_call_is_written_when_it_is_done(files: Any) -> None:
 def test_calls_that_overlap_are_told_apart(terminal: Any) -> None:
     view, screen = terminal
     other = RUN._replace(id="c2", tool="list_files", arguments={})
-    view.called(RUN)
-    view.called(other)
-    view.returned(DONE)
-    view.returned(other._replace(seconds=2.0))
+    view.on_call(RUN)
+    view.on_call(other)
+    view.on_result(DONE)
+    view.on_result(other._replace(seconds=2.0))
     assert screen.getvalue().splitlines() == [
         BEGUN,
         "tool     list_files()",
@@ -88,10 +88,10 @@ def test_calls_that_overlap_are_told_apart(terminal: Any) -> None:
 def test_a_note_never_lands_in_a_line_of_the_answer(terminal: Any) -> None:
     view, screen = terminal
     view.text("Let me ")
-    view.ruling(Text("denied   delete_file"))
+    view.on_ruling(Text("denied   delete_file"))
     view.text("see.")
-    view.called(RUN)
-    view.returned(DONE)
+    view.on_call(RUN)
+    view.on_result(DONE)
     assert screen.getvalue().splitlines() == [
         "Let me ",
         "denied   delete_file",
@@ -104,11 +104,11 @@ def test_a_file_gets_the_answer_alone_each_response_on_its_line(files: Any) -> N
     view, out, notes = files
     view.response()
     view.text("Let me ")
-    view.ruling(Text("denied   delete_file"))
+    view.on_ruling(Text("denied   delete_file"))
     view.text("see.")
     view.response()
     view.text("Done.")
-    view.ended(ended("Done."))
+    view.on_end(ended("Done."))
     assert out.getvalue() == "Let me see.\nDone.\n"
     assert notes.getvalue() == "denied   delete_file\n"
 
@@ -118,7 +118,7 @@ def test_an_answer_that_came_in_pieces_is_not_repeated(files: Any) -> None:
     view.response()
     view.text("one\n")
     view.text("two")
-    view.ended(ended("one\n\ntwo"))
+    view.on_end(ended("one\n\ntwo"))
     assert out.getvalue() == "one\ntwo\n"
 
 
@@ -127,15 +127,15 @@ def test_an_answer_that_was_not_streamed_is_shown_at_the_end(files: Any) -> None
     view.response()
     view.text("thinking aloud")
     view.response()
-    view.ended(ended("42"))
+    view.on_end(ended("42"))
     assert out.getvalue() == "thinking aloud\n42\n"
 
 
 def test_an_error_is_one_line_beside_what_was_said(files: Any) -> None:
     view, out, notes = files
     view.text("I was about to")
-    view.ended(ended(error="the server is gone"))
-    view.ended(ended("The language model could not answer", "error"))
+    view.on_end(ended(error="the server is gone"))
+    view.on_end(ended("The language model could not answer", "error"))
     assert out.getvalue() == "I was about to\n"
     assert notes.getvalue() == "Error: the server is gone\nError: The language model could not answer\n"
 
@@ -144,10 +144,10 @@ def test_what_an_llm_or_a_tool_wrote_is_shown_without_control_characters(termina
     view, screen = terminal
     view.text("a\x1b")
     view.text("[31mb")
-    view.called(ToolRun("c", "x\x1b[2J", {"k": "\x9b2J"}))
-    view.returned(ToolRun("c", "x", {}, None, "\x1b]0;gone\x07"))
+    view.on_call(ToolRun("c", "x\x1b[2J", {"k": "\x9b2J"}))
+    view.on_result(ToolRun("c", "x", {}, None, "\x1b]0;gone\x07"))
     view.notice("\x1b[31mnotice")
-    view.ended(ended(error="\x1b[31mbad"))
+    view.on_end(ended(error="\x1b[31mbad"))
     assert "\x1b" not in screen.getvalue()
     assert "\x9b" not in screen.getvalue()
     assert "\x07" not in screen.getvalue()
@@ -155,20 +155,20 @@ def test_what_an_llm_or_a_tool_wrote_is_shown_without_control_characters(termina
 
 def test_long_arguments_are_cut(terminal: Any) -> None:
     view, screen = terminal
-    view.called(ToolRun("c", "write", {f"k{number}": "x" * 500 for number in range(50)}))
+    view.on_call(ToolRun("c", "write", {f"k{number}": "x" * 500 for number in range(50)}))
     assert len(screen.getvalue()) < 150
 
 
 def test_the_next_turn_begins_afresh(files: Any) -> None:
     view, out, _ = files
     view.text("same")
-    view.ended(ended("same"))
-    view.ended(ended("same"))
+    view.on_end(ended("same"))
+    view.on_end(ended("same"))
     assert out.getvalue() == "same\nsame\n"
 
 
 def test_a_stream_that_lacks_a_character_gets_it_spelled_out() -> None:
     raw = io.BytesIO()
-    out = Output(io.TextIOWrapper(raw, encoding="ascii"))
+    out = ScreenOutput(io.TextIOWrapper(raw, encoding="ascii"))
     out.write("5 €")
     assert raw.getvalue() == b"5 \\u20ac"

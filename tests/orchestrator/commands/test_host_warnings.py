@@ -7,7 +7,7 @@ from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster, encode_member
 from toolgate_orchestrator.commands.host.plan import Plan
-from toolgate_orchestrator.commands.host.warnings import unrequired, warnings_for
+from toolgate_orchestrator.commands.host.warnings import warn_unrequired, warnings_for
 
 
 def plan(ours=True, **toolgate):
@@ -77,8 +77,8 @@ async def test_a_server_that_is_away_is_no_warning(short_directory):
 
 @pytest.mark.pure
 def test_a_rehearsal_is_not_warned_of():
-    assert unrequired([Member("cost-aware", "r", shadow=True)], ()) == []
-    assert len(unrequired([Member("cost-aware", "r"), Member("approval", "r")], ())) == 2
+    assert warn_unrequired([Member("cost-aware", "r", shadow=True)], ()) == []
+    assert len(warn_unrequired([Member("cost-aware", "r"), Member("approval", "r")], ())) == 2
 
 
 @pytest.mark.acceptance

@@ -7,19 +7,19 @@ from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import Continue, Decision, Deny, Heard, Modify
-from toolgate_bus.ruling.counterfactual import Effect, Proposed
+from toolgate_bus.protocol.events import Continue, Decision, Deny, Modify, ReceivedVerdict
+from toolgate_bus.ruling.counterfactual import Effect, ProposedCall
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
-from toolgate_orchestrator.commands.replay.asking_again import Travelled
+from toolgate_orchestrator.commands.replay.asking_again import PassthroughRedactor
 from toolgate_orchestrator.commands.replay.cli import fail_on, seconds_of
-from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Prices, Set, compared
+from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Set, ToolPrices, build_comparison
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
 from toolgate_orchestrator.commands.replay.view import comparison_view
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of
 
 pytestmark = pytest.mark.pure
 
-CALL, OTHER = Proposed("search", {"q": 1}), Proposed("fast", {"q": 1})
+CALL, OTHER = ProposedCall("search", {"q": 1}), ProposedCall("fast", {"q": 1})
 RUNS, DENIED = Effect("run", CALL), Effect("deny", CALL, "policy", "no")
 
 
@@ -28,7 +28,9 @@ def one(before, after, costs=(None, None), **where):
 
 
 def comparison(*calls, **fields):
-    return compared("a file", 1.0, Set("no scheduler", ()), Set("--against", ("policy",)), calls, **fields)
+    return build_comparison(
+        "a file", 1.0, Set("no scheduler", ()), Set("--against", ("policy",)), calls, **fields
+    )
 
 
 EVERYTHING = (
@@ -82,7 +84,7 @@ def test_a_difference_is_by_the_scheduler_that_decides_now_or_does_not_any_more(
     ("words", "changed"), [(["veto"], 1), (["veto,reroute"], 2), (["any"], 5), ([], 0), ([" ask "], 1)]
 )
 def test_fail_on_counts_the_changes_that_it_names(words, changed):
-    assert comparison(*EVERYTHING).changed(fail_on(words)) == changed
+    assert comparison(*EVERYTHING).count_changed(fail_on(words)) == changed
 
 
 def test_fail_on_names_the_words_that_there_are():
@@ -153,7 +155,7 @@ def test_prices_are_read_from_configs_that_have_some(tmp_path):
     cheap.write_text("tools: {search: {cost: 1}, free: {cost: 0}}\n")
     prices = prices_of([SchedulerSpec("x", path) for path in (dear, other, cheap)] + [SchedulerSpec("y")])
     assert [prices.of(tool) for tool in ("search", "fast", "free")] == [1_000_000, 500_000, 0]
-    assert Prices().of("search") is None
+    assert ToolPrices().of("search") is None
 
 
 # ---------------------------------------------------------------------- the record
@@ -223,17 +225,19 @@ def test_the_newest_decisions_are_taken():
 
 
 def test_whoever_took_a_redacted_value_to_another_tool_was_allowed_to():
-    took = Heard("router", Modify(tool="fast"))
-    may_not = Heard("other", Modify(tool="fast"), problem="placeholder")
-    without = Heard("third", Modify(tool="fast", arguments={"n": 1}))
-    read = read_record([decided(1, took, may_not, without), decided(2, Heard("policy", Deny(reason="no")))])
-    assert read.trusted == {"router"}
+    took = ReceivedVerdict("router", Modify(tool="fast"))
+    may_not = ReceivedVerdict("other", Modify(tool="fast"), problem="placeholder")
+    without = ReceivedVerdict("third", Modify(tool="fast", arguments={"n": 1}))
+    read = read_record(
+        [decided(1, took, may_not, without), decided(2, ReceivedVerdict("policy", Deny(reason="no")))]
+    )
+    assert read.modifiers == {"router"}
     assert read.tools == ("fast", "search")
 
 
 @pytest.mark.parametrize("truncated", [True, False])
 def test_a_question_that_has_travelled_is_asked_as_it_was(truncated):
-    redactor = Travelled()
+    redactor = PassthroughRedactor()
     redactor.truncated = truncated
     arguments = {"key": HIDDEN, "deep": [{"more": HIDDEN}], "plain": 1}
     fields = {"tool_name": "search", "truncated": False}
@@ -244,6 +248,6 @@ def test_a_question_that_has_travelled_is_asked_as_it_was(truncated):
 
 
 def test_verdicts_of_the_record_are_those_that_were_heard():
-    heard = Heard("policy", Continue(), 3)
+    heard = ReceivedVerdict("policy", Continue(), 3)
     (read,) = read_record([decided(1, heard)]).decisions
     assert [one.scheduler for one in read.ruled.verdicts] == ["policy"]

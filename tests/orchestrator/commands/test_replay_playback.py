@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from toolgate_orchestrator.commands.replay.playback import Playback
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
-from toolgate_orchestrator.commands.replay.recording import Recording
+from toolgate_orchestrator.commands.replay.recording import RunArchive
 from toolgate_orchestrator.commands.replay.recording_turns import read_run
 
 pytestmark = pytest.mark.pure
@@ -19,7 +19,7 @@ def played(*runs: list[dict[str, Any]], number: int = 1) -> Playback:
     read = [
         read_run(at, "", RecordedRun.model_validate({"traj": traj}).traj) for at, traj in enumerate(runs, 1)
     ]
-    return Playback(Recording("", tuple(read)), read[number - 1])
+    return Playback(RunArchive("", tuple(read)), read[number - 1])
 
 
 def block(*calls: dict[str, Any]) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def test_parallel_calls_are_told_apart_by_what_the_hook_said_whatever_runs_first
         [USER, block(call("a", "x", p=1), call("b", "x", p=2)), result("a", "A"), result("b", "B")]
     )
     playback.say()
-    playback.starting("a", "x", {"p": 1})
-    playback.starting("b", "x", {"p": 2})
+    playback.begin_call("a", "x", {"p": 1})
+    playback.begin_call("b", "x", {"p": 2})
     assert playback.serve("x", {"p": 2}).text == "B"
     assert playback.serve("x", {"p": 1}).text == "A"
 
@@ -85,7 +85,7 @@ def test_parallel_calls_are_told_apart_by_what_the_hook_said_whatever_runs_first
 def test_a_rerouted_call_returns_what_the_other_tool_returned_in_this_run() -> None:
     playback = played([*ONE[:3], block(call("b", "y", q=1)), result("b", "B")])
     playback.say()
-    playback.starting("a", "y", {"q": 1})
+    playback.begin_call("a", "y", {"q": 1})
     served = playback.serve("y", {"q": 1})
     assert (served.text, served.source) == ("B", "run")
 
@@ -93,14 +93,14 @@ def test_a_rerouted_call_returns_what_the_other_tool_returned_in_this_run() -> N
 def test_else_what_it_returned_anywhere_in_the_file() -> None:
     playback = played(ONE, [USER, block(call("b", "y", q=1)), result("b", "B")])
     playback.say()
-    playback.starting("a", "y", {"q": 1})
+    playback.begin_call("a", "y", {"q": 1})
     assert (playback.serve("y", {"q": 1}).source) == "file"
 
 
 def test_else_the_originals_marked_unrecorded() -> None:
     playback = played(ONE)
     playback.say()
-    playback.starting("a", "y", {"q": 1})
+    playback.begin_call("a", "y", {"q": 1})
     served = playback.serve("y", {"q": 1})
     assert (served.text, served.source) == ("A", "unrecorded")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.replay.recorded_message import RAW, RecordedRun, as_arguments, as_text
-from toolgate_orchestrator.commands.replay.recording import Recording, Run
+from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.recording_turns import read_run
 
@@ -195,10 +195,10 @@ def test_a_recorded_result_is_found_in_the_run_first_and_then_in_the_file() -> N
 
     first, second, third = one(1, "one"), one(2, "two"), run_of(user("hello?"))
     third = Run(3, "", third.turns, third.tools)
-    recording = Recording("", (first, second, third))
-    assert recording.recorded(second, "x", {"q": 2, "p": 1}) == ("two", "run")
-    assert recording.recorded(third, "x", {"q": 2, "p": 1}) == ("one", "file")
-    assert recording.recorded(third, "x", {"q": 2}) is None
+    recording = RunArchive("", (first, second, third))
+    assert recording.find_result(second, "x", {"q": 2, "p": 1}) == ("two", "run")
+    assert recording.find_result(third, "x", {"q": 2, "p": 1}) == ("one", "file")
+    assert recording.find_result(third, "x", {"q": 2}) is None
 
 
 def test_the_own_sample_file_is_read_whole() -> None:

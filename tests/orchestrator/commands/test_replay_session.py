@@ -8,13 +8,13 @@ import pytest
 from amplifier_core import AmplifierSession
 from amplifier_core.testing import MockCoordinator
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import Continue, Decision, Heard
+from toolgate_bus.protocol.events import Continue, Decision, ReceivedVerdict
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay import provider_replay, tool_replay
 from toolgate_orchestrator.commands.replay.playback import Playback
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
-from toolgate_orchestrator.commands.replay.recording import Recording, arguments_key
+from toolgate_orchestrator.commands.replay.recording import RunArchive, arguments_key
 from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.recording_turns import read_run
 from toolgate_orchestrator.commands.replay.report import milliseconds, report_on
@@ -22,8 +22,8 @@ from toolgate_orchestrator.commands.replay.session import (
     ReplayOptions,
     call_faults,
     check_loop,
+    collect_calls,
     replay_run,
-    replayed_calls,
 )
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of, targets_of
 
@@ -131,7 +131,7 @@ def broken_playback() -> Playback:
         {"role": "tool", "tool_call_id": "b", "content": "B"},
     ]
     run = read_run(1, "", RecordedRun.model_validate({"traj": traj}).traj)
-    return Playback(Recording("", (run,)), run)
+    return Playback(RunArchive("", (run,)), run)
 
 
 def ruled(call_id: str, decision: Decision) -> Rulings:
@@ -142,7 +142,7 @@ def ruled(call_id: str, decision: Decision) -> Rulings:
 
 
 def faults(playback: Playback, rulings: Rulings) -> str:
-    return "\n".join(call_faults(playback, replayed_calls(playback, rulings)))
+    return "\n".join(call_faults(playback, collect_calls(playback, rulings)))
 
 
 def decision(outcome: Any, tool: str = "x", p: int = 1, reason: str | None = None) -> Decision:
@@ -208,7 +208,7 @@ def test_a_denied_call_that_ran_all_the_same_is_noticed() -> None:
 def test_a_denial_whose_reason_the_llm_never_hears_is_noticed() -> None:
     playback = broken_playback()
     playback.say()
-    playback.starting("b", "x", {"p": 2})
+    playback.begin_call("b", "x", {"p": 2})
     playback.serve("x", {"p": 2})
     playback.hear([("a", "no"), ("b", "B")])
     rulings = ruled("a", decision("deny", reason="because"))
@@ -232,10 +232,13 @@ def test_late_verdicts_are_told_from_those_nobody_waited_for() -> None:
     told_so(playback)
     missed = Decision("d", "continue", "failed_open", "x", {"p": 1}, "x", {"p": 1}, silent=("slow", "gone"))
     rulings = ruled("a", missed)
-    rulings.late["d"] = [Heard("slow", Continue(), 0, late=True), Heard("unneeded", Continue(), 0, late=True)]
-    first, _ = replayed_calls(playback, rulings)
+    rulings.late["d"] = [
+        ReceivedVerdict("slow", Continue(), 0, late=True),
+        ReceivedVerdict("unneeded", Continue(), 0, late=True),
+    ]
+    first, _ = collect_calls(playback, rulings)
     assert first.late == {"slow"}
-    assert [heard.scheduler for heard in first.heard] == ["slow", "unneeded"]
+    assert [heard.scheduler for heard in first.all_verdicts] == ["slow", "unneeded"]
 
 
 @pure
@@ -276,6 +279,6 @@ async def test_arguments_too_deep_large_or_odd_for_any_wire_run_exactly_as_recor
     calls = [{"id": "c", "function": {"name": "x", "arguments": arguments}} for arguments in odd]
     traj = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": calls}]
     run = read_run(1, "", RecordedRun.model_validate({"traj": traj}).traj)
-    replayed = await replay_run(Recording("", (run,)), run, options)
+    replayed = await replay_run(RunArchive("", (run,)), run, options)
     assert replayed.faults == ()
     assert [one.ran_arguments for one in replayed.calls] == odd

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 from structlog.testing import capture_logs
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Member
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Deny, Scheduler, Worker
@@ -18,7 +18,7 @@ PATIENCE = 0.1
 
 
 async def gate_on(hub, **config):
-    client = Client(hub.orchestrator(), "redis://bus:6379, namespace default")
+    client = GateClient(hub.orchestrator(), "redis://bus:6379, namespace default")
     await client.start()
     return Gate(parse({"patience_ms": PATIENCE * 1000, **config}), client), client
 
@@ -36,16 +36,16 @@ async def test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_
     assert "`toolgate scheduler run policy" in reason
     why, reason, seconds = await ruled(gate)
     assert (why, "is not alive" in reason, seconds < PATIENCE / 2) == ("silent", True, True)
-    client.roster_changed([Member("policy", "r1")])
-    client.roster_changed([])
+    client.on_roster_change([Member("policy", "r1")])
+    client.on_roster_change([])
     assert (await ruled(gate))[2] >= PATIENCE  # it was seen meanwhile
 
 
 async def test_the_bus_coming_back_and_another_gate_wait_once_more():
     gate, client = await gate_on(MemoryHub(), required=["policy"])
     await ruled(gate)
-    client.connection(False)
-    client.connection(True)
+    client.on_connection(False)
+    client.on_connection(True)
     assert (await ruled(gate))[2] >= PATIENCE
     assert (await ruled(gate))[2] < PATIENCE
     other = Gate(gate.config, client)
@@ -62,7 +62,7 @@ async def test_any_verdict_of_it_counts_as_a_sign_of_life_late_ones_too(wait_unt
         return Deny(reason="no")
 
     bus = hub.scheduler()
-    worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=shared_in_memory())
+    worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=make_shared_state())
     await worker.start()
     await bus.leave()  # no longer on the roster, and still reading
     assert (await ruled(gate))[0] == "silent"
@@ -76,7 +76,7 @@ async def test_any_verdict_of_it_counts_as_a_sign_of_life_late_ones_too(wait_unt
 
 async def test_one_that_is_alive_and_slow_is_not_told_to_be_absent():
     gate, client = await gate_on(MemoryHub(), required=["policy"])
-    client.roster_changed([Member("policy", "r1")])
+    client.on_roster_change([Member("policy", "r1")])
     for _ in range(2):
         _, reason, seconds = await ruled(gate)
         assert "gave no valid answer" in reason
@@ -88,7 +88,7 @@ async def test_one_that_vanished_is_counted_as_gone_or_denies_where_the_plan_say
     told = []
     gate, client = await gate_on(hub)
     strict = Gate(parse({"patience_ms": 100, "on_gone": "deny"}), client)
-    client.roster_changed([Member("policy", "r1", gone=True)])
+    client.on_roster_change([Member("policy", "r1", gone=True)])
     client.bus.watch(["policy"])
     gate.subscribe(told.append)
     assert (await ruled(gate))[0] == "failed_open"
@@ -120,7 +120,7 @@ async def test_an_optional_scheduler_that_fails_on_each_call_is_told_once():
         raise ValueError
 
     bus = hub.scheduler()
-    worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=shared_in_memory())
+    worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=make_shared_state())
     await worker.start()
     gate, _ = await gate_on(hub)
     with capture_logs() as logs:

@@ -5,7 +5,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -19,7 +19,7 @@ async def gate():
     """A gate that redacts passwords, on a hub where somebody reads facts."""
     hub = MemoryHub()
     hub.readers = 1
-    client = Client(hub.orchestrator())
+    client = GateClient(hub.orchestrator())
     await client.start()
     made = Gate(parse({"redact": {"fields": ["password"], "patterns": ["sk-[a-z0-9]+"]}}), client, None)
     made.hub = hub
@@ -68,7 +68,7 @@ async def test_other_facts_are_kept_without_secrets(gate):
 async def test_what_the_engine_itself_wrote_is_kept_whatever_is_secret(redact):
     hub = MemoryHub()
     hub.readers = 1
-    client = Client(hub.orchestrator())
+    client = GateClient(hub.orchestrator())
     await client.start()
     made = Gate(parse({"redact": redact}), client, None)
     made.hub = hub

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
@@ -49,7 +49,7 @@ class World:
         worker = Worker(
             Scheduler(name=name, decide=decide, **fields),
             bus,
-            shared=replace(shared_in_memory(), store=self.hub.store),
+            shared=replace(make_shared_state(), store=self.hub.store),
         )
         await worker.start()
         self._stack.push_async_callback(bus.aclose)
@@ -57,7 +57,7 @@ class World:
 
     async def gate(self, ask=None, **config):
         """A gate of its own orchestrator."""
-        client = Client(self.hub.orchestrator())
+        client = GateClient(self.hub.orchestrator())
         await client.start()
         self._stack.push_async_callback(client.bus.aclose)
         return Gate(parse({"patience_ms": 2000, **config}), client, ask)

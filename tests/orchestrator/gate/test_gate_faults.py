@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Heard, Modify
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ReceivedVerdict
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.one_question import OPTIONS, one_question
@@ -34,14 +34,14 @@ class World:
             return answer
 
         bus = self.hub.scheduler()
-        shared = replace(shared_in_memory(), store=self.hub.store)
+        shared = replace(make_shared_state(), store=self.hub.store)
         await Worker(Scheduler(name=name, decide=decide), bus, shared=shared).start()
         self._stack.push_async_callback(bus.aclose)
         return bus
 
     async def gate(self, ask=None):
         """A gate of its own orchestrator."""
-        client = Client(self.hub.orchestrator())
+        client = GateClient(self.hub.orchestrator())
         await client.start()
         self._stack.push_async_callback(client.bus.aclose)
         return Gate(parse({"patience_ms": 2000}), client, ask)
@@ -66,7 +66,7 @@ async def test_a_gate_that_fails_denies_where_anybody_was_on_the_roster(world, m
     bus = await world.scheduler("a", Continue())
     gate = await world.gate()
     await bus.leave()  # long gone, and never forgotten
-    monkeypatch.setattr(gate._asking, "round", broken)
+    monkeypatch.setattr(gate._asking, "dispatch", broken)
     monkeypatch.setattr(gate, "_audience", broken)
     before = metrics.value("toolgate_gate_faults_total", part="rule")
     decision = await gate.decide("search", {}, TOOLS)
@@ -90,7 +90,7 @@ async def test_a_gate_that_fails_denies_where_hooks_would_have_been_heard(hookle
     assert (await hookless.decide("search", {}, TOOLS)).allowed  # nobody was ever there
 
 
-@pytest.mark.parametrize("part", ["_concluded", "_compare", "_keep"])
+@pytest.mark.parametrize("part", ["_record_in_full", "_compare", "_keep"])
 async def test_a_ruling_stands_though_it_cannot_be_recorded(world, part, monkeypatch):
     await world.scheduler("a", Deny(reason="no"))
     gate = await world.gate()
@@ -146,7 +146,7 @@ async def test_an_answer_that_is_none_of_a_person_is_a_refusal(world):
 
 
 def asks(**by_name):
-    return [Heard(name, verdict) for name, verdict in by_name.items()]
+    return [ReceivedVerdict(name, verdict) for name, verdict in by_name.items()]
 
 
 def test_one_who_is_alone_asks_in_their_own_words():

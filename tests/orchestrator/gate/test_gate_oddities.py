@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 from toolgate_bus.protocol.events import Deny
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Worker, scheduler
@@ -25,10 +25,10 @@ async def cost(call):
 async def gate():
     async with AsyncExitStack() as stack:
         hub = MemoryHub()
-        worker = Worker(cost, hub.scheduler(), shared=replace(shared_in_memory(), store=hub.store))
+        worker = Worker(cost, hub.scheduler(), shared=replace(make_shared_state(), store=hub.store))
         await worker.start()
         stack.push_async_callback(worker.drain)
-        client = Client(hub.orchestrator())
+        client = GateClient(hub.orchestrator())
         await client.start()
         stack.push_async_callback(client.bus.aclose)
         yield Gate(parse({"required": ["cost"]}), client)

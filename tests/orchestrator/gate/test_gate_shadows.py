@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
@@ -35,7 +35,7 @@ class World:
 
     def __init__(self, stack):
         self.hub, self._stack = MemoryHub(), stack
-        self._shared = replace(shared_in_memory(), store=self.hub.store)
+        self._shared = replace(make_shared_state(), store=self.hub.store)
 
     async def scheduler(self, name, decide, **fields):
         bus = self.hub.scheduler()
@@ -44,7 +44,7 @@ class World:
         self._stack.push_async_callback(bus.aclose)
 
     async def gate(self, ask=None, **config):
-        client = Client(self.hub.orchestrator())
+        client = GateClient(self.hub.orchestrator())
         await client.start()
         self._stack.push_async_callback(client.bus.aclose)
         return Gate(parse({"patience_ms": 2000, **config}), client, ask)

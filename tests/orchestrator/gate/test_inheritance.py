@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
-from toolgate_orchestrator.gate.inheritance import tightened
+from toolgate_orchestrator.gate.inheritance import inherit_config
 from toolgate_orchestrator.gate.redact import Redactor
 
 pytestmark = pytest.mark.pure
@@ -71,7 +71,7 @@ def trusted_with(config, name):
 
 @given(configs(), configs())
 def test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is(parent, own):
-    child = tightened(parent, own)
+    child = inherit_config(parent, own)
     assert set(child.required) == {*parent.required, *own.required}
     assert set(child.shadow) - set(child.required) <= set(parent.shadow)
     assert parent.labels.items() <= child.labels.items()
@@ -94,7 +94,7 @@ def test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is(paren
 
 @given(configs(), configs())
 def test_what_a_child_adds_of_its_own_holds_as_well(parent, own):
-    child = tightened(parent, own)
+    child = inherit_config(parent, own)
     assert denies_without_a_bus(child) or own.on_bus_down != "deny"
     assert child.verify or "verify" not in own.model_fields_set or not own.verify
     for name in NAMES:
@@ -104,7 +104,7 @@ def test_what_a_child_adds_of_its_own_holds_as_well(parent, own):
 
 @given(configs())
 def test_a_child_that_says_nothing_is_ruled_as_its_parent(parent):
-    child = tightened(parent, ToolgateConfig())
+    child = inherit_config(parent, ToolgateConfig())
     same = (*set(ToolgateConfig.model_fields) - {"agent", "lineage", "shadow", "schedulers", "on_bus_down"},)
     assert {name: getattr(child, name) for name in same} == {name: getattr(parent, name) for name in same}
     assert denies_without_a_bus(child) == denies_without_a_bus(parent)
@@ -114,7 +114,7 @@ def test_a_child_that_says_nothing_is_ruled_as_its_parent(parent):
 def test_a_grandchild_is_ruled_as_the_root_is():
     root = ToolgateConfig(required=["policy"], labels={"team": "a"}, redact=RedactConfig(fields=["key"]))
     loose = ToolgateConfig(required=[], labels={"team": "b"}, redact=RedactConfig(), on_bus_down="continue")
-    found = tightened(tightened(root, loose), loose)
+    found = inherit_config(inherit_config(root, loose), loose)
     assert found.required == ("policy",)
     assert found.labels == {"team": "a"}
     assert found.redact.fields == ("key",)

@@ -72,7 +72,7 @@ def test_kept_arguments_must_fit_the_new_tools_schema():
 
 
 def test_the_schema_sees_the_originals_not_the_placeholders():
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     tools = {"login": {"properties": {"password": {"maxLength": len(SECRET)}}}}
     assert problem(Modify(tool="login", arguments=outgoing.value), outgoing, tools=tools) is None
 
@@ -105,19 +105,19 @@ def test_another_agent_must_be_an_available_one(agents, expected):
 
 
 def test_the_same_tool_gets_the_originals_back():
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     modify = Modify(tool="login", arguments={**outgoing.value, "user": "bob"})
     assert problem(modify, outgoing) is None
     assert final(modify, outgoing) == {"user": "bob", "password": SECRET}
 
 
 def test_a_modify_that_keeps_the_arguments_keeps_the_originals():
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     assert final(Modify(tool="login"), outgoing) == INPUT
 
 
 def test_a_modify_that_leaves_the_secret_out_may_name_any_tool():
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     modify = Modify(tool="other", arguments={"user": "ann"})
     assert problem(modify, outgoing) is None
     assert final(modify, outgoing) == {"user": "ann"}
@@ -125,7 +125,7 @@ def test_a_modify_that_leaves_the_secret_out_may_name_any_tool():
 
 @pytest.mark.parametrize("limits", [None, SchedulerLimits(), SchedulerLimits(max_priority=5)])
 def test_another_tool_gets_no_originals(limits):
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     for modify in (Modify(tool="other", arguments=outgoing.value), Modify(tool="other")):
         assert problem(modify, outgoing, limits=limits) == "placeholder"
         with pytest.raises(BadPlaceholder):
@@ -133,7 +133,7 @@ def test_another_tool_gets_no_originals(limits):
 
 
 def test_a_tool_the_scheduler_is_expressly_allowed_gets_the_originals():
-    outgoing, limits = REDACTOR.outgoing(INPUT), SchedulerLimits(can_modify=("other",))
+    outgoing, limits = REDACTOR.redact_arguments(INPUT), SchedulerLimits(can_modify=("other",))
     for modify in (Modify(tool="other", arguments=outgoing.value), Modify(tool="other")):
         assert problem(modify, outgoing, limits=limits) is None
         assert final(modify, outgoing, limits) == INPUT
@@ -141,7 +141,7 @@ def test_a_tool_the_scheduler_is_expressly_allowed_gets_the_originals():
 
 @pytest.mark.parametrize("tool", ["login", "other"])
 def test_an_unknown_placeholder_makes_a_modify_invalid(tool):
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     for forged in ("⟦toolgate:redacted:000000000000⟧", "⟦toolgate:", "⟦toolgate:truncated:zz⟧"):
         modify = Modify(tool=tool, arguments={"deep": [{"x": forged}]})
         assert problem(modify, outgoing) == "placeholder"
@@ -149,7 +149,7 @@ def test_an_unknown_placeholder_makes_a_modify_invalid(tool):
 
 
 def test_a_placeholder_used_as_a_key_makes_a_modify_invalid():
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     modify = Modify(tool="login", arguments={outgoing.value["password"]: 1})
     assert problem(modify, outgoing) == "placeholder"
 
@@ -162,7 +162,7 @@ values = st.recursive(
 
 @given(st.sampled_from([*TOOLS, "rm"]), st.none() | st.dictionaries(st.sampled_from("qnx"), values))
 def test_a_valid_modify_always_has_arguments_to_run_with(tool, arguments):
-    outgoing = REDACTOR.outgoing(INPUT)
+    outgoing = REDACTOR.redact_arguments(INPUT)
     modify = Modify(tool=tool, arguments=arguments)
     if problem(modify, outgoing) is None:
         assert isinstance(final(modify, outgoing), dict)

@@ -5,7 +5,7 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.recipients import Audiences
-from toolgate_orchestrator.gate.scheduler_info import Announced, believed, newest
+from toolgate_orchestrator.gate.scheduler_info import SchedulerInfo, newest, select_trusted
 
 pytestmark = pytest.mark.pure
 
@@ -17,7 +17,7 @@ def audience(config, *announced, tool="pay", keyring=None):
 
 
 def policy(*tools, **fields):
-    return Announced("policy", 0, tools, fields.pop("shadow", False), **fields)
+    return SchedulerInfo("policy", 0, tools, fields.pop("shadow", False), **fields)
 
 
 @pytest.mark.parametrize("one", [policy(), policy("read"), policy(shadow=True), policy("read", gone=True)])
@@ -60,7 +60,7 @@ def test_one_that_vanished_is_asked_and_denies_where_the_plan_says_so():
 def test_where_some_replicas_are_signed_the_others_are_not_believed():
     signed = Member("policy", "r1", tools=("pay",), started=3, signed=True)
     forged = Member("policy", "evil", tools=(), started=2**31 - 1)
-    found = believed([forged, signed, Member("old", "r1")])
+    found = select_trusted([forged, signed, Member("old", "r1")])
     assert found["policy"] == [signed]
     assert len(found["old"]) == 1
 

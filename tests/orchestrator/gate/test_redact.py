@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.protocol.placeholders import hidden_type
+from toolgate_bus.protocol.placeholders import type_behind
 from toolgate_orchestrator.gate.config import RedactConfig
-from toolgate_orchestrator.gate.redact import BadPlaceholder, Outgoing, Redactor, restore
+from toolgate_orchestrator.gate.redact import BadPlaceholder, RedactedArguments, Redactor, restore
 
 pytestmark = pytest.mark.pure
 
@@ -54,7 +54,7 @@ def same(one, other):
     ],
 )
 def test_a_named_field_never_leaves_at_any_depth_and_in_any_case(arguments):
-    outgoing = STRICT.outgoing(arguments)
+    outgoing = STRICT.redact_arguments(arguments)
     assert SECRET not in str(outgoing.value)
     assert SECRET.encode() not in packing.pack(outgoing.value)
     assert same(back(outgoing), arguments)
@@ -71,7 +71,7 @@ def test_a_named_field_never_leaves_at_any_depth_and_in_any_case(arguments):
     ],
 )
 def test_what_matches_a_pattern_never_leaves(arguments):
-    outgoing = STRICT.outgoing(arguments)
+    outgoing = STRICT.redact_arguments(arguments)
     assert "sk-abcd1234" not in str(outgoing.value)
     assert "1234567890123456" not in str(outgoing.value)
     assert same(back(outgoing), arguments)
@@ -81,43 +81,45 @@ def test_what_matches_a_pattern_never_leaves(arguments):
 
 
 def test_what_was_secret_is_secret_under_any_other_name():
-    first = STRICT.outgoing(
+    first = STRICT.redact_arguments(
         {"password": SECRET, "path": "a.txt", "api_key": {"id": 123456, "deep": ["tok-7"]}}
     )
     moved = {"q": SECRET, "argv": ["login", f"--as={SECRET}"], "n": 123456, SECRET: 1, "d": {"e": "tok-7"}}
-    second = STRICT.outgoing({**moved, "path": "a.txt"}, first)
+    second = STRICT.redact_arguments({**moved, "path": "a.txt"}, first)
     assert SECRET not in str(second.value)
     assert "123456" not in str(second.value)
     assert "tok-7" not in str(second.value)
     assert same(back(second), {**moved, "path": "a.txt"})
-    third = STRICT.outgoing({"again": SECRET}, STRICT.outgoing({"kept": "tok-7", "more": SECRET}, first))
+    third = STRICT.redact_arguments(
+        {"again": SECRET}, STRICT.redact_arguments({"kept": "tok-7", "more": SECRET}, first)
+    )
     assert SECRET not in str(third.value)
 
 
 def test_what_stood_in_clear_beside_a_secret_stays_in_clear():
-    first = STRICT.outgoing({"password": "a.txt", "path": "a.txt", "api_key": "1"})
+    first = STRICT.redact_arguments({"password": "a.txt", "path": "a.txt", "api_key": "1"})
     second = {"path": "a.txt", "words": "in a.txt, 1 time"}
-    assert STRICT.outgoing(second, first).value == second
-    assert STRICT.outgoing({"x": "1"}, first).value != {"x": "1"}
+    assert STRICT.redact_arguments(second, first).value == second
+    assert STRICT.redact_arguments({"x": "1"}, first).value != {"x": "1"}
 
 
 def test_without_a_configuration_a_replacement_travels_as_it_is():
-    first = PLAIN.outgoing({"password": SECRET, "long": "x" * 100_000})
-    assert PLAIN.outgoing({"q": SECRET}, first).value == {"q": SECRET}
+    first = PLAIN.redact_arguments({"password": SECRET, "long": "x" * 100_000})
+    assert PLAIN.redact_arguments({"q": SECRET}, first).value == {"q": SECRET}
 
 
 @pytest.mark.parametrize("secret", [SECRET, [SECRET], {"deep": {SECRET: 1}}, 12345678, {"n": 12345678}])
 def test_a_reason_does_not_repeat_what_stands_deep_in_a_secret(secret):
-    outgoing = STRICT.outgoing({"password": secret})
+    outgoing = STRICT.redact_arguments({"password": secret})
     said = STRICT.text(f"wrong: {SECRET}, 12345678, sk-abcd1234", outgoing)
     assert "sk-abcd1234" not in said
     assert (SECRET if SECRET in str(secret) else "12345678") not in said
 
 
 def test_numbers_of_any_size_can_be_secret():
-    outgoing = STRICT.outgoing({"password": 10**6000})
+    outgoing = STRICT.redact_arguments({"password": 10**6000})
     assert STRICT.text("no", outgoing) == "no"
-    assert STRICT.outgoing({"x": 10**6000}, outgoing).truncated
+    assert STRICT.redact_arguments({"x": 10**6000}, outgoing).truncated
 
 
 secrets = st.from_regex(r"\Ask-[a-z0-9]{8}\Z")
@@ -147,44 +149,49 @@ def test_secrets_never_leave_and_always_come_back(arguments):
 
 def test_what_is_not_named_leaves_as_it_is():
     arguments = {"user": "password", "n": 1, "f": 2.5, "yes": True, "none": None, "list": [1, {"a": "b"}]}
-    outgoing = STRICT.outgoing(arguments)
+    outgoing = STRICT.redact_arguments(arguments)
     assert (outgoing.value, outgoing.placeholders, outgoing.truncated) == (arguments, {}, False)
 
 
 def test_the_original_is_not_changed():
     arguments = {"password": [SECRET], "list": [{"password": SECRET}]}
     copy = json.loads(json.dumps(arguments))
-    STRICT.outgoing(arguments)
+    STRICT.redact_arguments(arguments)
     assert arguments == copy
 
 
 def test_equal_values_have_equal_placeholders_and_others_none_of_them():
-    first, second = (STRICT.outgoing({"password": "x", "api_key": {"a": 1, "b": [2]}}) for _ in range(2))
-    other = STRICT.outgoing({"password": "y", "api_key": {"b": [2.0], "a": 1}})
+    first, second = (
+        STRICT.redact_arguments({"password": "x", "api_key": {"a": 1, "b": [2]}}) for _ in range(2)
+    )
+    other = STRICT.redact_arguments({"password": "y", "api_key": {"b": [2.0], "a": 1}})
     assert first.value == second.value
     assert not {*first.placeholders} & {*other.placeholders}
-    swapped = STRICT.outgoing({"password": {"b": [2], "a": 1}})
+    swapped = STRICT.redact_arguments({"password": {"b": [2], "a": 1}})
     assert swapped.value["password"] == first.value["api_key"]
 
 
 def test_no_placeholder_can_be_foretold_and_each_tells_the_type_of_what_it_hides():
-    alike = Outgoing({})
+    alike = RedactedArguments({})
     with pytest.MonkeyPatch.context() as patch:
-        made = [STRICT.outgoing({"password": "x"}).value["password"]]
+        made = [STRICT.redact_arguments({"password": "x"}).value["password"]]
         patch.setattr("toolgate_orchestrator.gate.redact._KEY", b"another process")
-        made.append(STRICT.outgoing({"password": "x"}).value["password"])
+        made.append(STRICT.redact_arguments({"password": "x"}).value["password"])
     assert made[0] != made[1]
     values = (None, True, 7, 7.5, "x", [1], {"a": 1}, 10**6000)
     kinds = ["null", "boolean", "integer", "number", "string", "array", "object", "integer"]
-    placeholders = [STRICT.outgoing({"password": value}).value["password"] for value in values]
-    assert [hidden_type(one) for one in placeholders] == kinds
+    placeholders = [STRICT.redact_arguments({"password": value}).value["password"] for value in values]
+    assert [type_behind(one) for one in placeholders] == kinds
     assert alike.secrets == ()
 
 
 def test_how_long_a_text_may_be_is_said_for_each_tool():
     redactor = Redactor(RedactConfig(max_chars={"write_*": 65_536, "bash": 100}))
     hidden = {
-        tool: [redactor.outgoing({"a": "x" * size}, tool=tool).truncated for size in (101, 16_385, 65_000)]
+        tool: [
+            redactor.redact_arguments({"a": "x" * size}, tool=tool).truncated
+            for size in (101, 16_385, 65_000)
+        ]
         for tool in ("write_file", "bash", "ls")
     }
     assert hidden == {
@@ -199,9 +206,9 @@ def test_how_long_a_text_may_be_is_said_for_each_tool():
 def test_very_many_secrets_hide_everything_rather_than_take_long():
     many = {"password": [f"secret number {number}" for number in range(9_000)], "clear": ["w" * 9] * 9_000}
     began = time.thread_time()
-    outgoing = STRICT.outgoing(many)
+    outgoing = STRICT.redact_arguments(many)
     assert STRICT.text("it is secret number 8999", outgoing) == "⟦redacted⟧"
-    second = STRICT.outgoing({"a": "it is secret number 8999", "n": 7}, outgoing)
+    second = STRICT.redact_arguments({"a": "it is secret number 8999", "n": 7}, outgoing)
     assert all("toolgate:redacted" in str(value) for value in second.value.values())
     assert time.thread_time() - began < 1
 
@@ -217,22 +224,22 @@ SLOW = (r"^(\w+\s?)*!$", "(a+)+!$", "(?:a|b)*a(?:a|b){20}c", r"[a-z]{900}!")
 def test_no_text_holds_the_loop_for_50_ms_whatever_the_patterns(text, patterns):
     redactor = Redactor(RedactConfig(patterns=patterns, max_chars=65_536))
     arguments = {str(number): text[number:] for number in range(30)} | {"k": [text[:9]] * 1_000}
-    redactor.outgoing({"warm": text})
+    redactor.redact_arguments({"warm": text})
     took = []
-    for work in (lambda: redactor.outgoing(arguments), lambda: redactor.hide(text)):
+    for work in (lambda: redactor.redact_arguments(arguments), lambda: redactor.hide(text)):
         times = []
         for _ in range(4):  # hashing and sizing what is hidden are within
             began = time.thread_time()
             work()
             times.append(time.thread_time() - began)
         took.append(min(times))  # the least that others on the machine took of it
-    assert redactor.outgoing(arguments).placeholders
+    assert redactor.redact_arguments(arguments).placeholders
     assert max(took) < 0.05
 
 
 def test_very_many_placeholders_become_one():
     arguments = {"list": [f"{number}\ud800" for number in range(1_001)], "password": SECRET}
-    outgoing = STRICT.outgoing(arguments)
+    outgoing = STRICT.redact_arguments(arguments)
     assert list(outgoing.value) == ["⟦arguments⟧"]
     assert STRICT.text(f"it is {SECRET}", outgoing) == "⟦redacted⟧"
     assert back(outgoing) == arguments
@@ -240,14 +247,14 @@ def test_very_many_placeholders_become_one():
 
 def test_what_was_not_looked_at_does_not_leave():
     redactor = Redactor(RedactConfig(patterns=("sk-[a-z]{900}",)))
-    outgoing = redactor.outgoing({"long": "x" * 16_000, "short": "x"})
+    outgoing = redactor.redact_arguments({"long": "x" * 16_000, "short": "x"})
     assert "redacted" in outgoing.value["long"]
     assert outgoing.value["short"] == "x"
 
 
 def test_a_redacted_question_is_not_marked_truncated_a_shortened_one_is():
-    assert not STRICT.outgoing({"password": SECRET}).truncated
-    assert STRICT.outgoing({"text": "x" * 20_000}).truncated
+    assert not STRICT.redact_arguments({"password": SECRET}).truncated
+    assert STRICT.redact_arguments({"text": "x" * 20_000}).truncated
 
 
 @pytest.mark.parametrize(
@@ -260,7 +267,7 @@ def test_a_redacted_question_is_not_marked_truncated_a_shortened_one_is():
     ],
 )
 def test_a_reason_repeats_no_secret(said, told):
-    outgoing = STRICT.outgoing({"password": SECRET})
+    outgoing = STRICT.redact_arguments({"password": SECRET})
     assert STRICT.text(said, outgoing) == told
 
 
@@ -327,7 +334,7 @@ def test_texts_that_are_long_in_bytes_only_travel_however_long_texts_may_be():
 
 def test_the_largest_arguments_become_placeholders_first():
     arguments = {"small": "kept", **{str(at): "x" * (9_000 + at) for at in range(16)}}
-    outgoing = PLAIN.outgoing(arguments)
+    outgoing = PLAIN.redact_arguments(arguments)
     assert outgoing.value["small"] == "kept"
     assert outgoing.value["0"] == arguments["0"]
     assert outgoing.value["15"] != arguments["15"]
@@ -351,7 +358,7 @@ def test_a_wide_value_of_few_bytes_is_a_wide_value(large):
 
 def test_an_argument_that_looks_like_a_placeholder_comes_back_as_it_was():
     arguments = {"text": "⟦toolgate:redacted:000000000000⟧"}
-    outgoing = PLAIN.outgoing(arguments)
+    outgoing = PLAIN.redact_arguments(arguments)
     assert outgoing.value != arguments
     assert back(outgoing) == arguments
 
@@ -396,33 +403,33 @@ def test_any_arguments_travel_within_the_bounds_and_come_back_as_they_were(argum
     for redactor in (PLAIN, STRICT):
         _, outgoing = travels(redactor, arguments)
         assert same(back(outgoing), arguments)
-        assert same(back(redactor.outgoing(arguments)), arguments)
+        assert same(back(redactor.redact_arguments(arguments)), arguments)
 
 
 # ------------------------------------------------------------------ restoring
 
 
 def test_a_placeholder_nobody_gave_out_is_refused():
-    outgoing = STRICT.outgoing({"password": SECRET})
+    outgoing = STRICT.redact_arguments({"password": SECRET})
     forged = "⟦toolgate:redacted:000000000000⟧"
     with pytest.raises(BadPlaceholder):
         restore({"a": [forged]}, outgoing.placeholders, allowed=True)
 
 
 def test_a_placeholder_is_refused_where_originals_may_not_go():
-    outgoing = STRICT.outgoing({"password": SECRET})
+    outgoing = STRICT.redact_arguments({"password": SECRET})
     with pytest.raises(BadPlaceholder):
         restore(outgoing.value, outgoing.placeholders, allowed=False)
 
 
 def test_another_values_placeholder_is_refused():
-    one, other = (STRICT.outgoing({"password": secret}) for secret in (SECRET, "another"))
+    one, other = (STRICT.redact_arguments({"password": secret}) for secret in (SECRET, "another"))
     with pytest.raises(BadPlaceholder):
         restore(one.value, other.placeholders, allowed=True)
 
 
 def test_a_placeholder_may_be_moved_to_another_place():
-    outgoing = STRICT.outgoing({"password": SECRET})
+    outgoing = STRICT.redact_arguments({"password": SECRET})
     moved = {"nested": [{"token": outgoing.value["password"]}]}
     assert restore(moved, outgoing.placeholders, allowed=True) == {"nested": [{"token": SECRET}]}
 
@@ -430,7 +437,7 @@ def test_a_placeholder_may_be_moved_to_another_place():
 @pytest.mark.parametrize("frame", ["echo {}", "{} ", "a{}b"])
 def test_a_placeholder_within_a_longer_text_is_refused(frame):
     """It would run as it stands there, and nobody can have meant that."""
-    outgoing = STRICT.outgoing({"password": SECRET})
+    outgoing = STRICT.redact_arguments({"password": SECRET})
     value = {"command": frame.format(outgoing.value["password"])}
     with pytest.raises(BadPlaceholder):
         restore(value, outgoing.placeholders, allowed=True)
@@ -438,7 +445,7 @@ def test_a_placeholder_within_a_longer_text_is_refused(frame):
 
 @pytest.mark.parametrize("arguments", [{"⟦arguments⟧": "x"}, {"m": {"⟦arguments⟧": "x"}}])
 def test_a_key_that_only_looks_like_ours_is_left_alone(arguments):
-    outgoing = PLAIN.outgoing(arguments)
+    outgoing = PLAIN.redact_arguments(arguments)
     assert back(outgoing) == arguments
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from toolgate_bus.transport.ports import Member
-from toolgate_orchestrator.gate.scheduler_info import LEAVING_S, Spoken, versions
+from toolgate_orchestrator.gate.scheduler_info import LEAVING_S, WireVersions, versions
 
 pytestmark = pytest.mark.pure
 
@@ -26,17 +26,17 @@ LATER = Member("policy", "later", wire=(3,))
     ],
 )
 def test_the_highest_version_that_all_replicas_read_is_spoken(members, spoken):
-    assert Spoken().with_each(members, 0.0) == {"policy": spoken}
+    assert WireVersions().with_each(members, 0.0) == {"policy": spoken}
 
 
 def test_each_scheduler_is_spoken_to_in_its_own_version():
     other = replace(OLD, name="router")
-    assert Spoken().with_each([NEW, other], 0.0) == {"policy": 2, "router": 1}
+    assert WireVersions().with_each([NEW, other], 0.0) == {"policy": 2, "router": 1}
 
 
 @pytest.mark.parametrize("left", [[NEW], [NEW, replace(OLD, gone=True)]], ids=["left", "vanished"])
 def test_who_left_counts_until_it_can_be_handed_no_question_any_more(left):
-    spoken = Spoken()
+    spoken = WireVersions()
     spoken.with_each([NEW, OLD], 100.0)
     assert spoken.with_each(left, 100.0 + LEAVING_S / 2) == {"policy": 1}
     assert spoken.look_again(left) == 100.0 + LEAVING_S
@@ -45,11 +45,11 @@ def test_who_left_counts_until_it_can_be_handed_no_question_any_more(left):
 
 
 def test_who_vanished_counts_where_nobody_else_is_alive():
-    assert Spoken().with_each([replace(OLD, gone=True)], 0.0) == {"policy": 1}
+    assert WireVersions().with_each([replace(OLD, gone=True)], 0.0) == {"policy": 1}
 
 
 def test_a_stranger_who_left_does_not_keep_the_others_from_being_asked():
-    spoken = Spoken()
+    spoken = WireVersions()
     assert spoken.with_each([NEW, LATER], 0.0) == {"policy": 0}
     assert spoken.with_each([NEW], 1.0) == {"policy": 2}
 

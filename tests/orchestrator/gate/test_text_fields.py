@@ -26,7 +26,7 @@ SECRET = {"password": "hunter22"}
 )
 def test_a_field_inside_a_text_leaves_as_a_placeholder_only(text: str) -> None:
     redactor = Redactor(RedactConfig(fields=("password",)))
-    out = redactor.outgoing({"body": text, "note": "fine"})
+    out = redactor.redact_arguments({"body": text, "note": "fine"})
     assert str(out.value["body"]).startswith("⟦toolgate:")
     assert out.value["note"] == "fine"
     assert "hunter22" not in str(out.value)
@@ -37,4 +37,4 @@ def test_a_field_inside_a_text_leaves_as_a_placeholder_only(text: str) -> None:
 @pytest.mark.parametrize("text", ["{}", '{"a": "password"}', "[1, 2", "password: x", "", '"password"'])
 def test_other_texts_are_left_as_they_are(text: str) -> None:
     redactor = Redactor(RedactConfig(fields=("password",)))
-    assert redactor.outgoing({"body": text}).value == {"body": text}
+    assert redactor.redact_arguments({"body": text}).value == {"body": text}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_orchestrator.loops.reactive_engine.readiness import Blocked, Needs, Readiness
+from toolgate_orchestrator.loops.reactive_engine.readiness import BlockedCall, Needs, Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import Reference, overlap, parse
 
 pytestmark = pytest.mark.pure
@@ -32,12 +32,12 @@ class World:
     def arrives(self, call: str, reads: str = "", writes: str = "", *, failed: bool = False) -> None:
         path = self.at(writes).path if writes else None
         self.writes[call] = path
-        self.queue.arrived(Needs(call, tuple(map(self.at, reads.split())), path), failed=failed)
+        self.queue.add_call(Needs(call, tuple(map(self.at, reads.split())), path), failed=failed)
 
     def ends(self, call: str, ok: bool = True) -> None:
         if ok and self.writes[call]:
             self.there.add(self.writes[call])
-        self.queue.finished(call, ok)
+        self.queue.finish_call(call, ok)
 
 
 def test_a_call_that_needs_nothing_is_ready_at_once_and_only_once() -> None:
@@ -45,7 +45,7 @@ def test_a_call_that_needs_nothing_is_ready_at_once_and_only_once() -> None:
     world.arrives("a")
     assert world.queue.ready() == ["a"]
     assert world.queue.ready() == []
-    assert world.queue.running
+    assert world.queue.has_running
 
 
 def test_all_calls_that_need_nothing_are_ready_together() -> None:
@@ -111,7 +111,7 @@ def test_a_failed_producer_blocks_even_where_an_old_value_lies() -> None:
     world.queue.ready()
     world.ends("p", ok=False)
     assert world.queue.ready() == []
-    assert world.queue.leftover() == [Blocked("c", (World.at("x"),), ("p",))]
+    assert world.queue.leftover() == [BlockedCall("c", (World.at("x"),), ("p",))]
 
 
 def test_one_producer_that_succeeds_is_enough() -> None:
@@ -131,15 +131,15 @@ def test_a_call_that_failed_on_arrival_blocks_those_that_need_it() -> None:
     world.arrives("p", "", "x", failed=True)
     world.arrives("c", "x")
     assert world.queue.ready() == []
-    assert not world.queue.running
-    assert world.queue.leftover() == [Blocked("c", (World.at("x"),), ("p",))]
+    assert not world.queue.has_running
+    assert world.queue.leftover() == [BlockedCall("c", (World.at("x"),), ("p",))]
 
 
 def test_a_missing_producer_is_named_as_nobody() -> None:
     world = World()
     world.arrives("c", "x y")
     assert world.queue.ready() == []
-    assert world.queue.leftover() == [Blocked("c", (World.at("x"), World.at("y")), ())]
+    assert world.queue.leftover() == [BlockedCall("c", (World.at("x"), World.at("y")), ())]
 
 
 def test_calls_in_a_circle_block_each_other() -> None:
@@ -154,7 +154,7 @@ def test_a_call_that_waits_for_its_own_result_is_left_over() -> None:
     world = World()
     world.arrives("a", "x", "x")
     assert world.queue.ready() == []
-    assert world.queue.leftover() == [Blocked("a", (World.at("x"),), ("a",))]
+    assert world.queue.leftover() == [BlockedCall("a", (World.at("x"),), ("a",))]
 
 
 def test_a_producer_that_wrote_something_else_is_no_blocker() -> None:
@@ -164,7 +164,7 @@ def test_a_producer_that_wrote_something_else_is_no_blocker() -> None:
     world.queue.ready()
     world.ends("p")
     assert world.queue.ready() == []
-    assert world.queue.leftover() == [Blocked("c", (World.at("order.nope"),), ())]
+    assert world.queue.leftover() == [BlockedCall("c", (World.at("order.nope"),), ())]
 
 
 def test_two_calls_of_one_id_and_the_end_of_what_does_not_run_are_refused() -> None:
@@ -173,13 +173,13 @@ def test_two_calls_of_one_id_and_the_end_of_what_does_not_run_are_refused() -> N
     with pytest.raises(ValueError, match="two calls"):
         world.arrives("a")
     with pytest.raises(ValueError, match="not running"):
-        world.queue.finished("a", True)
+        world.queue.finish_call("a", True)
 
 
 def test_the_input_is_written_by_nobody() -> None:
     queue = Readiness(lambda reference: reference.kind == "input")
-    queue.arrived(Needs("p", (), ("x",)))
-    queue.arrived(Needs("c", (Reference("input", ("x",)),)))
+    queue.add_call(Needs("p", (), ("x",)))
+    queue.add_call(Needs("c", (Reference("input", ("x",)),)))
     assert queue.ready() == ["p", "c"]
 
 
@@ -243,7 +243,7 @@ def test_every_call_starts_once_or_is_left_over_and_the_queue_always_drains(plan
     left = [blocked.id for blocked in world.queue.leftover()]
     failed_first = [f"c{n}" for n, (_, _, ok, first) in enumerate(plan) if first and not ok]
     assert sorted(started + left + failed_first) == sorted(f"c{n}" for n in range(len(plan)))
-    assert not world.queue.running
+    assert not world.queue.has_running
     assert set(succeeded) <= set(started)
 
 

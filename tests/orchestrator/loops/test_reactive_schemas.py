@@ -12,12 +12,12 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.loops.reactive import LoopReactive
-from toolgate_orchestrator.loops.reactive_engine.arrival import arrive, misfit, received
+from toolgate_orchestrator.loops.reactive_engine.arrival import accept_call, arrive, misfit
 from toolgate_orchestrator.loops.reactive_engine.output import Goal
 from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
-from toolgate_orchestrator.loops.reactive_engine.schemas import Offered, final_output_spec, offer, widened
+from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool, final_output_spec, offer, widen
 from toolgate_orchestrator.loops.reactive_engine.state import Data
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 
 pytestmark = pytest.mark.pure
 
@@ -45,14 +45,14 @@ class Tool:
         self.description, self.input_schema = "A tool", schema
 
 
-def offered(schema: dict[str, Any]) -> Offered:
+def offered(schema: dict[str, Any]) -> OfferedTool:
     return offer({"t": Tool(schema)})["t"]
 
 
 def looked_over(schema: dict[str, Any], arguments: dict[str, Any], data: Data | None = None) -> Any:
     """What is wrong with a call on arrival."""
     tools = offer({"t": Tool(schema)})
-    return arrive(Call("c1", "t", arguments), None, 0, tools, data or Data()).error
+    return arrive(ToolCall("c1", "t", arguments), None, 0, tools, data or Data()).error
 
 
 # ---------------------------------------------------------------- the widened schema
@@ -94,7 +94,7 @@ def test_a_tool_that_has_an_output_path_of_its_own_keeps_it() -> None:
     tool = offered(own)
     assert not tool.writes
     assert "description" not in tool.spec.parameters["properties"]["_outputPath"]
-    arrival = arrive(Call("c1", "t", {"_outputPath": "/tmp/x"}), None, 0, {"t": tool}, Data())
+    arrival = arrive(ToolCall("c1", "t", {"_outputPath": "/tmp/x"}), None, 0, {"t": tool}, Data())
     assert arrival.error is None
     assert arrival.arguments == {"_outputPath": "/tmp/x"}
     assert arrival.needs.writes is None
@@ -218,7 +218,7 @@ def test_whatever_fits_a_schema_fits_the_lenient_one_with_references_in_it(
     if not jsonschema.Draft202012Validator(schema).is_valid(arguments):
         return
     with_references = {"a": masked(value, data.draw)}
-    assert jsonschema.Draft202012Validator(widened(schema, lenient=True)).is_valid(with_references)
+    assert jsonschema.Draft202012Validator(widen(schema, lenient=True)).is_valid(with_references)
 
 
 def masked(value: Any, draw: Any) -> Any:
@@ -255,7 +255,7 @@ def test_an_output_schema_that_refers_to_itself_is_told_in_words() -> None:
     spec = final_output_spec("final_output", schema)
     assert '{"$ref": "#"}' in (spec.description or "")
     goal = Goal("final_output", schema)
-    bad = Call("f", "final_output", {"output": {"next": {"next": 1}}})
+    bad = ToolCall("f", "final_output", {"output": {"next": {"next": 1}}})
     output = goal.output(bad, Data(), Readiness(lambda _: False))
     assert output.error is not None
     assert output.error["message"] == "output.next.next: 1 is not of type 'object'"
@@ -371,7 +371,7 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_arguments_that_are_too_much_or_none_are_refused_and_left_out(arguments: Any, problem: str) -> None:
-    call, raw = received({"id": "c1", "name": "t", "arguments": arguments}, {}, "g", 1)
+    call, raw = accept_call({"id": "c1", "name": "t", "arguments": arguments}, {}, "g", 1)
     assert call.arguments == {}
     assert call.group == "g"
     arrival = arrive(call, raw, 0, offer({"t": Tool(ADD)}), Data())
@@ -383,12 +383,12 @@ def test_arguments_that_are_too_much_or_none_are_refused_and_left_out(arguments:
 
 def test_an_id_that_is_taken_gets_a_suffix() -> None:
     taken = {"c1": 1, "c1_2": 1}
-    call, _ = received({"id": "c1", "name": "t"}, taken, "", 1)
+    call, _ = accept_call({"id": "c1", "name": "t"}, taken, "", 1)
     assert call.id == "c1_3"
 
 
 def test_calls_beyond_all_measure_are_refused() -> None:
-    arrival = arrive(Call("c1", "t"), None, 256, offer({"t": Tool({})}), Data())
+    arrival = arrive(ToolCall("c1", "t"), None, 256, offer({"t": Tool({})}), Data())
     assert arrival.error is not None
     assert arrival.error["type"] == "too_many_calls"
 

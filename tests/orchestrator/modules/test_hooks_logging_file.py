@@ -15,19 +15,25 @@ from amplifier_core import HookRegistry, HookResult
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_orchestrator.modules.hooks_logging import file as hooks_logging_file
-from toolgate_orchestrator.modules.hooks_logging.file import Entry, EventFile, Lost, file_name, last_seq
+from toolgate_orchestrator.modules.hooks_logging.file import (
+    EventFile,
+    LostLines,
+    NumberedLine,
+    file_name,
+    last_seq,
+)
 from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
 from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
 
 pytestmark = pytest.mark.pure
 
 
-def line(seq: int, size: int = 60) -> Entry:
+def line(seq: int, size: int = 60) -> NumberedLine:
     head = f'{{"schema":1,"seq":{seq},"event":"e","x":"'
-    return Entry(seq, f'{head}{"y" * (size - len(head) - 3)}"}}\n'.encode())
+    return NumberedLine(seq, f'{head}{"y" * (size - len(head) - 3)}"}}\n'.encode())
 
 
-def lost_line(lost: Lost) -> bytes:
+def lost_line(lost: LostLines) -> bytes:
     fields = {"schema": 1, "seq": lost.seq, "lines": lost.lines, "why": lost.why}
     return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
@@ -78,7 +84,7 @@ def test_an_ordinary_session_id_is_the_files_name() -> None:
 def test_lines_of_many_threads_are_whole_and_counted(path: Path) -> None:
     recorder = Recorder("s-1", None, Shape(1_000, 8_192, redactor()), path, None)
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda n: recorder.emitted("e", {"n": n, "text": "y" * 300}), range(2_000)))
+        list(threads.map(lambda n: recorder.write_event("e", {"n": n, "text": "y" * 300}), range(2_000)))
     recorder.file.close()
     assert numbers(path) == list(range(1, 2_001))
 
@@ -300,7 +306,7 @@ file.close()
 async def test_an_event_whose_hooks_are_asked_once_more_is_one_line(path: Path) -> None:
     recorder = Recorder("s-1", None, Shape(1_000, 8_192, redactor()), path, None)
     registry = HookRegistry()
-    for number, note in ((-9, recorder.emitted), (9, recorder.passed)):
+    for number, note in ((-9, recorder.write_event), (9, recorder.write_change)):
 
         def hook(event: str, data: dict[str, Any], note: Any = note) -> HookResult:
             note(event, data)
@@ -335,7 +341,7 @@ def recorded(path: Path) -> Iterator[tuple[Recorder, Callable[[], list[Any]]]]:
 def test_a_change_names_the_line_it_changes_where_that_can_be_told(recorded: Any, known: bool) -> None:
     recorder, changes = recorded
     for call in ("c1", "c2"):
-        recorder.emitted("tool:pre", {"tool_call_id": call, "n": 1})
+        recorder.write_event("tool:pre", {"tool_call_id": call, "n": 1})
     recorder.passed("tool:pre", {"n": 2, **({"tool_call_id": "c2"} if known else {})})
     recorder.passed("tool:pre", {"tool_call_id": "c1", "n": 1})
     assert changes() == [2 if known else None]
@@ -344,15 +350,15 @@ def test_a_change_names_the_line_it_changes_where_that_can_be_told(recorded: Any
 def test_a_change_into_what_an_earlier_event_was_is_a_change(recorded: Any) -> None:
     recorder, changes = recorded
     for prompt in ("yes", "Yes"):
-        recorder.emitted("prompt:submit", {"prompt": prompt})
+        recorder.write_event("prompt:submit", {"prompt": prompt})
         recorder.passed("prompt:submit", {"prompt": "yes"})
     assert changes() == [2]
 
 
 def test_events_that_were_refused_are_forgotten_when_the_turn_ends(recorded: Any) -> None:
     recorder, changes = recorded
-    recorder.emitted("tool:pre", {"n": 1})
-    recorder.emitted("execution:end", {})
-    recorder.emitted("tool:pre", {"n": 2})
+    recorder.write_event("tool:pre", {"n": 1})
+    recorder.write_event("execution:end", {})
+    recorder.write_event("tool:pre", {"n": 2})
     recorder.passed("tool:pre", {"n": 3})
     assert changes() == [3]

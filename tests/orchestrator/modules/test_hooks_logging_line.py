@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from toolgate_orchestrator.modules.hooks_logging.line import HEAD_BYTES, Shape, encoded, redactor
+from toolgate_orchestrator.modules.hooks_logging.line import HEAD_BYTES, Shape, encode_name, redactor
 from toolgate_orchestrator.turn.jsonable import jsonable
 
 pytestmark = pytest.mark.pure
@@ -203,5 +203,5 @@ def test_a_secrets_name_at_the_end_of_an_endless_one_is_found() -> None:
     "make", [lambda: "x" * 9_000, lambda: "\U0001f600" * 9_000, lambda: "\ud800", lambda: ""]
 )
 def test_names_in_the_head_are_bounded_json(make: Callable[[], str]) -> None:
-    assert len(encoded(make())) < HEAD_BYTES / 3
-    json.loads(encoded(make())).encode()
+    assert len(encode_name(make())) < HEAD_BYTES / 3
+    json.loads(encode_name(make())).encode()

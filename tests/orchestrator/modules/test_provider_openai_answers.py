@@ -133,7 +133,7 @@ async def test_the_configured_prices_make_the_cost_exactly(server: Server) -> No
     assert events[-1].usage.cost_usd == Decimal("0.00325")
     await provider.complete(request())
     assert (await provider.complete(request())).usage is None
-    assert provider.spent() == {"cost_usd": Decimal("0.0065")}
+    assert provider.report_cost() == {"cost_usd": Decimal("0.0065")}
     server.answers(completion("d", usage=used["usage"]))
     other = await provider.complete(request(model="another"))
     assert other.usage is not None

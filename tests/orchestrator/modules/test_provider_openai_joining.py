@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai_server import call, chunk, finish, text
-from toolgate_orchestrator.modules.provider_openai.stream import BadReply, Joined, ObjectEnd, arguments_of
+from toolgate_orchestrator.modules.provider_openai.stream import (
+    BadReply,
+    ChunkAssembler,
+    ObjectEnd,
+    arguments_of,
+)
 from toolgate_orchestrator.turn.messages import (
     calls_in,
 )
@@ -15,8 +20,8 @@ from toolgate_orchestrator.turn.messages import (
 pytestmark = pytest.mark.pure
 
 
-def joined(*chunks: Any) -> tuple[Joined, list[dict[str, Any]]]:
-    one = Joined()
+def joined(*chunks: Any) -> tuple[ChunkAssembler, list[dict[str, Any]]]:
+    one = ChunkAssembler()
     events = [event for each in chunks for event in one.feed(each)]
     return one, events + one.close()
 
@@ -64,7 +69,7 @@ def _meant(one: Any) -> Any:
 
 
 def test_a_call_is_complete_with_its_last_brace_and_an_empty_one_with_the_next_call() -> None:
-    one = Joined()
+    one = ChunkAssembler()
     assert ends(one.feed(call(0, '{"x": "}"', "a", "t"))) == []
     assert ends(one.feed(call(0, "}"))) == [("t", {"x": "}"})]
     assert one.feed(call(0, " \n")) == [], "blanks may follow"
@@ -172,7 +177,7 @@ JSON = st.recursive(
 
 @given(st.lists(JSON, max_size=4), st.lists(st.dictionaries(_KEYS, JSON), max_size=4))
 def test_no_chunk_makes_anything_but_events_or_a_bad_reply(odd: list[Any], deltas: list[Any]) -> None:
-    one = Joined()
+    one = ChunkAssembler()
     for each in [*odd, *(chunk(delta) for delta in deltas), *({"choices": [delta]} for delta in deltas)]:
         try:
             events = one.feed(each)

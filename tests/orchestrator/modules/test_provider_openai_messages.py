@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.provider_openai.messages import Dialect, ToolNames, names_in, wire_messages
-from toolgate_orchestrator.modules.provider_openai.request import asked
+from toolgate_orchestrator.modules.provider_openai.request import build_request
 from toolgate_orchestrator.turn.messages import (
-    Call,
+    ToolCall,
     assistant_message,
     chat_request,
     result_message,
@@ -54,7 +54,7 @@ def shape(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def test_what_the_engine_stores_is_what_the_server_gets() -> None:
-    made = Call("c1", "web.search", {"q": "ü"})
+    made = ToolCall("c1", "web.search", {"q": "ü"})
     response = ChatRequest(messages=[])  # stands for a response without content
     stored = [
         {"role": "system", "content": "be brief"},
@@ -257,10 +257,12 @@ def test_names_that_would_be_one_stay_apart_and_good_names_stay() -> None:
 def test_a_tool_is_chosen_in_each_of_the_usual_ways(choice: Any, sent: Any) -> None:
     tools = [ToolSpec(name="t.x", parameters={})]
     config = OpenAIConfig(model="m")
-    params = asked(ChatRequest(messages=[], tools=tools, tool_choice=choice), {}, config, "max_tokens").params
+    params = build_request(
+        ChatRequest(messages=[], tools=tools, tool_choice=choice), {}, config, "max_tokens"
+    ).params
     assert params.get("tool_choice") == sent
     assert params["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}
-    without = asked(ChatRequest(messages=[], tool_choice=choice), {}, config, "max_tokens").params
+    without = build_request(ChatRequest(messages=[], tool_choice=choice), {}, config, "max_tokens").params
     assert "tool_choice" not in without
 
 
@@ -268,7 +270,7 @@ def test_the_longest_answer_has_the_name_that_the_server_knows() -> None:
     official, other = OpenAIConfig(model="m"), OpenAIConfig(model="m", base_url="http://localhost:8000/v1")
     assert official.length_field({}) == "max_completion_tokens"
     assert other.length_field({}) == official.length_field({"OPENAI_BASE_URL": "http://x/v1"}) == "max_tokens"
-    params = asked(
+    params = build_request(
         ChatRequest(messages=[], max_output_tokens=3), {}, official, "max_completion_tokens"
     ).params
     assert params == {"model": "m", "messages": [], "max_completion_tokens": 3}
@@ -277,7 +279,7 @@ def test_the_longest_answer_has_the_name_that_the_server_knows() -> None:
 def test_forms_of_answers_are_asked_for_as_the_wire_has_them() -> None:
     def sent(form: Any) -> Any:
         request = ChatRequest(messages=[], response_format=form)
-        return asked(request, {}, OpenAIConfig(model="m"), "max_tokens").params.get("response_format")
+        return build_request(request, {}, OpenAIConfig(model="m"), "max_tokens").params.get("response_format")
 
     named = {"name": "n", "schema": {"type": "object"}}
     assert sent({"type": "text"}) is None

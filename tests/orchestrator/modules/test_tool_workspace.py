@@ -8,7 +8,7 @@ from amplifier_core import ToolResult
 from amplifier_core.testing import MockCoordinator
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.modules import tool_calculator, tool_folder_search, tool_workspace
-from toolgate_orchestrator.modules.tool_base import FunctionTool, Refusal
+from toolgate_orchestrator.modules.tool_base import FunctionTool, ToolRefusal
 from toolgate_orchestrator.modules.tool_calculator import calculate
 from toolgate_orchestrator.modules.tool_folder_search import search_tools
 from toolgate_orchestrator.modules.tool_workspace import workspace_tools
@@ -173,7 +173,7 @@ def test_sums_are_exact(expression: str, value: str) -> None:
     ],
 )
 def test_what_is_no_sum_is_refused(expression: str) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(ToolRefusal):
         calculate(expression)
 
 

@@ -95,7 +95,7 @@ async def test_in_verify_only_deny_and_ask_user_count() -> None:
     assert await registry.verdicts(phase="verify") == [Continue()]
     injecting = Registry(HookResult(action="inject_context", context_injection="x"))
     assert await injecting.verdicts(phase="verify") == [Continue()]
-    assert not injecting.injections.held
+    assert not injecting.injections.has_pending
     assert await Registry(HookResult(action="deny", reason="no")).verdicts(phase="verify") == [
         Deny(reason="no")
     ]

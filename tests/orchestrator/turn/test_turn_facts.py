@@ -10,7 +10,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.loops.basic import LoopBasic
@@ -46,7 +46,7 @@ class Record:
 async def facts() -> AsyncIterator[Record]:
     hub = MemoryHub()
     hub.readers = 1
-    client = Client(hub.orchestrator())
+    client = GateClient(hub.orchestrator())
     await client.start()
     yield Record(hub, Gate(parse(ASKED), client))
     await client.bus.aclose()

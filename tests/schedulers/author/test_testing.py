@@ -10,8 +10,8 @@ import pytest
 import toolgate_schedulers.testing
 from pydantic import BaseModel, Field
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import Continue, Deny, Failed, Hold, Modify
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.protocol.events import Continue, Deny, Failure, Hold, Modify
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import scheduler
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.policy import Policy, PolicyConfig
@@ -71,7 +71,7 @@ async def test_the_question_is_as_an_orchestrator_asks_it():
 
 async def test_a_question_by_hand_goes_to_decide_directly():
     assert question("web_search").tool_input == {}
-    store = shared_in_memory().store
+    store = make_shared_state().store
     limiter = Limiter(Limits(calls=1))
     limiter.store = store
     assert await limiter.decide(question("web_search", {"q": "x"}, session="a")) == Continue()
@@ -89,7 +89,7 @@ async def test_a_failure_is_heard_as_the_asker_hears_it(answer, said):
         return answer
 
     async with trial(fails) as trying:
-        assert await trying.ask("x") == Failed(reason=said)
+        assert await trying.ask("x") == Failure(reason=said)
 
 
 async def test_one_that_does_not_answer_is_silent():
@@ -199,7 +199,7 @@ async def test_a_replica_that_was_killed_has_its_questions_taken_over_and_answer
 
 
 async def test_two_trials_may_share_state():
-    shared = shared_in_memory()
+    shared = make_shared_state()
     async with (
         trial(Limiter, config=Limits(calls=1), shared=shared) as one,
         trial(Limiter, config=Limits(calls=1), shared=shared) as other,

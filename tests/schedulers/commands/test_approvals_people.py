@@ -5,23 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry.printable import visible
 from toolgate_schedulers.commands.approvals import correction as edits
 from toolgate_schedulers.commands.approvals.answer import (
-    Outcome,
+    AnswerOutcome,
     Person,
     answer,
-    failed,
+    build_standing_rule,
+    describe_outcome,
+    explain_failure,
     find,
     outcome,
-    settled,
-    standing,
-    told,
+    resolve_outcome,
 )
 from toolgate_schedulers.commands.approvals.view import as_fields, duration, full, one_line
-from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
-from toolgate_schedulers.shipped.approval.records import Answer, Approval
+from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer
 
 pytestmark = pytest.mark.pure
 
@@ -144,7 +144,7 @@ def test_a_replacement_is_not_corrected():
 
 @pytest.fixture
 def desk():
-    shared = shared_in_memory()
+    shared = make_shared_state()
     return Desk(shared.store, shared.notices)
 
 
@@ -173,54 +173,62 @@ async def test_two_calls_that_begin_alike_are_told_apart(desk):
 
 def test_always_needs_a_session_and_a_rule_that_allows_it():
     one = approval()
-    assert standing(one, ANNA, None, exactly=False).id != standing(one, ANNA, None, exactly=True).id
+    assert (
+        build_standing_rule(one, ANNA, None, exactly=False).id
+        != build_standing_rule(one, ANNA, None, exactly=True).id
+    )
     with pytest.raises(ToolgateError, match="money wants a person for each call"):
-        standing(one.model_copy(update={"always": False}), ANNA, None, exactly=False)
+        build_standing_rule(one.model_copy(update={"always": False}), ANNA, None, exactly=False)
     with pytest.raises(ToolgateError, match="placeholders"):
-        standing(approval({"token": TOKEN}), ANNA, None, exactly=True)
+        build_standing_rule(approval({"token": TOKEN}), ANNA, None, exactly=True)
 
 
 # ---------------------------------------------------------------------- what came of it
 
 RAN = {"outcome": "modify", "final_tool": "pay", "final_input": {"to": "bob"}, "verdicts": []}
-GIVEN = Answer(action="edit", decision="1" * 32, digest="d", by="anna", host="desk")
+GIVEN = ApprovalAnswer(action="edit", decision="1" * 32, digest="d", by="anna", host="desk")
 
 
 def came(became="given", decision=None, instead=None):
-    return Outcome(became, decision, instead)
+    return AnswerOutcome(became, decision, instead)
 
 
 def test_what_ran_is_told():
-    assert failed(approval(), GIVEN, came(decision=RAN)) is None
-    assert told(approval(), GIVEN, came(decision=RAN)) == 'corrected by anna@desk: pay {"to": "bob"}'
+    assert explain_failure(approval(), GIVEN, came(decision=RAN)) is None
+    assert (
+        describe_outcome(approval(), GIVEN, came(decision=RAN)) == 'corrected by anna@desk: pay {"to": "bob"}'
+    )
 
 
 def test_an_answer_nobody_took_up_yet_is_kept():
-    assert failed(approval(), GIVEN, came(None)) is None
-    assert told(approval(), GIVEN, came(None)).startswith(
+    assert explain_failure(approval(), GIVEN, came(None)) is None
+    assert describe_outcome(approval(), GIVEN, came(None)).startswith(
         "Kept: corrected by anna@desk. No replica of approval"
     )
 
 
 def test_what_was_in_vain_is_a_failure():
-    assert "too late" in failed(approval(), GIVEN, came("gone"))
-    assert "changed after it was shown" in failed(approval(), GIVEN, came("changed"))
+    assert "too late" in explain_failure(approval(), GIVEN, came("gone"))
+    assert "changed after it was shown" in explain_failure(approval(), GIVEN, came("changed"))
     denied = {**RAN, "outcome": "deny", "reason": "no money"}
-    assert failed(approval(), GIVEN, came(decision=denied)) == "the call was not run all the same: no money"
+    assert (
+        explain_failure(approval(), GIVEN, came(decision=denied))
+        == "the call was not run all the same: no money"
+    )
     refusal = GIVEN.model_copy(update={"action": "deny"})
-    assert failed(approval(), refusal, came(decision=denied)) is None
+    assert explain_failure(approval(), refusal, came(decision=denied)) is None
 
 
 def test_a_correction_that_was_set_aside_is_a_failure_and_says_what_ran():
     aside = {**RAN, "verdicts": [{"scheduler": "approval", "problem": "schema"}]}
-    words = failed(approval(), GIVEN, came(decision=aside))
+    words = explain_failure(approval(), GIVEN, came(decision=aside))
     assert words.startswith("the correction was set aside: the arguments do not fit the tool's schema")
     assert 'what ran instead: pay {"to": "bob"}' in words
 
 
 def test_a_call_that_waits_in_its_place_is_shown():
     new = approval({"to": "mallory"}, phase="verify").model_copy(update={"id": "b" * 32})
-    words = told(approval(), GIVEN, came(instead=Waiting(new, 5.0)))
+    words = describe_outcome(approval(), GIVEN, came(instead=WaitingCall(new, 5.0)))
     assert 'pay {"to": "mallory"}' in words
     assert "toolgate approvals show bbbbbbbb" in words
 
@@ -233,19 +241,19 @@ async def test_only_an_answer_on_which_nothing_was_ruled_came_too_late(desk, act
     async def recorded(_decision):
         return decision
 
-    found = await settled(desk, Waiting(approval(), 5.0), came(None), recorded)
+    found = await resolve_outcome(desk, WaitingCall(approval(), 5.0), came(None), recorded)
     assert found.late is late
     given = GIVEN.model_copy(update={"action": "approve"})
-    assert bool(failed(approval(), given, found)) is late
+    assert bool(explain_failure(approval(), given, found)) is late
     if not late:
-        assert told(approval(), given, found) == 'approved by anna@desk: pay {"to": "bob"}'
+        assert describe_outcome(approval(), given, found) == 'approved by anna@desk: pay {"to": "bob"}'
 
 
 async def test_waiting_for_what_comes_ends(desk):
     async def never(_decision):
         return None
 
-    assert await outcome(desk, approval(), never, 0.01) == Outcome(None)
+    assert await outcome(desk, approval(), never, 0.01) == AnswerOutcome(None)
     await desk.close(approval().id, "given")
     assert (await outcome(desk, approval(), never, 0.2)).became == "given"
     other = approval().model_copy(update={"id": "b" * 32})

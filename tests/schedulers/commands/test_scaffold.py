@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_schedulers.commands.scheduler_new import Names, contents, names_of, write
+from toolgate_schedulers.commands.scheduler_new import SchedulerNames, contents, names_of, write
 
 pytestmark = pytest.mark.pure
 
@@ -17,8 +17,8 @@ lines = st.text(min_size=1, max_size=200).filter(lambda text: text.strip() and t
 
 
 def test_the_names_that_follow_from_one():
-    assert names_of("my-guard") == Names("my-guard", "my_guard", "MyGuard")
-    assert names_of("spend_cap2") == Names("spend_cap2", "spend_cap2", "SpendCap2")
+    assert names_of("my-guard") == SchedulerNames("my-guard", "my_guard", "MyGuard")
+    assert names_of("spend_cap2") == SchedulerNames("spend_cap2", "spend_cap2", "SpendCap2")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_replicas_of_a_name_are_one_line_and_the_newest_start_counts():
     router, policy = lines_of(MEMBERS)
     assert (router.name, policy.name) == ("router", "policy")
     assert [member.replica for member in policy.members] == ["a", "c"]
-    assert (policy.newest.priority, policy.answered, policy.late, policy.age) == (2, 7, 1, 0.2)
+    assert (policy.newest.priority, policy.answer_count, policy.late, policy.age) == (2, 7, 1, 0.2)
     assert policy.disagree
     assert not router.disagree
 

@@ -10,23 +10,23 @@ from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import BusDown, ConfigError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.approval.config import ApprovalConfig, needed, tools_of
+from toolgate_schedulers.shipped.approval.config import ApprovalConfig, find_rule, tools_of
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY, verdict_of
 from toolgate_schedulers.shipped.approval.queue import TOPIC, Desk
 from toolgate_schedulers.shipped.approval.records import (
-    Answer,
     Approval,
-    Standing,
+    ApprovalAnswer,
+    StandingApproval,
     always_id,
     digest,
-    packed,
-    unpacked,
+    pack_record,
+    unpack_record,
 )
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
-from toolgate_schedulers.worker.holds import Asked, StoredHolds
+from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
 pytestmark = pytest.mark.pure
 
@@ -54,10 +54,10 @@ def call(tool="transfer", phase="select", id_=ID, **arguments):
 
 
 def test_the_first_rule_that_fits_counts_and_other_calls_need_nobody():
-    assert needed(config(), call(amount=9)) is None
-    assert needed(config(), call(amount=10)).called == "money"
-    assert needed(config(), call("refund")).called == "rule 4"
-    assert needed(config(), call("ls")) is None
+    assert find_rule(config(), call(amount=9)) is None
+    assert find_rule(config(), call(amount=10)).called == "money"
+    assert find_rule(config(), call("refund")).called == "rule 4"
+    assert find_rule(config(), call("ls")) is None
 
 
 def test_it_is_asked_only_about_tools_that_can_need_a_person():
@@ -66,10 +66,10 @@ def test_it_is_asked_only_about_tools_that_can_need_a_person():
 
 
 def test_always_is_bound_to_what_a_rule_says_and_not_to_its_place():
-    before = needed(config(), call(amount=10)).key
+    before = find_rule(config(), call(amount=10)).key
     moved = RULES.replace("rules:", "rules:\n  - {tools: other}")
-    assert needed(config(moved), call(amount=10)).key == before
-    assert needed(config(RULES.replace("Sure?", "Really?")), call(amount=10)).key != before
+    assert find_rule(config(moved), call(amount=10)).key == before
+    assert find_rule(config(RULES.replace("Sure?", "Really?")), call(amount=10)).key != before
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,15 @@ def test_the_order_of_arguments_says_nothing_and_tool_and_agent_say_something(ar
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_record_are_none(raw):
-    assert unpacked(Answer, raw) is None
-    assert unpacked(Approval, raw) is None
+    assert unpack_record(ApprovalAnswer, raw) is None
+    assert unpack_record(Approval, raw) is None
 
 
 # ---------------------------------------------------------------------- what an answer becomes
 
 
 def test_each_answer_has_its_verdict_and_says_who():
-    given_ = Answer(action="approve", decision=ID, digest="d", by="anna", host="desk")
+    given_ = ApprovalAnswer(action="approve", decision=ID, digest="d", by="anna", host="desk")
     assert verdict_of(given_, call()) == Continue(reason="approved by anna@desk")
     no = given_.model_copy(update={"action": "deny", "reason": "too much"})
     told = "A person was asked about this call and refused it: too much (anna)"
@@ -140,7 +140,9 @@ def test_each_answer_has_its_verdict_and_says_who():
 
 
 def test_a_replacement_is_not_replaced_again_but_refused_with_what_to_call():
-    edit = Answer(action="edit", decision=ID, digest="d", tool="refund", arguments={"a": 1}, by="anna")
+    edit = ApprovalAnswer(
+        action="edit", decision=ID, digest="d", tool="refund", arguments={"a": 1}, by="anna"
+    )
     verdict = verdict_of(edit, call(phase="verify"))
     assert verdict.action == "deny"
     assert 'call refund with {"a": 1} instead' in verdict.reason
@@ -153,7 +155,7 @@ class Fleet:
     """Replicas of one scheduler on one store; `sent` are their final answers."""
 
     def __init__(self, text=RULES):
-        self.shared = shared_in_memory()
+        self.shared = make_shared_state()
         self.desk = Desk(self.shared.store, self.shared.notices)
         self.sent = []
         self.holds = StoredHolds(self.shared.store, "approval", self.send)
@@ -177,18 +179,18 @@ class Fleet:
                 packing.pack(question.model_dump(exclude={"id"})),
                 None,
             )
-            await self.holds.keep(Asked("orch", item), verdict)
+            await self.holds.keep(ReplyTo("orch", item), verdict)
         return verdict
 
     async def answer(self, approval, action="approve", **fields):
-        mine = Answer(
+        mine = ApprovalAnswer(
             action=action, decision=approval.question.id, digest=approval.digest, by="anna", **fields
         )
         return await self.desk.answer(approval, mine)
 
     async def only(self):
         """The one call that waits."""
-        (one,) = await self.desk.waiting()
+        (one,) = await self.desk.list_waiting()
         return one.approval
 
     @property
@@ -202,7 +204,7 @@ async def test_a_call_is_kept_with_its_rule_and_held_as_long_as_it_says():
     assert isinstance(verdict, Hold)
     assert verdict.seconds == 60
     assert (verdict.reason or "").startswith("a person is asked (money): toolgate approvals approve ")
-    (one,) = await fleet.desk.waiting()
+    (one,) = await fleet.desk.list_waiting()
     kept = one.approval
     assert (kept.rule, kept.prompt, kept.scheduler, kept.always) == ("money", "Sure?", "approval", True)
     assert kept.question == call(amount=50)
@@ -218,7 +220,7 @@ async def test_of_two_replicas_one_gives_the_answer():
     await fleet.answer(approval)
     await asyncio.gather(one.give(approval.id), other.give(approval.id))
     assert fleet.verdicts == [Continue(reason="approved by anna")]
-    assert await fleet.desk.became(approval.id) == "given"
+    assert await fleet.desk.get_status(approval.id) == "given"
     assert await other.give(approval.id) is None
 
 
@@ -234,8 +236,8 @@ async def test_a_replica_that_starts_gives_what_was_answered_while_nobody_was_th
     fleet = Fleet()
     await fleet.asked(fleet.replica("dead"), call(amount=50))
     approval = await fleet.only()
-    await fleet.shared.notices.post(TOPIC, b"\xc1 no notice")
-    await fleet.shared.notices.post(TOPIC, packing.pack(["answered", "approval", "f" * 32]))
+    await fleet.shared.notices.publish(TOPIC, b"\xc1 no notice")
+    await fleet.shared.notices.publish(TOPIC, packing.pack(["answered", "approval", "f" * 32]))
     await fleet.answer(approval, "edit", tool="refund", arguments={"n": 1})
     late = ApprovalScheduler(fleet.config)
     await late.start(SchedulerContext(fleet.shared, fleet.holds, "default", "late", "approval"))
@@ -266,7 +268,7 @@ async def test_what_a_replica_that_died_had_claimed_another_one_gives():
     await fleet.shared.store.delete(f"approval:claim:{approval.id}")  # its time ran out
     assert await peer.give(approval.id) is None
     assert [verdict.action for verdict in fleet.verdicts] == ["continue"]
-    assert await fleet.desk.became(approval.id) == "given"
+    assert await fleet.desk.get_status(approval.id) == "given"
 
 
 async def test_an_answer_in_select_never_goes_to_the_call_that_took_its_place():
@@ -293,9 +295,9 @@ async def test_an_answer_that_the_dead_had_given_is_not_called_too_late():
     await fleet.shared.store.delete(f"approval:claim:{approval.id}")
     peer = fleet.replica("r-2")
     await peer.give(approval.id)
-    assert (len(fleet.sent), await fleet.desk.became(approval.id)) == (1, "given")
+    assert (len(fleet.sent), await fleet.desk.get_status(approval.id)) == (1, "given")
     await fleet.desk.close(approval.id, "gone")  # by the one that was thought dead
-    assert await fleet.desk.became(approval.id) == "given"
+    assert await fleet.desk.get_status(approval.id) == "given"
 
 
 async def test_where_the_server_does_not_answer_a_call_that_needs_a_person_is_denied_in_time(monkeypatch):
@@ -318,7 +320,7 @@ async def test_an_answer_to_a_call_that_is_gone_is_given_to_nobody():
     fleet.sent.clear()
     await fleet.replica().give(approval.id)
     assert fleet.sent == []
-    assert await fleet.desk.became(approval.id) == "gone"
+    assert await fleet.desk.get_status(approval.id) == "gone"
 
 
 async def test_an_answer_to_a_call_that_changed_is_given_to_nobody():
@@ -330,7 +332,7 @@ async def test_an_answer_to_a_call_that_changed_is_given_to_nobody():
     await fleet.answer(shown)
     await fleet.replica().give(shown.id)
     assert fleet.sent == []
-    assert await fleet.desk.became(shown.id) == "changed"
+    assert await fleet.desk.get_status(shown.id) == "changed"
     assert now.id != shown.id
     assert now.question.tool_input == {"amount": 5_000}
 
@@ -360,7 +362,7 @@ async def test_a_refusal_in_select_does_not_let_the_same_call_pass_in_verify():
 async def standing(fleet, approval, exactly):
     id_ = always_id(approval, approval.digest if exactly else None)
     await fleet.desk.let_pass(
-        Standing(
+        StandingApproval(
             id=id_,
             scheduler="approval",
             session="s",
@@ -457,15 +459,15 @@ async def test_an_answer_that_may_not_have_been_kept_says_so(monkeypatch):
 
 def test_records_are_what_they_were_after_a_journey():
     approval = Approval(id="a", scheduler="s", digest="d", question=call(amount=1), rule="r", always=True)
-    assert unpacked(Approval, packed(approval)) == approval
+    assert unpack_record(Approval, pack_record(approval)) == approval
 
 
 @given(ARGUMENTS)
 def test_arguments_are_kept_to_the_last_null(arguments):
-    answer = Answer(action="edit", decision=ID, digest="d", tool="t", arguments=arguments)
-    assert unpacked(Answer, packed(answer)) == answer
+    answer = ApprovalAnswer(action="edit", decision=ID, digest="d", tool="t", arguments=arguments)
+    assert unpack_record(ApprovalAnswer, pack_record(answer)) == answer
     approval = Approval(id="a", scheduler="s", digest="d", question=call(given=arguments))
-    assert unpacked(Approval, packed(approval)) == approval
+    assert unpack_record(Approval, pack_record(approval)) == approval
 
 
 async def test_an_answer_that_cannot_be_given_holds_up_no_other(wait_until, monkeypatch):
@@ -474,7 +476,7 @@ async def test_an_answer_that_cannot_be_given_holds_up_no_other(wait_until, monk
     ids = {}
     for n in (1, 2):
         await fleet.asked(fleet.replica(), call(amount=50 + n, id_=f"{n:032x}"))
-    for one in await fleet.desk.waiting():
+    for one in await fleet.desk.list_waiting():
         ids[one.approval.question.id] = one.approval
     give = replica.give
 

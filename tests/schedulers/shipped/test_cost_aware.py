@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Account
-from toolgate_bus.budgets.limits import Limits, described
+from toolgate_bus.budgets.limits import Limits, read_budgets
 from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import BusDown
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import asking
@@ -36,7 +36,7 @@ class World:
     """Replicas on one ledger; their own tasks are not run, so that a test does each step."""
 
     def __init__(self, **fields):
-        self.shared = shared_in_memory()
+        self.shared = make_shared_state()
         self.config = check(CostAwareConfig, fields, "cost.yaml")
         self.one, self.other = self.replica(), self.replica()
 
@@ -407,7 +407,7 @@ async def test_once_started_it_settles_from_the_facts_until_it_is_stopped(wait_u
     )
     await wait_until(lambda: world.money == {"b/fleet": (25, 0)})
     await world.one.stop()
-    assert (await described(world.shared.store, "budget"))["b"].limit == 50 * UNIT
+    assert (await read_budgets(world.shared.store, "budget"))["b"].limit == 50 * UNIT
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 

@@ -11,16 +11,16 @@ from toolgate_bus.protocol.packing import pack
 from toolgate_schedulers import ToolSelecting
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
-from toolgate_schedulers.shipped.cost_aware.delegations import MOST, Delegations, Worked
+from toolgate_schedulers.shipped.cost_aware.delegations import MAX_COUNT, Delegations, FinishedDelegation
 from toolgate_schedulers.shipped.cost_aware.estimates import (
     ENOUGH,
     WINDOW,
     Candidate,
+    CostHistory,
     Estimate,
-    Learned,
     estimate,
-    preferred,
     quantile,
+    rank_candidates,
     scores,
 )
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
@@ -105,7 +105,7 @@ some_costs = st.lists(st.integers(0, 10_000_000), min_size=1, max_size=80)
 
 
 def told(values, tool="t", **fields):
-    learned = Learned()
+    learned = CostHistory()
     for value in values:
         learned.hear({"event": "tool:post", "tool": tool, "cost": value, "success": True, **fields})
     return learned
@@ -157,8 +157,8 @@ def test_a_declared_cost_is_the_least_that_is_reserved():
 
 def test_what_a_tool_does_not_declare_is_the_defaults():
     partly = config(tools={"t": {"latency_s": 2}}, default={"cost": 0.1, "latency_s": 7})
-    assert estimate(partly, Learned(), "t") == Estimate(100_000, 100_000, 2)
-    assert estimate(partly, Learned(), "u") == Estimate(100_000, 100_000, 7)
+    assert estimate(partly, CostHistory(), "t") == Estimate(100_000, 100_000, 2)
+    assert estimate(partly, CostHistory(), "u") == Estimate(100_000, 100_000, 7)
 
 
 def test_without_learning_only_the_configuration_counts():
@@ -181,15 +181,15 @@ def test_without_learning_only_the_configuration_counts():
     ],
 )
 def test_what_is_no_cost_and_no_latency_teaches_nothing(fact):
-    learned = Learned()
+    learned = CostHistory()
     assert not learned.hear(fact)
-    assert learned == Learned()
+    assert learned == CostHistory()
 
 
 @given(some_costs)
 def test_what_was_learned_is_kept(values):
     learned = told(values, seconds=0.5)
-    assert Learned.unpacked(learned.packed()) == learned
+    assert CostHistory.from_bytes(learned.to_bytes()) == learned
 
 
 @pytest.mark.parametrize(
@@ -197,16 +197,16 @@ def test_what_was_learned_is_kept(values):
     [None, b"", b"\xc1", pack([1]), pack({"costs": [1], "latencies": {"t": "1 x", "u": "", "v": "9" * 17}})],
 )
 def test_out_of_something_else_nothing_is_learned(raw):
-    assert Learned.unpacked(raw) == Learned()
+    assert CostHistory.from_bytes(raw) == CostHistory()
 
 
 def test_only_so_many_tools_are_remembered_the_latest_of_them():
-    learned = Learned()
+    learned = CostHistory()
     for number in range(300):
         learned.hear({"event": "tool:post", "tool": f"t{number}", "cost": MAX_AMOUNT})
     assert len(learned.costs) == 256
     assert "t299" in learned.costs
-    assert Learned.unpacked(learned.packed()) == learned
+    assert CostHistory.from_bytes(learned.to_bytes()) == learned
 
 
 # ---------------------------------------------------------------------- scoring
@@ -259,7 +259,7 @@ def test_what_is_neither_dearer_nor_slower_scores_no_worse(found, cost_weight, l
 
 @given(candidates, weights, weights)
 def test_all_candidates_are_kept_and_the_best_comes_first(found, cost_weight, latency_weight):
-    order = preferred(found, cost_weight, latency_weight)
+    order = rank_candidates(found, cost_weight, latency_weight)
     assert sorted(one.tool for one in order) == sorted(one.tool for one in found)
     if cost_weight or latency_weight:
         assert scores(order, cost_weight, latency_weight) == sorted(
@@ -280,18 +280,18 @@ def test_the_weights_choose_between_cheap_and_fast(cost_weight, latency_weight, 
     read = config(
         tools=TOOLS, alternatives=EQUIVALENT, cost_weight=cost_weight, latency_weight=latency_weight
     )
-    assert candidates_of(read, Learned(), call())[0].tool == first
+    assert candidates_of(read, CostHistory(), call())[0].tool == first
 
 
 def test_of_equals_the_llms_own_choice_is_preferred():
     same = config(alternatives=[{"tools": ["cheap", "dear"]}], cost_weight=1)
-    assert candidates_of(same, Learned(), call())[0].tool == "dear"
+    assert candidates_of(same, CostHistory(), call())[0].tool == "dear"
 
 
 def test_only_available_equivalents_are_candidates_and_none_in_verify():
     read = config(tools=TOOLS, alternatives=EQUIVALENT)
-    assert [one.tool for one in candidates_of(read, Learned(), call(available=("dear",)))] == ["dear"]
-    assert [one.tool for one in candidates_of(read, Learned(), call(phase="verify"))] == ["dear"]
+    assert [one.tool for one in candidates_of(read, CostHistory(), call(available=("dear",)))] == ["dear"]
+    assert [one.tool for one in candidates_of(read, CostHistory(), call(phase="verify"))] == ["dear"]
 
 
 def test_arguments_are_mapped_and_the_first_source_that_is_there_counts():
@@ -307,7 +307,7 @@ def test_arguments_are_mapped_and_the_first_source_that_is_there_counts():
         cost_weight=1,
     )
     asked = [call(tool_input=given) for given in ({"query": "a", "text": "b"}, {"text": "b"}, {})]
-    found = [candidates_of(read, Learned(), one)[1].arguments for one in asked]
+    found = [candidates_of(read, CostHistory(), one)[1].arguments for one in asked]
     assert found == [{"q": "a", "n": 3}, {"q": "b", "n": 3}, {"n": 3}]
 
 
@@ -417,7 +417,7 @@ def delegation(agent="senior", agents=("senior", "junior", "intern", "clerk"), *
 
 def test_of_a_delegation_the_available_agents_of_its_group_are_candidates():
     read = config(**TEAM)
-    found = candidates_of(read, Learned(), delegation())
+    found = candidates_of(read, CostHistory(), delegation())
     assert [(one.name, one.own) for one in found] == [
         ("delegate to senior", True),
         ("delegate to intern", False),
@@ -425,9 +425,9 @@ def test_of_a_delegation_the_available_agents_of_its_group_are_candidates():
     ]
     assert found[0].estimate == Estimate(2_010_000, 10_000, 60, 2_000_000)
     assert found[1].estimate == Estimate(10_000, 10_000, 3, 0)
-    assert len(candidates_of(read, Learned(), delegation(agents=("senior", "clerk")))) == 1
-    assert len(candidates_of(read, Learned(), delegation("clerk"))) == 1
-    assert len(candidates_of(read, Learned(), delegation(phase="verify"))) == 1
+    assert len(candidates_of(read, CostHistory(), delegation(agents=("senior", "clerk")))) == 1
+    assert len(candidates_of(read, CostHistory(), delegation("clerk"))) == 1
+    assert len(candidates_of(read, CostHistory(), delegation(phase="verify"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -437,28 +437,28 @@ def test_of_a_delegation_the_available_agents_of_its_group_are_candidates():
 def test_the_weights_choose_among_agents(cost_weight, latency_weight, first):
     team = TEAM | {"alternatives": [{"agents": ["senior", "junior"]}]}
     read = config(**team, cost_weight=cost_weight, latency_weight=latency_weight)
-    assert candidates_of(read, Learned(), delegation())[0].agent == first
+    assert candidates_of(read, CostHistory(), delegation())[0].agent == first
 
 
 def test_a_delegation_with_a_budget_costs_no_more_than_that():
-    found = candidates_of(config(**TEAM), Learned(), delegation(arguments={"budget": 0.75}))
+    found = candidates_of(config(**TEAM), CostHistory(), delegation(arguments={"budget": 0.75}))
     assert found[0].estimate == Estimate(760_000, 10_000, 60, 750_000)
     for nonsense in ("much", None, -1, [2]):
         asked = delegation(arguments={"budget": nonsense})
-        assert candidates_of(config(**TEAM), Learned(), asked)[0].estimate.beyond == 2_000_000
+        assert candidates_of(config(**TEAM), CostHistory(), asked)[0].estimate.beyond == 2_000_000
 
 
 def test_what_an_agents_work_cost_is_learned_and_kept():
-    learned = Learned()
+    learned = CostHistory()
     for cost in (300_000, 100_000, 200_000, 900_000, 100_000):
-        learned.worked("intern", cost, 4.0)
+        learned.record_delegation("intern", cost, 4.0)
     found = candidates_of(config(**TEAM), learned, delegation("intern"))[0].estimate
     assert found == Estimate(210_000, 10_000, 4.0, 900_000)
-    assert Learned.unpacked(learned.packed()) == learned
+    assert CostHistory.from_bytes(learned.to_bytes()) == learned
     unlearned = config(**TEAM, learn=False)
     assert candidates_of(unlearned, learned, delegation("intern"))[0].estimate.beyond == 0
     for agent, cost, seconds in (("", 1, 1.0), ("a", -1, 1.0), ("a", 1, -1.0), ("a" * 257, 1, 1.0)):
-        learned.worked(agent, cost, seconds)
+        learned.record_delegation(agent, cost, seconds)
     assert set(learned.agent_costs) == set(learned.agent_latencies) == {"intern"}
 
 
@@ -497,7 +497,7 @@ def test_a_delegation_costs_what_its_session_and_all_below_it_spent():
         spent("b", 1000),  # after its end
         spent("other", 1000),
         ended(),
-    ) == [Worked("junior", 7, 2.0), Worked("senior", 100 + 5 + 5 + 20 + 7 + 1, 7.0)]
+    ) == [FinishedDelegation("junior", 7, 2.0), FinishedDelegation("senior", 100 + 5 + 5 + 20 + 7 + 1, 7.0)]
 
 
 def test_delegations_side_by_side_are_told_apart_and_one_that_is_resumed_begins_anew():
@@ -505,7 +505,11 @@ def test_delegations_side_by_side_are_told_apart_and_one_that_is_resumed_begins_
     assert heard(
         *(began("a"), began("b", agent="junior", call="c2"), spent("b", 2), spent("a", 1)),
         *(ended(call="c2"), ended(), again, spent("a", 9), ended(call="c3")),
-    ) == [Worked("junior", 2, 7.0), Worked("senior", 1, 7.0), Worked("senior", 9, 7.0)]
+    ) == [
+        FinishedDelegation("junior", 2, 7.0),
+        FinishedDelegation("senior", 1, 7.0),
+        FinishedDelegation("senior", 9, 7.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -527,18 +531,20 @@ def test_of_a_delegation_whose_work_is_not_done_nothing_is_learned():
     told = {**began("a"), "event": "delegate:agent_completed"}
     assert heard(began("a"), spent("a", 1), {**told, "status": "incomplete"}, ended()) == []
     assert heard(began("a"), spent("a", 1), {**told, "status": "success"}, ended()) == [
-        Worked("senior", 1, 7.0)
+        FinishedDelegation("senior", 1, 7.0)
     ]
 
 
 def test_only_so_many_delegations_are_followed_and_a_session_that_is_its_own_parent_is_no_trap():
     followed = Delegations()
-    for number in range(MOST + 10):
+    for number in range(MAX_COUNT + 10):
         followed.hear(began(f"s{number}", call=f"c{number}"), int)
     assert followed.hear(ended(call="c9"), lambda _tool: 0) is None
-    assert followed.hear(ended(call="c10"), lambda _tool: 0) == Worked("senior", 0, 7.0)
-    assert len(followed._sessions) == len(followed._calls) == MOST - 1
-    assert heard(began("a", "a"), spent("a", 1), ended("a")) == [Worked("senior", 64 + 64 * 5, 7.0)]
+    assert followed.hear(ended(call="c10"), lambda _tool: 0) == FinishedDelegation("senior", 0, 7.0)
+    assert len(followed._sessions) == len(followed._calls) == MAX_COUNT - 1
+    assert heard(began("a", "a"), spent("a", 1), ended("a")) == [
+        FinishedDelegation("senior", 64 + 64 * 5, 7.0)
+    ]
 
 
 @given(st.dictionaries(st.sampled_from([*began("a"), *ended(), "cost", "cost_usd"]), st.from_type(object)))
@@ -557,9 +563,9 @@ def test_a_refusal_says_what_it_would_cost_and_what_is_left_and_offers_no_tool_o
         budgets=[{"name": "daily", "limit": 1, "window": "day"}],
     )
     asked = call(available=("dear", "mid", "cheap", "calc"))
-    found = candidates_of(read, Learned(), asked)
+    found = candidates_of(read, CostHistory(), asked)
     answer = Reservation("denied", short="daily/fleet", left=50_000)
-    assert refusal(read, Learned(), asked, found, answer) == (
+    assert refusal(read, CostHistory(), asked, found, answer) == (
         "Over budget: dear would cost up to 0.40 USD, and 0.05 USD is left of the budget daily. "
         "Its equivalents cost too much as well: mid (0.10 USD). "
         "No equivalent is affordable: answer with what you have. "
@@ -571,7 +577,11 @@ def test_a_refusal_with_nothing_affordable_says_so():
     read = config(tools=TOOLS, budgets=[{"name": "b", "limit": 1}], currency="EUR")
     asked = call(available=("dear", "cheap"))
     said = refusal(
-        read, Learned(), asked, candidates_of(read, Learned(), asked), Reservation("denied", short="b/fleet")
+        read,
+        CostHistory(),
+        asked,
+        candidates_of(read, CostHistory(), asked),
+        Reservation("denied", short="b/fleet"),
     )
     assert "0.00 EUR is left of the budget b." in said
     assert "No equivalent is affordable: answer with what you have. Do not repeat this call." in said
@@ -580,15 +590,17 @@ def test_a_refusal_with_nothing_affordable_says_so():
 def test_a_replacement_that_is_too_dear_is_refused_with_what_could_run_in_its_place():
     read = config(tools=TOOLS, alternatives=EQUIVALENT, budgets=[{"name": "b", "limit": 1}])
     asked = call(available=("a_delete", "cheap", "dear")).model_copy(update={"phase": "verify"})
-    found = candidates_of(read, Learned(), asked)
+    found = candidates_of(read, CostHistory(), asked)
     answer = Reservation("denied", short="b/fleet", left=20_000)
-    assert "Affordable in its place: cheap (0.02 USD)." in refusal(read, Learned(), asked, found, answer)
+    assert "Affordable in its place: cheap (0.02 USD)." in refusal(read, CostHistory(), asked, found, answer)
 
 
 def test_what_is_said_of_a_delegation_names_the_agent_and_of_a_slice_what_it_is():
     read = config(**TEAM, budgets=[{"name": "b", "limit": 1}])
-    found = candidates_of(read, Learned(), delegation())
-    said = refusal(read, Learned(), delegation(), found, Reservation("denied", short="slice/ab", left=4_000))
+    found = candidates_of(read, CostHistory(), delegation())
+    said = refusal(
+        read, CostHistory(), delegation(), found, Reservation("denied", short="slice/ab", left=4_000)
+    )
     assert said.startswith(
         "Over budget: delegate to senior would cost up to 2.01 USD, and 0.004 USD is left of what this work "
         "may cost. Its equivalents cost too much as well: delegate to intern (0.01 USD), delegate to junior "
@@ -599,12 +611,12 @@ def test_what_is_said_of_a_delegation_names_the_agent_and_of_a_slice_what_it_is(
 
 def test_a_replacement_says_whether_money_or_the_weights_chose():
     poor = config(tools=TOOLS, alternatives=EQUIVALENT)
-    found = candidates_of(poor, Learned(), call())
+    found = candidates_of(poor, CostHistory(), call())
     assert replacement(poor, found, found[1]) == (
         "Over budget: dear would cost up to 0.40 USD; cheap runs instead, for up to 0.02 USD."
     )
     thrifty = config(tools=TOOLS, alternatives=EQUIVALENT, cost_weight=1)
-    found = candidates_of(thrifty, Learned(), call())
+    found = candidates_of(thrifty, CostHistory(), call())
     assert replacement(thrifty, found, found[0]) == (
         "cheap (0.02 USD, 5 s) is preferred to its equivalent dear (0.40 USD, 1 s)."
     )

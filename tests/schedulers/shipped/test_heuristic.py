@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
-from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig, choose, drawn
+from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig, choose, draw_number
 
 pytestmark = pytest.mark.pure
 
@@ -93,7 +93,7 @@ def test_a_replacement_is_not_replaced_again():
 
 @given(st.integers(), st.text(alphabet="0123456789abcdef", min_size=32, max_size=32))
 def test_a_draw_depends_on_nothing_but_seed_and_decision(seed, decision):
-    assert drawn(seed, decision) == drawn(seed, decision)
+    assert draw_number(seed, decision) == draw_number(seed, decision)
 
 
 async def test_random_is_fair_and_says_the_same_when_asked_twice():
@@ -107,7 +107,7 @@ async def test_random_is_fair_and_says_the_same_when_asked_twice():
 
 
 async def replicas(count, **fields):
-    context = SimpleNamespace(shared=shared_in_memory())
+    context = SimpleNamespace(shared=make_shared_state())
     made = [Heuristic(config(strategy="round-robin", groups=GROUP, **fields)) for _ in range(count)]
     for one in made:
         await one.start(context)
@@ -185,7 +185,7 @@ def test_a_call_that_delegates_nothing_is_about_tools():
 
 async def test_round_robin_and_random_choose_among_agents_too():
     one, other = [Heuristic(config(strategy="round-robin", groups=TEAM)) for _ in range(2)]
-    context = SimpleNamespace(shared=shared_in_memory())
+    context = SimpleNamespace(shared=make_shared_state())
     for each in (one, other):
         await each.start(context)
     calls = [delegation("junior", number) for number in range(6)]

@@ -6,16 +6,16 @@ import pytest
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.state.call_counts import Counts
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.call_counts import CallCounts
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import Continue, ToolSelecting
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig, made, rule_on
+from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig, fingerprint_call, rule_on
 from toolgate_schedulers.worker.holds import StoredHolds
 
 pytestmark = pytest.mark.pure
 
-FEW = Counts(session=1, tree=1, turn=1, row=1, recent=1, seconds=0.0)
+FEW = CallCounts(session=1, tree=1, turn=1, row=1, recent=1, seconds=0.0)
 
 
 def config(text):
@@ -24,7 +24,7 @@ def config(text):
 
 async def guard(text, name="loop-guard", shared=None):
     """The scheduler, started on a tally in memory."""
-    shared = shared or shared_in_memory()
+    shared = shared or make_shared_state()
     holds = StoredHolds(shared.store, name, lambda *_: None)
     scheduler = LoopGuard(config(text))
     await scheduler.start(SchedulerContext(shared, holds, "default", "r", name))
@@ -109,7 +109,7 @@ def test_each_limit_lets_as_many_pass_and_tells_the_llm_the_count(text, below, a
 
 def test_who_is_over_several_limits_is_told_to_answer_rather_than_to_do_something_else():
     text = "{same_call: {times: 1}, calls_per_turn: 1, seconds_per_session: 1}"
-    over = Counts(9, 9, 9, 9, 9, 9.0)
+    over = CallCounts(9, 9, 9, 9, 9, 9.0)
     assert "seconds_per_session" in rule_on(config(text), call(), over).reason
     assert "calls_per_turn" in rule_on(config(text), call(), over._replace(seconds=0.0)).reason
 
@@ -151,7 +151,7 @@ async def test_exempt_tools_are_neither_counted_nor_denied_nor_break_a_row():
 
 
 async def test_replicas_of_one_name_count_together_and_other_names_apart():
-    text, shared = "calls_per_session: 3", shared_in_memory()
+    text, shared = "calls_per_session: 3", make_shared_state()
     one, replica, other = [await guard(text, name, shared) for name in ("one", "one", "other")]
     calls = turn("abcd")
     assert await actions(one, calls[:2]) == "cc"
@@ -185,18 +185,19 @@ async def test_a_call_that_names_no_session_is_not_counted():
 @pytest.mark.parametrize("kind", ["redacted", "truncated"])
 def test_what_is_hidden_is_told_apart_by_its_placeholder(kind):
     first, again, other = (
-        made(call(tool_input={"q": 1, "key": f"⟦toolgate:{kind}:{token}⟧"})) for token in ("ab", "ab", "cd")
+        fingerprint_call(call(tool_input={"q": 1, "key": f"⟦toolgate:{kind}:{token}⟧"}))
+        for token in ("ab", "ab", "cd")
     )
     assert first.call == again.call != other.call
 
 
 def test_a_call_is_told_from_others_by_its_tool_and_arguments():
     assert (
-        made(call("a", tool_input={"x": [1, "é", None]})).call
-        == made(call("a", 7, tool_input={"x": [1, "é", None]})).call
+        fingerprint_call(call("a", tool_input={"x": [1, "é", None]})).call
+        == fingerprint_call(call("a", 7, tool_input={"x": [1, "é", None]})).call
     )
-    assert made(call("a")).call != made(call("b")).call
-    assert made(call("a", tool_input={"x": b"\xff"})).call
+    assert fingerprint_call(call("a")).call != fingerprint_call(call("b")).call
+    assert fingerprint_call(call("a", tool_input={"x": b"\xff"})).call
 
 
 def test_limits_may_change_without_counting_anew_but_not_what_is_counted():
@@ -263,7 +264,7 @@ async def test_a_tree_may_have_as_many_agents_as_it_says_and_refused_ones_are_no
 
 
 async def test_an_agent_that_another_limit_ends_has_not_delegated():
-    scheduler, shared = await guard("{calls_per_session: 1, max_agents: 9}"), shared_in_memory()
+    scheduler, shared = await guard("{calls_per_session: 1, max_agents: 9}"), make_shared_state()
     scheduler._tally = shared.tally
     assert await actions(scheduler, [delegation(), delegation()]) == "cd"
     assert list(shared.tally.counting.delegations.values()) == [1, 1]

@@ -6,11 +6,11 @@ import pytest
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.state.token_buckets import MemoryBuckets
 from toolgate_schedulers import Continue, ToolSelecting
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig, limited
+from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig, find_limits
 from toolgate_schedulers.worker.holds import StoredHolds
 
 pytestmark = pytest.mark.pure
@@ -22,7 +22,7 @@ def config(text):
 
 async def limiter(text, name="rate-limit", shared=None):
     """The scheduler, started on buckets in memory."""
-    shared = shared or shared_in_memory()
+    shared = shared or make_shared_state()
     holds = StoredHolds(shared.store, name, lambda *_: None)
     made = RateLimit(config(text))
     await made.start(SchedulerContext(shared, holds, "default", "r", name))
@@ -102,7 +102,7 @@ async def test_a_burst_may_be_smaller_or_larger_than_the_rate():
 
 
 async def test_replicas_of_one_name_count_together_and_other_names_apart():
-    text, shared = "limits: [{tools: '*', per: fleet, rate: 3/day}]", shared_in_memory()
+    text, shared = "limits: [{tools: '*', per: fleet, rate: 3/day}]", make_shared_state()
     one, replica, other = [await limiter(text, name, shared) for name in ("one", "one", "other")]
     assert await actions(one, call(), call()) == "cc"
     assert await actions(replica, call(), call()) == "cd"
@@ -191,7 +191,7 @@ limits:
     ],
 )
 def test_rates_are_read(rate, calls, period_ms):
-    (one,) = limited(config(f"limits: [{{tools: '*', per: fleet, rate: {rate}}}]"), "n", call()).values()
+    (one,) = find_limits(config(f"limits: [{{tools: '*', per: fleet, rate: {rate}}}]"), "n", call()).values()
     assert one.bucket[1:] == (calls, period_ms, calls, 1)
 
 
@@ -199,7 +199,8 @@ def test_a_limit_that_is_changed_has_other_buckets_and_one_that_moved_the_same()
     first = "{tools: a, per: fleet, rate: 1/day}"
     second = "{tools: a, per: fleet, rate: 2/day}"
     keys = [
-        list(limited(config(f"limits: [{text}]"), "n", call("a"))) for text in (f"{first}, {second}", second)
+        list(find_limits(config(f"limits: [{text}]"), "n", call("a")))
+        for text in (f"{first}, {second}", second)
     ]
     assert len(set(keys[0])) == 2
     assert keys[1] == keys[0][1:]
@@ -207,14 +208,14 @@ def test_a_limit_that_is_changed_has_other_buckets_and_one_that_moved_the_same()
 
 def test_limits_that_are_the_same_count_once():
     same = "{tools: a, per: fleet, rate: 1/day}"
-    assert len(limited(config(f"limits: [{same}, {same}]"), "n", call("a"))) == 1
+    assert len(find_limits(config(f"limits: [{same}, {same}]"), "n", call("a"))) == 1
 
 
 async def test_whoever_is_counted_may_have_a_long_name():
     scheduler = await limiter("limits: [{tools: '*', per: session, rate: 1/day}]")
     calls = [call(session="x" * 5000), call(session="x" * 5000), call(session="x" * 5001)]
     assert await actions(scheduler, *calls) == "cdc"
-    keys = list(limited(scheduler.config, "n", calls[0]))
+    keys = list(find_limits(scheduler.config, "n", calls[0]))
     assert len(keys[0]) < 100
 
 
@@ -289,5 +290,5 @@ def test_a_wrong_rate_limit_is_refused_by_name(text, said):
 
 def test_the_largest_limit_can_be_counted():
     text = "limits: [{tools: a, per: fleet, rate: {calls: 1000000, seconds: 604800}, burst: 1000000}]"
-    (one,) = limited(config(text), "n", call("a")).values()
+    (one,) = find_limits(config(text), "n", call("a")).values()
     assert MemoryBuckets().pool.take("d", [one.bucket], 0).allowed

@@ -7,7 +7,7 @@ import pytest
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import Continue, Modify, ToolSelecting
 from toolgate_schedulers.shipped.router.health import TargetHealth
 from toolgate_schedulers.shipped.router.router import Router, RouterConfig, route
@@ -154,7 +154,7 @@ def sent(text, failing, available=SEARCHES, tool="search", **fields):
     ]
     for one in health:
         for name in failing * 3:
-            one.told(name, False, 0.0)
+            one.record_result(name, False, 0.0)
     question = ToolSelecting(
         id="0" * 32, tool_name=tool, tool_input={"query": "x"}, available_tools=available, **fields
     )
@@ -256,7 +256,7 @@ def test_agents_that_fail_are_left_alone_each_by_itself_though_one_tool_asks_the
 
 
 async def test_an_agent_that_failed_three_times_is_asked_again_when_it_is_well():
-    shared, now = shared_in_memory(), [0.0]
+    shared, now = make_shared_state(), [0.0]
     router = Router(config(TEAM), clock=lambda: now[0])
     fields = {"agent_target": "senior", "available_agents": ("senior", "junior")}
     question = ToolSelecting(id="0" * 32, tool_name="delegate", available_tools=("delegate",), **fields)
@@ -282,7 +282,7 @@ async def test_an_agent_that_failed_three_times_is_asked_again_when_it_is_well()
 
 
 async def test_the_scheduler_learns_from_the_facts_that_come_while_it_runs():
-    shared, now = shared_in_memory(), [0.0]
+    shared, now = make_shared_state(), [0.0]
     router = Router(config(STANDBY), clock=lambda: now[0])
     question = ToolSelecting(id="0" * 32, tool_name="search", available_tools=SEARCHES)
     facts = shared.facts

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_schedulers.shipped.router.health import MOST_CALLS, Fallback, TargetHealth, told_of
+from toolgate_schedulers.shipped.router.health import MAX_CALLS, Fallback, TargetHealth, outcome_of
 
 pytestmark = pytest.mark.pure
 
@@ -14,14 +14,14 @@ def health(**fields):
 
 def fail(of, times, now, tool="t"):
     for _ in range(times):
-        of.told(tool, False, now)
+        of.record_result(tool, False, now)
 
 
 def test_it_is_left_alone_after_so_many_failures_within_the_time():
     one = health(after=3, within_s=60)
     fail(one, 2, 0.0)
     assert one.usable("t", 1.0)
-    one.told("t", False, 61.0)  # the first two are forgotten by now
+    one.record_result("t", False, 61.0)  # the first two are forgotten by now
     assert one.usable("t", 61.0)
     fail(one, 2, 62.0)
     assert not one.usable("t", 62.0)
@@ -31,7 +31,7 @@ def test_it_is_left_alone_after_so_many_failures_within_the_time():
 def test_a_busy_tool_may_fail_now_and_then():
     one = health(after=3, share=0.5)
     for _ in range(20):
-        one.told("t", True, 0.0)
+        one.record_result("t", True, 0.0)
     fail(one, 19, 1.0)
     assert one.usable("t", 1.0)
     fail(one, 1, 1.0)
@@ -43,7 +43,7 @@ def test_it_is_tried_by_one_call_when_its_time_is_over():
     fail(one, 1, 0.0)
     assert not one.usable("t", 29.9)
     assert one.usable("t", 30.0)
-    one.sent("t", 30.0)
+    one.record_call("t", 30.0)
     assert not one.usable("t", 30.1)
     assert one.usable("t", 60.0)  # nothing was heard of the one that tried
 
@@ -51,8 +51,8 @@ def test_it_is_tried_by_one_call_when_its_time_is_over():
 def test_a_success_of_the_trial_counts_it_in_again():
     one = health(after=2, for_s=30)
     fail(one, 2, 0.0)
-    one.sent("t", 30.0)
-    one.told("t", True, 31.0)
+    one.record_call("t", 30.0)
+    one.record_result("t", True, 31.0)
     assert one.usable("t", 31.0)
     fail(one, 1, 32.0)  # what was before is forgotten
     assert one.usable("t", 32.0)
@@ -61,7 +61,7 @@ def test_a_success_of_the_trial_counts_it_in_again():
 def test_a_failure_of_the_trial_leaves_it_alone_as_long_again():
     one = health(after=2, for_s=30)
     fail(one, 2, 0.0)
-    one.sent("t", 30.0)
+    one.record_call("t", 30.0)
     fail(one, 1, 31.0)
     assert not one.usable("t", 60.9)
     assert one.usable("t", 61.0)
@@ -70,7 +70,7 @@ def test_a_failure_of_the_trial_leaves_it_alone_as_long_again():
 def test_what_began_before_it_was_left_alone_changes_nothing():
     one = health(after=1, for_s=30)
     fail(one, 1, 0.0)
-    one.told("t", True, 1.0)
+    one.record_result("t", True, 1.0)
     fail(one, 5, 2.0)
     assert not one.usable("t", 29.0)
     assert one.usable("t", 30.0)
@@ -80,7 +80,7 @@ def test_without_a_rule_and_for_other_tools_all_is_well():
     assert TargetHealth(None, ["t"]).tools == frozenset()
     for one, tool in ((TargetHealth(None, ["t"]), "t"), (health(after=1), "stranger")):
         fail(one, 9, 0.0, tool)
-        one.sent(tool, 0.0)
+        one.record_call(tool, 0.0)
         assert one.usable(tool, 0.0)
 
 
@@ -93,7 +93,7 @@ def test_it_opens_exactly_when_the_rule_says_so(events, after, within_s, share, 
     opened = None
     for pause, well in events:
         now += pause
-        one.told("t", well, now)
+        one.record_result("t", well, now)
         if opened is None:
             window = [(at, ok) for at, ok in [*window, (now, well)] if at >= now - within_s]
             failures = sum(not ok for _, ok in window)
@@ -105,10 +105,10 @@ def test_it_opens_exactly_when_the_rule_says_so(events, after, within_s, share, 
 
 
 def test_only_so_many_calls_are_remembered():
-    one = health(after=MOST_CALLS, share=0.01, within_s=86_400)
-    for _ in range(3 * MOST_CALLS):
-        one.told("t", True, 0.0)
-    fail(one, MOST_CALLS - 1, 0.0)
+    one = health(after=MAX_CALLS, share=0.01, within_s=86_400)
+    for _ in range(3 * MAX_CALLS):
+        one.record_result("t", True, 0.0)
+    fail(one, MAX_CALLS - 1, 0.0)
     assert one.usable("t", 0.0)
     fail(one, 1, 0.0)
     assert not one.usable("t", 0.0)
@@ -139,4 +139,4 @@ def test_only_so_many_calls_are_remembered():
     ],
 )
 def test_what_a_fact_says_of_a_tool(fact, told):
-    assert told_of(fact) == told
+    assert outcome_of(fact) == told

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_schedulers import ToolSelecting
-from toolgate_schedulers.shipped.router.targets import Target, key_of, ranked
+from toolgate_schedulers.shipped.router.targets import Target, key_of, rank_targets
 
 pytestmark = pytest.mark.pure
 
@@ -19,7 +19,7 @@ def targets(weights):
 
 
 def first(chosen_from, key, salt="s"):
-    return ranked(chosen_from, salt, key)[0].to
+    return rank_targets(chosen_from, salt, key)[0].to
 
 
 @settings(max_examples=20)
@@ -37,8 +37,8 @@ def test_each_target_gets_its_share(weights, salt):
 @given(WEIGHTS, st.text(), st.text())
 def test_the_same_key_goes_to_the_same_target_whatever_the_order_of_the_list(weights, salt, key):
     chosen_from = targets(weights)
-    order = [target.to for target in ranked(chosen_from, salt, key)]
-    assert [target.to for target in ranked(chosen_from[::-1], salt, key)] == order
+    order = [target.to for target in rank_targets(chosen_from, salt, key)]
+    assert [target.to for target in rank_targets(chosen_from[::-1], salt, key)] == order
     assert sorted(order) == [target.to for target in chosen_from]
 
 
@@ -56,8 +56,8 @@ def test_a_target_that_is_gone_leaves_the_order_of_the_others(weights, place):
     gone = f"t{place % len(weights)}"
     chosen_from = targets(weights)
     for key in map(str, range(20)):
-        left = [target for target in ranked(chosen_from, "s", key) if target.to != gone]
-        assert ranked([target for target in chosen_from if target.to != gone], "s", key) == left
+        left = [target for target in rank_targets(chosen_from, "s", key) if target.to != gone]
+        assert rank_targets([target for target in chosen_from if target.to != gone], "s", key) == left
 
 
 def test_two_canaries_are_independent():
@@ -68,12 +68,12 @@ def test_two_canaries_are_independent():
 
 
 def test_a_weight_of_nothing_gets_nothing_not_even_as_the_last():
-    assert [target.to for target in ranked(targets([0, 1, 0]), "s", "k")] == ["t1"]
+    assert [target.to for target in rank_targets(targets([0, 1, 0]), "s", "k")] == ["t1"]
 
 
 def test_one_tool_with_two_sets_of_arguments_is_two_targets():
     same = [Target(to="t", arguments={"k": {"value": number}}) for number in (10, 20)]
-    went = [ranked(same, "s", str(number))[0].arguments["k"].value for number in range(CALLS)]
+    went = [rank_targets(same, "s", str(number))[0].arguments["k"].value for number in range(CALLS)]
     assert 0.45 < went.count(10) / CALLS < 0.55
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from structlog.contextvars import get_contextvars
 from toolgate_bus.protocol.events import Continue
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
@@ -46,11 +46,11 @@ async def world():
     async with AsyncExitStack() as stack:
         hub, heard = MemoryHub(), Heard()
         worker = Worker(
-            Scheduler(name="guard", decide=heard.decide), hub.scheduler(), shared=shared_in_memory()
+            Scheduler(name="guard", decide=heard.decide), hub.scheduler(), shared=make_shared_state()
         )
         await worker.start()
         stack.push_async_callback(worker.drain)
-        client = Client(hub.orchestrator())
+        client = GateClient(hub.orchestrator())
         await client.start()
         stack.push_async_callback(client.bus.aclose)
         yield Gate(parse({"patience_ms": 5000}), client), heard

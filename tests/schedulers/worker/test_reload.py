@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Continue, Deny, Hold
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
@@ -55,12 +55,12 @@ async def world():
     async with AsyncExitStack() as stack:
 
         async def start(written, **config):
-            hub, shared = MemoryHub(), shared_in_memory()
+            hub, shared = MemoryHub(), make_shared_state()
             bus = hub.scheduler()
             worker = Worker(as_scheduler(written), bus, shared=shared)
             await worker.start()
             stack.push_async_callback(worker.drain)
-            client = Client(hub.orchestrator())
+            client = GateClient(hub.orchestrator())
             await client.start()
             stack.push_async_callback(client.bus.aclose)
             return World(Gate(parse({"patience_ms": 5000, **config}), client), worker, shared, bus)

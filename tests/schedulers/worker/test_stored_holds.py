@@ -10,7 +10,7 @@ from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Hold, ToolSelecting
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_schedulers.testing import trial
-from toolgate_schedulers.worker.holds import Asked, StoredHolds
+from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
 pytestmark = pytest.mark.pure
 
@@ -21,7 +21,7 @@ YES = Continue(reason="a person said yes")
 def asked(phase=0):
     call = ToolSelecting(id=ID, phase=("select", "verify")[phase], tool_name="transfer")
     body = packing.pack(call.model_dump(exclude={"id"}))
-    return Asked("orch", packing.Item(bytes.fromhex(ID), phase, body, None))
+    return ReplyTo("orch", packing.Item(bytes.fromhex(ID), phase, body, None))
 
 
 class World:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_schedulers.commands.scheduler_run import replica_command
-from toolgate_schedulers.worker.supervisor import FIRST_PAUSE, LONGEST_PAUSE, STEADY, next_pause
+from toolgate_schedulers.worker.supervisor import FIRST_PAUSE, MAX_PAUSE, STEADY, next_pause
 
 pytestmark = pytest.mark.pure
 
@@ -19,9 +19,9 @@ def test_a_replica_that_worked_for_a_while_starts_from_the_first_pause():
     assert next_pause(STEADY, 30.0) == FIRST_PAUSE
 
 
-@given(st.floats(0, 1e9), st.none() | st.floats(FIRST_PAUSE, LONGEST_PAUSE))
+@given(st.floats(0, 1e9), st.none() | st.floats(FIRST_PAUSE, MAX_PAUSE))
 def test_the_pause_stays_within_its_bounds(lived, last):
-    assert FIRST_PAUSE <= next_pause(lived, last) <= LONGEST_PAUSE
+    assert FIRST_PAUSE <= next_pause(lived, last) <= MAX_PAUSE
 
 
 def test_a_replica_is_given_the_options_that_were_given_and_no_others():

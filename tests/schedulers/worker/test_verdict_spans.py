@@ -9,10 +9,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from toolgate_bus.protocol.events import Continue, Deny, Hold
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import tracing
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
@@ -40,10 +40,10 @@ async def world():
 
         async def start(decide, **fields):
             scheduler = Scheduler(name="guard", decide=decide, priority=7, **fields)
-            worker = Worker(scheduler, hub.scheduler(), shared=shared_in_memory())
+            worker = Worker(scheduler, hub.scheduler(), shared=make_shared_state())
             await worker.start()
             stack.push_async_callback(worker.drain)
-            client = Client(hub.orchestrator())
+            client = GateClient(hub.orchestrator())
             await client.start()
             stack.push_async_callback(client.bus.aclose)
             return Gate(parse({"patience_ms": 5000, "agent": "clerk"}), client)

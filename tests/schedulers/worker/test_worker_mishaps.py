@@ -8,15 +8,15 @@ import pytest
 from toolgate_bus.errors import OutcomeUnknown
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Hold
-from toolgate_bus.state.shared import shared_in_memory
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_bus.transport.ports import Delivery
-from toolgate_orchestrator.gate.client import Client
+from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
-from toolgate_schedulers.worker.holds import not_kept
+from toolgate_schedulers.worker.holds import deny_unstored
 from toolgate_schedulers.worker.worker import POISON_DELIVERIES
 
 pytestmark = pytest.mark.pure
@@ -36,11 +36,11 @@ async def world():
 
         async def start(decide, *, store=None, streams=False, concurrency=64):
             scheduler = Scheduler(name="cost", decide=decide, streams=streams)
-            shared = replace(shared_in_memory(), store=store or hub.store)
+            shared = replace(make_shared_state(), store=store or hub.store)
             worker = Worker(scheduler, hub.scheduler(), shared=shared, concurrency=concurrency)
             await worker.start()
             stack.push_async_callback(worker.drain)
-            client = Client(hub.orchestrator())
+            client = GateClient(hub.orchestrator())
             await client.start()
             stack.push_async_callback(client.bus.aclose)
             return Gate(parse({"patience_ms": 1500}), client)
@@ -76,7 +76,7 @@ async def test_a_hold_that_cannot_be_kept_is_a_denial_and_does_not_stop_the_work
     decide = in_turn if streams else at_once
     gate = await world(decide, store=BrokenStore(), streams=streams, concurrency=1)
     denied = await gate.decide("slow", {}, ["slow", "fast"])
-    assert (denied.why, denied.reason) == ("denied", not_kept("cost").reason)
+    assert (denied.why, denied.reason) == ("denied", deny_unstored("cost").reason)
     assert denied.seconds < 1.5
     assert (await gate.decide("fast", {}, ["slow", "fast"])).why == "agreed"
     assert metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store") == before + 1
@@ -100,9 +100,9 @@ async def test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_
         return Continue()
 
     bus = MemoryHub().scheduler()
-    worker = Worker(Scheduler(name="cost", decide=decide), bus, shared=shared_in_memory())
+    worker = Worker(Scheduler(name="cost", decide=decide), bus, shared=make_shared_state())
     await worker.start()
-    acknowledge, bus.done = bus.done, lambda entry: (done.append(entry), acknowledge(entry))
+    acknowledge, bus.acknowledge = bus.acknowledge, lambda entry: (done.append(entry), acknowledge(entry))
     before = metrics.value(counter, scheduler="cost")
     try:
         for number, more in enumerate((late, {})):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol import codec
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failed, Hold, Modify
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify
 from toolgate_schedulers.worker.verdict_writer import write_verdict
 
 pytestmark = pytest.mark.pure
@@ -18,7 +18,7 @@ anything = st.one_of(
     st.lists(st.integers(), max_size=3),
     st.just({"a": {"b": "\ud800"}}),
 )
-KINDS = (Continue, Deny, Modify, AskUser, Hold, Failed)
+KINDS = (Continue, Deny, Modify, AskUser, Hold, Failure)
 BECOMES = {"modify": {"modify", "deny"}}
 
 
@@ -33,7 +33,7 @@ def verdicts(draw):
 @given(verdicts(), st.sampled_from(["", "r1"]))
 def test_what_is_written_can_be_read_and_says_no_less(verdict, revision):
     written = write_verdict(verdict, revision)
-    read = codec.said(written.body, 2 if revision else 1)
+    read = codec.decode_verdict(written.body, 2 if revision else 1)
     assert read.verdict.action == written.verdict.action
     assert written.verdict.action in BECOMES.get(verdict.action, {verdict.action})
     assert read.revision == revision

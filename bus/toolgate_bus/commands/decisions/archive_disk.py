@@ -13,7 +13,7 @@ from typing import Protocol
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["Disk", "FilesOnDisk", "locked"]
+__all__ = ["Disk", "FilesOnDisk", "lock_directory"]
 
 
 class Disk(Protocol):
@@ -106,7 +106,7 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def lock_directory(directory: Path) -> Iterator[None]:
     """Take the directory for the length of a block; raises ConfigError where another has it.
 
     The kernel drops the lock however the process ends.

@@ -19,16 +19,16 @@ from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
 from toolgate_bus.commands.decisions.archive_standing import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import (
     COMMITTED,
-    Committed,
+    ArchiveCheckpoint,
     data_files,
     hour_of,
     read_committed,
 )
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts.sequence import SeenNumbers
-from toolgate_bus.facts.validation import checked_fact
+from toolgate_bus.facts.validation import check_fact
 
-__all__ = ["Checked", "archived_facts", "check"]
+__all__ = ["ArchiveReport", "check", "read_archived_facts"]
 
 Fact = dict[str, Any]
 
@@ -36,12 +36,12 @@ SLACK_S: Final = 7200.0
 """A file holds what was read within its hour; so much older than a time are files that are not opened."""
 
 
-def archived_facts(directory: Path, since: float | None = None) -> Iterator[Fact]:
+def read_archived_facts(directory: Path, since: float | None = None) -> Iterator[Fact]:
     """The facts of an archive; `since` (seconds since the epoch) leaves out files that are older.
 
     Gaps stand among them as facts of event `archive:gap`. Raises ConfigError for what is no archive.
     """
-    disk, committed = _opened(directory)
+    disk, committed = _open_archive(directory)
     names = data_files(disk.names())
     for name in _once(names):
         if committed is not None and _beyond(name, committed):
@@ -52,7 +52,7 @@ def archived_facts(directory: Path, since: float | None = None) -> Iterator[Fact
 
 
 @dataclass(slots=True)
-class Checked:
+class ArchiveReport:
     """What a check of an archive found."""
 
     files: int = 0
@@ -83,13 +83,13 @@ class Checked:
         return [*map(words_of_gap, self.gaps), *self.damage]
 
 
-def check(directory: Path) -> Checked:
+def check(directory: Path) -> ArchiveReport:
     """Read all of an archive and follow the numbers of every orchestrator; raises ConfigError."""
-    found, numbers, seen = Checked(), dict[str, int](), defaultdict[str, SeenNumbers](SeenNumbers)
-    disk, committed = _opened(directory)
+    found, numbers, seen = ArchiveReport(), dict[str, int](), defaultdict[str, SeenNumbers](SeenNumbers)
+    disk, committed = _open_archive(directory)
     found.files = len(list(_once(data_files(disk.names()))))
     try:
-        for fact in archived_facts(directory):
+        for fact in read_archived_facts(directory):
             _follow(found, numbers, seen, fact)
     except ConfigError as error:
         found.damage.append(str(error))
@@ -102,7 +102,9 @@ def check(directory: Path) -> Checked:
     return found
 
 
-def _follow(found: Checked, numbers: dict[str, int], seen: Mapping[str, SeenNumbers], fact: Fact) -> None:
+def _follow(
+    found: ArchiveReport, numbers: dict[str, int], seen: Mapping[str, SeenNumbers], fact: Fact
+) -> None:
     name, number = fact.get("orchestrator"), fact.get("seq")
     if fact["event"] == GAP:
         found.gaps.append(fact)
@@ -132,7 +134,7 @@ def _is_new(seen: SeenNumbers, number: int) -> bool:
 # ------------------------------------------------------------------ files
 
 
-def _opened(directory: Path) -> tuple[FilesOnDisk, Committed | None]:
+def _open_archive(directory: Path) -> tuple[FilesOnDisk, ArchiveCheckpoint | None]:
     if not directory.is_dir():
         raise ConfigError(f"{directory}: there is no such directory")
     disk = FilesOnDisk(directory)
@@ -152,7 +154,7 @@ def _once(names: list[str]) -> Iterator[str]:
             yield name
 
 
-def _beyond(name: str, committed: Committed) -> bool:
+def _beyond(name: str, committed: ArchiveCheckpoint) -> bool:
     """Whether a file is not committed yet."""
     plain = name.removesuffix(".gz")
     return committed.file is None or (
@@ -194,7 +196,7 @@ def _fact(line: bytes, name: str, number: int) -> Fact:
     try:
         if b"\\ud" in line.lower():  # half a character cannot be shown, or written anywhere
             json.dumps(fact, ensure_ascii=False).encode()
-        fact = checked_fact(fact)
+        fact = check_fact(fact)
     except (CodecError, ValueError) as error:
         words = str(error).removeprefix("malformed: ")
         raise ConfigError(f"{name}, line {number}: {words}") from None

@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
 
-__all__ = ["GAP", "Standing", "words_of_gap"]
+__all__ = ["GAP", "ArchiveProgress", "words_of_gap"]
 
 Fact = dict[str, Any]
 
@@ -22,7 +22,7 @@ GAP: Final = "archive:gap"
 
 
 @dataclass(slots=True)
-class Standing:
+class ArchiveProgress:
     """How far an archive is; changes as facts are taken."""
 
     places: dict[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Standing:
         }
 
     @classmethod
-    def of(cls, kept: Any) -> "Standing":
+    def of(cls, kept: Any) -> "ArchiveProgress":
         """What was kept; raises ConfigError for what is none."""
         try:
             return cls(

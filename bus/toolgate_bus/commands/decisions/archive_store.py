@@ -3,7 +3,7 @@
     append lines ─▶ sync the file ─▶ write archive.json beside, sync, rename over the old one, sync names
                                         └── from here on the lines count
 
-`archive.json` says how far the streams were read (`Standing`) and how long the last file is. Whoever
+`archive.json` says how far the streams were read (`ArchiveProgress`) and how long the last file is. Whoever
 opens the archive cuts that file there and removes later ones: what they hold was read, but not committed,
 and is read again. A closed file may be compressed: first the whole of it beside, then the name, then the
 old one goes. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
@@ -17,10 +17,18 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.commands.decisions.archive_disk import Disk
-from toolgate_bus.commands.decisions.archive_standing import Standing
+from toolgate_bus.commands.decisions.archive_standing import ArchiveProgress
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["COMMITTED", "ArchiveStore", "Committed", "data_files", "hour_of", "line_of", "read_committed"]
+__all__ = [
+    "COMMITTED",
+    "ArchiveCheckpoint",
+    "ArchiveStore",
+    "data_files",
+    "hour_of",
+    "line_of",
+    "read_committed",
+]
 
 Fact = dict[str, Any]
 
@@ -30,13 +38,13 @@ _DATA: Final = re.compile(r"facts-(\d{4}-\d\d-\d\dT\d\dZ)-(\d+)\.jsonl(\.gz)?")
 _TEMPORARY: Final = ".tmp"
 
 
-class Committed(NamedTuple):
+class ArchiveCheckpoint(NamedTuple):
     """What counts."""
 
     namespace: str
     file: str | None
     size: int
-    standing: Standing
+    standing: ArchiveProgress
 
 
 class ArchiveStore:
@@ -52,7 +60,7 @@ class ArchiveStore:
                 raise ConfigError(
                     f"{left[0]} is there, but no {COMMITTED}: give an empty directory, or put that file back"
                 )
-            found = Committed(namespace, None, 0, Standing())
+            found = ArchiveCheckpoint(namespace, None, 0, ArchiveProgress())
         if found.namespace != namespace:
             raise ConfigError(
                 f"the archive is of namespace {found.namespace}, not {namespace}: give each its own directory"
@@ -143,7 +151,7 @@ class ArchiveStore:
         return f"facts-{hour}-{part:03d}.jsonl"
 
 
-def read_committed(disk: Disk) -> Committed | None:
+def read_committed(disk: Disk) -> ArchiveCheckpoint | None:
     """What counts of an archive; None where nothing was committed. Raises ConfigError."""
     if COMMITTED not in disk.names():
         return None
@@ -154,7 +162,9 @@ def read_committed(disk: Disk) -> Committed | None:
         file = told["file"]
         if file is not None and not _DATA.fullmatch(file):
             raise ValueError(file)
-        return Committed(str(told["namespace"]), file, int(told["size"]), Standing.of(told["standing"]))
+        return ArchiveCheckpoint(
+            str(told["namespace"]), file, int(told["size"]), ArchiveProgress.of(told["standing"])
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{COMMITTED} cannot be read ({error!r}): put back what was there") from None
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 
-from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, locked
+from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_standing import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
 from toolgate_bus.commands.options import err_console
@@ -46,7 +46,7 @@ async def archive(
     """
     try:
         disk = FilesOnDisk(directory)
-        with locked(directory):
+        with lock_directory(directory):
             store = ArchiveStore(disk, settings.namespace, compress=compress, max_bytes=max_bytes)
             return await _archive(settings, store, once=once)
     except OSError as error:
@@ -61,7 +61,7 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
         if once:
             await archiver.catch_up()
         else:
-            async with reader.joined():
+            async with reader.stay_on_roster():
                 await archiver.run()
     except asyncio.CancelledError:  # told to stop: what was read is committed below
         if once:

@@ -8,20 +8,20 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from toolgate_bus.commands.decisions.archive_reading import Checked, check
+from toolgate_bus.commands.decisions.archive_reading import ArchiveReport, check
 from toolgate_bus.commands.decisions.archiver import archive
 from toolgate_bus.commands.decisions.exporting import export
-from toolgate_bus.commands.decisions.filters import Filters, beginning, checked
-from toolgate_bus.commands.decisions.listing import Listing, follow, show_kept
+from toolgate_bus.commands.decisions.filters import Filters, parse_filters, parse_id_prefix
+from toolgate_bus.commands.decisions.listing import DecisionListView, follow, show_kept
 from toolgate_bus.commands.decisions.showing import show
-from toolgate_bus.commands.decisions.source import ArchiveSource, ServerSource, Source, opened
+from toolgate_bus.commands.decisions.source import ArchiveSource, ServerSource, Source, open_source
 from toolgate_bus.commands.options import (
     JsonOption,
     NamespaceOption,
     RedisOption,
     console,
     err_console,
-    joined_bus,
+    join_bus,
     refuse_options_before,
     run_async,
 )
@@ -92,18 +92,18 @@ class _Where:
         """Do something with the record."""
         if self.archive is not None:
             source = ArchiveSource(self.archive)
-            run_async(lambda: _awaited(do(source)))
+            run_async(lambda: _run_awaitable(do(source)))
             return
-        with joined_bus(self.redis, self.namespace, None) as settings:
+        with join_bus(self.redis, self.namespace, None) as settings:
 
             async def with_server() -> None:
-                async with opened(settings) as source:
+                async with open_source(settings) as source:
                     await do(source)
 
             run_async(with_server)
 
 
-async def _awaited(doing: Awaitable[None]) -> None:
+async def _run_awaitable(doing: Awaitable[None]) -> None:
     await doing
 
 
@@ -124,7 +124,7 @@ class _Which:
 
     def filters(self, now: float) -> Filters:
         """The filters, times counted from `now`; raises ConfigError."""
-        return checked(
+        return parse_filters(
             now=now,
             tool=self.tool or (),
             scheduler=self.scheduler,
@@ -198,7 +198,7 @@ def decisions(
     which.filters(time.time())  # a wrong option needs no server
 
     async def do(source: Source) -> None:
-        listing = Listing(which.filters(await source.now()), shadow and (scheduler or True), as_json)
+        listing = DecisionListView(which.filters(await source.now()), shadow and (scheduler or True), as_json)
         if follow_ and isinstance(source, ServerSource):
             await follow(listing, source, limit)
         else:
@@ -229,7 +229,7 @@ def show_(
     --json one object: the `decision`, the facts `after` it, and the words
     (`explained`).
     """
-    prefix = beginning("ID", id_)
+    prefix = parse_id_prefix("ID", id_)
     _Where(redis, namespace, from_).run(lambda source: show(source, prefix, as_json=as_json))
 
 
@@ -319,7 +319,7 @@ def archive_(
         raise typer.Exit(0 if found.whole else 1)
     if as_json:
         raise ConfigError("--json: goes with --check")
-    with joined_bus(redis, namespace, None) as settings:
+    with join_bus(redis, namespace, None) as settings:
         err_console.print(f"Archiving namespace {settings.namespace} to {escape(directory)}", soft_wrap=True)
         taken = run_async(
             lambda: archive(settings, directory, once=once, compress=compress, max_bytes=size * _MEGABYTE)
@@ -327,7 +327,7 @@ def archive_(
         err_console.print(f"Archived {taken} facts.")
 
 
-def _tell(directory: Path, found: Checked, as_json: bool) -> None:
+def _tell(directory: Path, found: ArchiveReport, as_json: bool) -> None:
     """What a check found."""
     if as_json:
         print_json(found.as_json())

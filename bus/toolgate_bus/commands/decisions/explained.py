@@ -14,13 +14,13 @@ from typing import Any, Final
 from toolgate_bus.commands.decisions.rules import PROBLEMS, UNASKED, rule_of
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import disagreements, is_redacted
-from toolgate_bus.protocol.money import shown
+from toolgate_bus.protocol.money import format_amount
 
-__all__ = ["Explained", "aftermath", "explained"]
+__all__ = ["Explanation", "aftermath", "explain"]
 
 Fact = Mapping[str, Any]
 
-_LONGEST: Final = 2000
+_MAX_LENGTH: Final = 2000
 """Characters of arguments or a reason; the rest is cut."""
 _AFTER: Final = ("tool:selected", "tool:post", "tool:error", "tool:unused")
 _WOULD: Final = {
@@ -33,7 +33,7 @@ _WOULD: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Explanation:
     """A decision, told in parts; each part is plain sentences."""
 
     asked: tuple[str, ...]
@@ -74,13 +74,13 @@ def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:
     ]
 
 
-def explained(decision: Fact, facts: Iterable[Fact] = ()) -> Explained:
+def explain(decision: Fact, facts: Iterable[Fact] = ()) -> Explanation:
     """A decision of the record, with its verdicts (`join`), and what the facts tell of its call."""
     verdicts = [one for one in _list(decision.get("verdicts")) if isinstance(one, Mapping)]
     counted = [one for one in verdicts if not (one.get("late") or one.get("shadow"))]
-    return Explained(
-        tuple(_asked(decision)),
-        tuple(_heard(decision, counted)),
+    return Explanation(
+        tuple(_explain_call(decision)),
+        tuple(_explain_verdicts(decision, counted)),
         tuple(_why(decision, counted)),
         tuple(_after(decision, aftermath(decision, facts))),
         tuple(_beside(decision, [one for one in verdicts if one.get("late") or one.get("shadow")])),
@@ -90,7 +90,7 @@ def explained(decision: Fact, facts: Iterable[Fact] = ()) -> Explained:
 # ------------------------------------------------------------------ who asked what
 
 
-def _asked(decision: Fact) -> Iterable[str]:
+def _explain_call(decision: Fact) -> Iterable[str]:
     who = f"The agent {decision['agent']}" if decision.get("agent") else "An agent without a name"
     where = f" in session {decision['session']}" if decision.get("session") else ""
     root = decision.get("root_session")
@@ -116,14 +116,14 @@ def _asked(decision: Fact) -> Iterable[str]:
 # ------------------------------------------------------------------ who said what
 
 
-def _heard(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
+def _explain_verdicts(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     for one in counted:
         if one.get("phase") != "verify":
-            yield f"{_said(one)}."
+            yield f"{_describe_verdict(one)}."
     verify = [one for one in counted if one.get("phase") == "verify"]
     if verify:
         yield "The others were asked about the replacement:"
-        yield from (f"{_said(one)}." for one in verify)
+        yield from (f"{_describe_verdict(one)}." for one in verify)
     failed = _dict(decision.get("failed_open"))
     said = {str(one.get("scheduler")) for one in counted if one.get("action") == "failed"}
     for name in [str(one) for one in _list(decision.get("silent")) if str(one) not in said]:
@@ -136,7 +136,7 @@ def _heard(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
         yield f"{name} was not waited for: it had been silent before, and is tried again once a second."
 
 
-def _said(verdict: Fact) -> str:
+def _describe_verdict(verdict: Fact) -> str:
     """One verdict as a sentence without its end."""
     name, action, reason = verdict.get("scheduler"), verdict.get("action"), verdict.get("reason")
     words = {
@@ -155,7 +155,7 @@ def _said(verdict: Fact) -> str:
         call = str(verdict.get("tool")) if arguments is None else _call(verdict.get("tool"), arguments)
         told += f": {call}{target}{', with the same arguments' if arguments is None else ''}"
     if action == "ask_user":
-        told += f": {_quoted(verdict.get('prompt'))}"
+        told += f": {_quote(verdict.get('prompt'))}"
     told += f", because: {_text(reason)}" if reason else ""
     if verdict.get("capped"):
         told += "; its own priority was higher, and is capped by the orchestrator"
@@ -189,7 +189,7 @@ def _why(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     yield rule_of(decision, counted)
     yield from _also(decision, counted)
     if outcome == "deny" and decision.get("reason"):
-        yield f"The agent was told: {_quoted(decision['reason'])}"
+        yield f"The agent was told: {_quote(decision['reason'])}"
 
 
 def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
@@ -220,7 +220,7 @@ def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
     ran = False
     for fact in facts:
         tool, cost = fact.get("tool"), fact.get("cost")
-        paid = f", and cost {shown(cost)}" if type(cost) is int else ""
+        paid = f", and cost {format_amount(cost)}" if type(cost) is int else ""
         took = f" for {_length(fact['seconds'])}" if "seconds" in fact else ""
         if fact["event"] == "tool:post":
             well = "with success" if fact.get("success") else "and told an error"
@@ -243,9 +243,9 @@ def _because(fact: Fact) -> str:
 def _beside(decision: Fact, verdicts: Sequence[Fact]) -> Iterable[str]:
     for one in verdicts:
         if one.get("shadow"):
-            yield f"Beside that, as a shadow that never counts: {_said(one)}."
+            yield f"Beside that, as a shadow that never counts: {_describe_verdict(one)}."
         else:
-            yield f"Too late to count: {_said(one)}."
+            yield f"Too late to count: {_describe_verdict(one)}."
     try:
         found = disagreements(decision)
     except (CodecError, KeyError, TypeError):
@@ -277,10 +277,10 @@ def _call(tool: Any, arguments: Any) -> str:
 
 def _text(value: Any) -> str:
     text = str(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     return f"“{_text(value)}”"
 
 

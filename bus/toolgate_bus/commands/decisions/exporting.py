@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from toolgate_bus.commands.decisions.archive_store import line_of
-from toolgate_bus.commands.decisions.filters import Filters, written
+from toolgate_bus.commands.decisions.filters import Filters, time_of
 from toolgate_bus.commands.decisions.source import Source, decisions_in, facts_for
 from toolgate_bus.commands.options import err_console
 from toolgate_bus.commands.terminal import escape
@@ -28,7 +28,7 @@ async def export(source: Source, filters: Filters, file: str, *, facts: bool) ->
     """Write what is wanted to a file, or to stdout (`-`); gives how many lines. Raises ConfigError."""
     count = 0
     chosen = _facts(source, filters) if facts else _decisions(source, filters)
-    with _written(file) as out:
+    with _open_output(file) as out:
         async for one in chosen:
             out.write(visible_json(line_of(one).decode()).encode())
             count += 1
@@ -49,14 +49,14 @@ async def _decisions(source: Source, filters: Filters) -> AsyncIterator[Fact]:
 
 async def _facts(source: Source, filters: Filters) -> AsyncIterator[Fact]:
     async for fact in source.facts(filters.since):
-        at = written(fact)
+        at = time_of(fact)
         after = filters.since is None or at >= filters.since
         if after and (filters.until is None or at <= filters.until):
             yield fact
 
 
 @contextlib.contextmanager
-def _written(file: str) -> Iterator[BinaryIO]:
+def _open_output(file: str) -> Iterator[BinaryIO]:
     """Where the lines go; a file gets its name when it is complete."""
     if file == "-":
         yield sys.stdout.buffer

@@ -15,13 +15,13 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Outcome, Why
 from toolgate_bus.transport.redis.clock import entry_order
 
-__all__ = ["LONGEST_HOLD_S", "Filters", "beginning", "checked", "moment", "written"]
+__all__ = ["MAX_HOLD_S", "Filters", "moment", "parse_filters", "parse_id_prefix", "time_of"]
 
 Fact = Mapping[str, Any]
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 WHYS: Final[tuple[str, ...]] = get_args(Why)
-LONGEST_HOLD_S: Final = 900.0
+MAX_HOLD_S: Final = 900.0
 """Verdicts that came after their decision are looked for this much later than the last decision."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO: Final = re.compile(r"(?:\d{1,9}[smhd])+")
@@ -58,17 +58,17 @@ class Filters:
             and (not self.whys or decision.get("why") in self.whys)
             and self._tool(decision)
             and self._labels(decision)
-            and (self.scheduler is None or self.scheduler in _concerned(decision))
+            and (self.scheduler is None or self.scheduler in _recipients_of(decision))
         )
 
     def over(self, fact: Fact) -> bool:
         """Whether no fact from this one on, in the order of the record, can matter any more."""
-        return self.until is not None and written(fact) > self.until + LONGEST_HOLD_S
+        return self.until is not None and time_of(fact) > self.until + MAX_HOLD_S
 
     def _in_time(self, decision: Fact) -> bool:
         if self.since is None and self.until is None:
             return True
-        at = written(decision)
+        at = time_of(decision)
         return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
     def _tool(self, decision: Fact) -> bool:
@@ -81,7 +81,7 @@ class Filters:
         return all(has.get(key) == value for key, value in self.labels)
 
 
-def checked(
+def parse_filters(
     *,
     now: float,
     tool: Sequence[str] = (),
@@ -114,11 +114,11 @@ def checked(
         tuple(_label(one) for one in label),
         begins,
         ends,
-        None if id_ is None else beginning("--id", id_),
+        None if id_ is None else parse_id_prefix("--id", id_),
     )
 
 
-def beginning(option: str, text: str) -> str:
+def parse_id_prefix(option: str, text: str) -> str:
     """The beginning of a decision's id; raises ConfigError for what is none."""
     if not re.fullmatch(r"[0-9a-f]{1,32}", text.lower()):
         raise ConfigError(f"{option}: {text!r} is no beginning of a decision id: up to 32 of 0-9 and a-f")
@@ -140,7 +140,7 @@ def moment(option: str, text: str | None, now: float) -> float | None:
         ) from None
 
 
-def written(fact: Fact) -> float:
+def time_of(fact: Fact) -> float:
     """When the server took a fact in, in seconds since the epoch; else what its orchestrator says."""
     entry, at = fact.get("entry"), fact.get("at")
     if isinstance(entry, str):
@@ -162,7 +162,7 @@ def _starts(value: object, prefix: str | None) -> bool:
     return prefix is None or (isinstance(value, str) and value.startswith(prefix))
 
 
-def _concerned(decision: Fact) -> set[object]:
+def _recipients_of(decision: Fact) -> set[object]:
     """Who was asked about a decision, as far as the record tells."""
     verdicts, names = decision.get("verdicts"), set[object]()
     if isinstance(verdicts, list):

@@ -12,10 +12,10 @@ from toolgate_bus.commands.decisions.view import print_decision, print_disagreem
 from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.terminal import escape, print_json
 from toolgate_bus.errors import CodecError
-from toolgate_bus.facts.join import Gathering
+from toolgate_bus.facts.join import DecisionJoiner
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
 
-__all__ = ["Listing", "follow", "show_kept"]
+__all__ = ["DecisionListView", "follow", "show_kept"]
 
 Fact = dict[str, Any]
 
@@ -23,7 +23,7 @@ TAIL: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class DecisionListView:
     """Which decisions are shown, and how."""
 
     filters: Filters
@@ -75,7 +75,7 @@ class Listing:
         return [one for one in found if self.shadow in (True, one.scheduler)]
 
 
-async def show_kept(listing: Listing, source: Source, limit: int) -> None:
+async def show_kept(listing: DecisionListView, source: Source, limit: int) -> None:
     """Show what is kept; of what is wanted the newest `limit`, or all (0)."""
     newest: deque[Fact] = deque(maxlen=limit or None)
     totals: dict[str, ShadowTotals] = {}
@@ -95,7 +95,7 @@ async def show_kept(listing: Listing, source: Source, limit: int) -> None:
         _say_that_there_are_none(kept, listing, source)
 
 
-def _say_that_there_are_none(kept: int, listing: Listing, source: Source) -> None:
+def _say_that_there_are_none(kept: int, listing: DecisionListView, source: Source) -> None:
     if kept or listing.filters != Filters():
         err_console.print(f"No decision is such (of {kept} that were looked at). {escape(source.keeps)}")
     elif isinstance(source, ServerSource):
@@ -104,9 +104,9 @@ def _say_that_there_are_none(kept: int, listing: Listing, source: Source) -> Non
         err_console.print(f"No decisions. {escape(source.keeps)}")
 
 
-async def follow(listing: Listing, source: ServerSource, limit: int) -> None:
+async def follow(listing: DecisionListView, source: ServerSource, limit: int) -> None:
     """Show the newest, then decisions as they come; with --shadow also those of which a shadow speaks now."""
-    gathering = Gathering(REMEMBERED)
+    gathering = DecisionJoiner(REMEMBERED)
     async for fact in source.facts(listing.filters.since):
         gathering.take(fact)
     newest = deque(filter(listing.wants, gathering.decisions.values()), maxlen=limit or TAIL)

@@ -50,7 +50,7 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
     if rule is None:
         return f"The record says why: {why}."
     if why == "expired":
-        rule = _expired(decided, counted) or rule
+        rule = _rule_of_expiry(decided, counted) or rule
     if why == "denied" and _in_verify(decided, counted):
         rule = "{scheduler} denied the replacement: a replacement is a new call, and a deny of it vetoes."
     silent = decision.get("silent")
@@ -60,7 +60,7 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
     return rule.format(scheduler=decided or "A scheduler", silent=told)
 
 
-def _expired(decided: Any, counted: Sequence[Mapping[str, Any]]) -> str | None:
+def _rule_of_expiry(decided: Any, counted: Sequence[Mapping[str, Any]]) -> str | None:
     """Whether a hold ran out or a person did not answer, if the verdicts tell."""
     said = {str(one.get("action")) for one in counted if one.get("scheduler") == decided}
     if "ask_user" in said:

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.commands.decisions.explained import Explained, aftermath, explained
+from toolgate_bus.commands.decisions.explained import Explanation, aftermath, explain
 from toolgate_bus.commands.decisions.source import Source
 from toolgate_bus.commands.options import console
 from toolgate_bus.commands.terminal import escape, print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
-from toolgate_bus.facts.join import gathered
+from toolgate_bus.facts.join import join_decisions
 
-__all__ = ["found", "show"]
+__all__ = ["find_decision", "show"]
 
 Fact = dict[str, Any]
 
@@ -24,13 +24,13 @@ _PARTS: Final = {
 }
 
 
-async def found(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:
+async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:
     """The one decision whose id begins so, with all its verdicts, and the facts of what became of it.
 
     Raises ConfigError where several do, ToolgateError where none does.
     """
     facts = [fact async for fact in source.facts() if _about(fact, prefix)]
-    decisions = gathered(facts)
+    decisions = join_decisions(facts)
     if not decisions:
         raise ToolgateError(
             f"No decision is kept whose id begins with {prefix}. {source.keeps} "
@@ -43,8 +43,8 @@ async def found(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, An
 
 async def show(source: Source, prefix: str, *, as_json: bool) -> None:
     """Print it."""
-    decision, after = await found(source, prefix)
-    words = explained(decision, after)
+    decision, after = await find_decision(source, prefix)
+    words = explain(decision, after)
     if as_json:
         told = {"decision": decision, "after": after, "explained": words.as_json()}
         print_json(told)
@@ -64,7 +64,7 @@ def _choice(decisions: list[Fact]) -> str:
     return f"{len(decisions)} decisions begin so; give more of the id{more}: " + ", ".join(told)
 
 
-def _lines(decision: Fact, words: Explained) -> Iterable[str]:
+def _lines(decision: Fact, words: Explanation) -> Iterable[str]:
     yield f"Decision [bold]{escape(decision['id'])}[/]"
     for part, sentences in words.as_json().items():
         if sentences:

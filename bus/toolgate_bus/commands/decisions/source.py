@@ -6,14 +6,22 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from toolgate_bus.commands.decisions.archive_reading import archived_facts
+from toolgate_bus.commands.decisions.archive_reading import read_archived_facts
 from toolgate_bus.commands.decisions.filters import Filters
-from toolgate_bus.facts.join import Gathering
+from toolgate_bus.facts.join import DecisionJoiner
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-__all__ = ["REMEMBERED", "ArchiveSource", "ServerSource", "Source", "decisions_in", "facts_for", "opened"]
+__all__ = [
+    "REMEMBERED",
+    "ArchiveSource",
+    "ServerSource",
+    "Source",
+    "decisions_in",
+    "facts_for",
+    "open_source",
+]
 
 Fact = dict[str, Any]
 
@@ -48,7 +56,7 @@ class ServerSource(Source):
 
     def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
         """What is kept."""
-        return self.reader.stored(None if since is None else int(since * 1000))
+        return self.reader.read_stored(None if since is None else int(since * 1000))
 
 
 class ArchiveSource(Source):
@@ -65,12 +73,12 @@ class ArchiveSource(Source):
 
     async def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
         """What was archived; files that are older than `since` are not opened."""
-        for fact in archived_facts(self._directory, since):
+        for fact in read_archived_facts(self._directory, since):
             yield fact
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: BusSettings) -> AsyncIterator[ServerSource]:
+async def open_source(settings: BusSettings) -> AsyncIterator[ServerSource]:
     """The record on a server, for the length of a block."""
     commands = RedisCommands(str(settings.redis), "toolgate-decisions")
     reader = FactsReader(commands, settings.namespace)
@@ -96,7 +104,7 @@ async def decisions_in(
 
     At most `most` are in memory: a verdict that comes after so many further decisions is left out.
     """
-    gathering = Gathering(most + 1)
+    gathering = DecisionJoiner(most + 1)
     async for fact in facts:
         gathering.take(fact)
         if len(gathering.decisions) > most:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.budgets.ledger import Balance, Open
-from toolgate_bus.budgets.limits import Described, Overrides, limit_of
-from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, notice, warning
-from toolgate_bus.protocol.money import shown
+from toolgate_bus.budgets.limits import BudgetDescription, Overrides, limit_of
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
+from toolgate_bus.protocol.money import format_amount
 
 __all__ = ["BookState", "budget_findings"]
 
@@ -16,14 +16,14 @@ NEARLY: Final = 0.9
 LONG_S: Final = 900.0
 EACH: Final = frozenset({"session", "tree"})
 """Levels with an account for every piece of work: that some are spent is their purpose."""
-MOST: Final = 5
+MAX_COUNT: Final = 5
 
 
 class BookState(NamedTuple):
     """One ledger's book."""
 
     book: str
-    budgets: Mapping[str, Described]
+    budgets: Mapping[str, BudgetDescription]
     overrides: Overrides
     balances: Sequence[Balance]
     kept: bool
@@ -36,7 +36,7 @@ class BookState(NamedTuple):
 
 class _Account(NamedTuple):
     key: str
-    budget: Described | None
+    budget: BudgetDescription | None
     limit: int | None
     balance: Balance
 
@@ -46,17 +46,17 @@ class _Account(NamedTuple):
         return (self.balance.spent + self.balance.reserved) / self.limit if self.limit else 0.0
 
 
-def budget_findings(books: Iterable[BookState], now: float) -> list[Finding]:
+def budget_findings(books: Iterable[BookState], now: float) -> list[Diagnostic]:
     """Everything about budgets; `now` is the server's time in seconds since the epoch."""
-    found: list[Finding] = []
+    found: list[Diagnostic] = []
     for book in books:
         accounts = list(_accounts(book, now))
         found += [
-            *_unkept(book),
-            *_used(book, accounts),
-            *_untold(book, accounts),
-            *_astray(book),
-            *_long(book),
+            *_check_keeper(book),
+            *_check_usage(book, accounts),
+            *_check_orphans(book, accounts),
+            *_check_astray(book),
+            *_check_long_holds(book),
         ]
     return found or [fine(SUBJECT, "budgets", "no budget is spent, and none waits for anybody")]
 
@@ -71,7 +71,7 @@ def _accounts(book: BookState, now: float) -> Iterable[_Account]:
         yield _Account(one.key, budget, limit_of(one.key, configured, book.overrides), one)
 
 
-def _unkept(book: BookState) -> list[Finding]:
+def _check_keeper(book: BookState) -> list[Diagnostic]:
     if book.kept:
         return []
     reserved = max((one.reserved for one in book.balances), default=0)
@@ -92,8 +92,8 @@ def _unkept(book: BookState) -> list[Finding]:
     return [notice(SUBJECT, "budgets-unkept", what, change)]
 
 
-def _used(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
-    found: list[Finding] = []
+def _check_usage(book: BookState, accounts: Sequence[_Account]) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
     of_work: dict[str, int] = {}
     for one in accounts:
         if one.used < NEARLY:
@@ -101,12 +101,12 @@ def _used(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
         if one.budget is not None and one.budget.level in EACH:
             of_work[one.budget.name] = of_work.get(one.budget.name, 0) + (one.used >= 1)
         else:
-            found.append(_nearly(book, one))
+            found.append(_warn_of_limit(book, one))
     several = sorted(found, key=lambda one: one.name == "budget-nearly-spent")
-    rest = len(several) - MOST
+    rest = len(several) - MAX_COUNT
     if rest > 0:
         several = [
-            *several[:MOST],
+            *several[:MAX_COUNT],
             notice(SUBJECT, "budget-more", f"and {rest} more accounts", "toolgate budget list"),
         ]
     works = [
@@ -121,7 +121,7 @@ def _used(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
     return [*several, *works]
 
 
-def _nearly(book: BookState, one: _Account) -> Finding:
+def _warn_of_limit(book: BookState, one: _Account) -> Diagnostic:
     told = (
         f"the budget {one.key}{_of(book)} has {_money(book, one.balance.spent, one)} spent and "
         f"{_money(book, one.balance.reserved, one)} reserved of {_money(book, one.limit or 0, one)}"
@@ -135,7 +135,7 @@ def _nearly(book: BookState, one: _Account) -> Finding:
     return warning(SUBJECT, "budget-nearly-spent", f"{told}{window}", f"raise it in time: {more}")
 
 
-def _untold(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
+def _check_orphans(book: BookState, accounts: Sequence[_Account]) -> list[Diagnostic]:
     found = []
     for name, number, what, change in (
         (
@@ -156,7 +156,7 @@ def _untold(book: BookState, accounts: Sequence[_Account]) -> list[Finding]:
     return found
 
 
-def _astray(book: BookState) -> list[Finding]:
+def _check_astray(book: BookState) -> list[Diagnostic]:
     found = []
     lost = book.astray.get("charged", 0) + book.astray.get("unplaced", 0)
     if lost:
@@ -177,7 +177,7 @@ def _astray(book: BookState) -> list[Finding]:
     return found
 
 
-def _long(book: BookState) -> list[Finding]:
+def _check_long_holds(book: BookState) -> list[Diagnostic]:
     old = [one for one in book.held or () if one.age_s >= LONG_S]
     if not book.kept or not old:
         return []
@@ -192,7 +192,7 @@ def _long(book: BookState) -> list[Finding]:
 
 def _money(book: BookState, amount: int, one: _Account | None = None) -> str:
     budget = one.budget if one is not None else next(iter(book.budgets.values()), None)
-    return shown(amount, budget.currency if budget is not None else "")
+    return format_amount(amount, budget.currency if budget is not None else "")
 
 
 def _of(book: BookState) -> str:
@@ -204,5 +204,5 @@ def _option(book: BookState) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    rest = len(names) - MOST
-    return ", ".join(names[:MOST]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - MAX_COUNT
+    return ", ".join(names[:MAX_COUNT]) + (f" and {rest} more" if rest > 0 else "")

@@ -10,11 +10,11 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate_bus.commands.doctor.finding import Finding, error
+from toolgate_bus.commands.doctor.finding import Diagnostic, error
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.roster import RosterView
 
-__all__ = ["GROUP", "Bus", "Check", "Context", "Need", "contributed"]
+__all__ = ["GROUP", "Bus", "Check", "Context", "Need", "load_checks"]
 
 GROUP: Final = "toolgate.checks"
 Need = Literal["server", "plan", "config"]
@@ -47,7 +47,7 @@ class Context:
     """Who is alive; nobody where no server answers."""
 
     @property
-    def given(self) -> frozenset[Need]:
+    def available_needs(self) -> frozenset[Need]:
         """What a check may need."""
         there: dict[Need, bool] = {
             "server": self.commands is not None,
@@ -64,17 +64,17 @@ class Check:
     name: str
     subject: str
     """What a finding is about if the check itself fails or takes too long."""
-    run: Callable[[Context], Awaitable[Sequence[Finding]]]
+    run: Callable[[Context], Awaitable[Sequence[Diagnostic]]]
     """Raises ToolgateError where it cannot look; anything else it raises is told as its defect."""
     needs: frozenset[Need] = frozenset({"server"})
     bus: Callable[[Context], Bus] | None = None
     """Asked before any check is run, where the command does not name a server. Raises nothing."""
 
 
-def contributed(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check], list[Finding]]:
+def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check], list[Diagnostic]]:
     """The checks of all packages, and what kept some from being loaded."""
     checks: list[Check] = []
-    findings: list[Finding] = []
+    findings: list[Diagnostic] = []
     for point in sorted(entry_points(group=GROUP) if points is None else points, key=lambda one: one.name):
         try:
             loaded: Any = point.load()
@@ -83,13 +83,13 @@ def contributed(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check]
             if wrong is not None:
                 raise TypeError(f"{wrong!r} is no Check")
         except Exception as raised:  # noqa: BLE001 - another package's code: told, and the others are run
-            findings.append(_not_loaded(point, raised))
+            findings.append(_load_failure(point, raised))
         else:
             checks += several
     return checks, findings
 
 
-def _not_loaded(point: EntryPoint, raised: Exception) -> Finding:
+def _load_failure(point: EntryPoint, raised: Exception) -> Diagnostic:
     return error(
         "doctor",
         "check-not-loaded",

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from toolgate_bus.commands.doctor.check import Bus, Check, Context, contributed
-from toolgate_bus.commands.doctor.examining import Asked, examined
-from toolgate_bus.commands.doctor.finding import Finding, error, notice
+from toolgate_bus.commands.doctor.check import Bus, Check, Context, load_checks
+from toolgate_bus.commands.doctor.examining import RightsQuery, run_checks
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, notice
 from toolgate_bus.commands.doctor.view import lines_of
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -76,14 +76,16 @@ def doctor(
 
     Exit codes: 0 no errors, 1 errors (with --strict warnings), 2 an option is wrong.
     """
-    asked = _asked(role, user)
+    asked = _parse_role(role, user)
     given = Context(plan=plan, configs=[_config(one) for one in config or ()], keys=keys)
-    checks, findings = contributed()
+    checks, findings = load_checks()
     with ExitStack() as stay:
-        context, about_bus = _on_bus(given, redis, _named(ctx, "namespace", namespace), checks, stay)
+        context, about_bus = _on_bus(
+            given, redis, _explicit_option(ctx, "namespace", namespace), checks, stay
+        )
         findings += about_bus
-        findings += run_async(lambda: examined(context, checks, asked))
-    findings += _left_out(context, checks)
+        findings += run_async(lambda: run_checks(context, checks, asked))
+    findings += _report_unchecked(context, checks)
     _show(findings, json_=json_, verbose=verbose)
     bad = {"error", "warning"} if strict else {"error"}
     raise typer.Exit(1 if any(one.level in bad for one in findings) else 0)
@@ -92,7 +94,7 @@ def doctor(
 # ---------------------------------------------------------------- options
 
 
-def _asked(role: str | None, user: str | None) -> Asked | None:
+def _parse_role(role: str | None, user: str | None) -> RightsQuery | None:
     if role is None:
         if user is not None:
             raise typer.BadParameter("is about --role: name that too", param_hint="--user")
@@ -100,7 +102,7 @@ def _asked(role: str | None, user: str | None) -> Asked | None:
     kind, _, name = role.partition(":")
     if kind not in ROLES or (name and kind != "scheduler"):
         raise typer.BadParameter(f"must be one of {', '.join(ROLES)}, or scheduler:NAME", param_hint="--role")
-    return Asked(kind, name, user)
+    return RightsQuery(kind, name, user)
 
 
 def _config(given: str) -> tuple[str, Path]:
@@ -110,7 +112,7 @@ def _config(given: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
-def _named(ctx: typer.Context, name: str, value: str) -> str | None:
+def _explicit_option(ctx: typer.Context, name: str, value: str) -> str | None:
     """An option if somebody gave it; its default yields to the plan's."""
     source = ctx.get_parameter_source(name)
     return value if source is not None and source.name != "DEFAULT" else None
@@ -121,10 +123,10 @@ def _named(ctx: typer.Context, name: str, value: str) -> str | None:
 
 def _on_bus(
     given: Context, redis: str | None, namespace: str | None, checks: Iterable[Check], stay: ExitStack
-) -> tuple[Context, list[Finding]]:
+) -> tuple[Context, list[Diagnostic]]:
     """The context with a server, if there is one to look at, and why there is none."""
-    own = _planned(given, checks)
-    context, found = _settled(given, redis or own.redis, namespace or own.namespace)
+    own = _find_plan_bus(given, checks)
+    context, found = _resolve_settings(given, redis or own.redis, namespace or own.namespace)
     if found or context.redis is not None:
         return context, found
     try:
@@ -141,13 +143,17 @@ def _on_bus(
     return _with(context, redis=server.url, embedded=True), []
 
 
-def _planned(given: Context, checks: Iterable[Check]) -> Bus:
+def _find_plan_bus(given: Context, checks: Iterable[Check]) -> Bus:
     """Where the plan's agents would meet schedulers."""
-    named = [check.bus(given) for check in checks if check.bus is not None and check.needs <= given.given]
+    named = [
+        check.bus(given) for check in checks if check.bus is not None and check.needs <= given.available_needs
+    ]
     return next((bus for bus in named if bus.redis or bus.namespace), Bus())
 
 
-def _settled(given: Context, redis: str | None, namespace: str | None) -> tuple[Context, list[Finding]]:
+def _resolve_settings(
+    given: Context, redis: str | None, namespace: str | None
+) -> tuple[Context, list[Diagnostic]]:
     try:
         settings = bus_settings(redis, namespace, given.keys)
     except ConfigError as raised:
@@ -174,18 +180,18 @@ def _with(
 # ---------------------------------------------------------------- what came of it
 
 
-def _left_out(context: Context, checks: Iterable[Check]) -> list[Finding]:
+def _report_unchecked(context: Context, checks: Iterable[Check]) -> list[Diagnostic]:
     """What was asked for and nobody here can check."""
     able = {need for check in checks for need in check.needs}
     change = 'pip install "toolgate-bus[orchestrator]"; what kept it from being loaded is told above'
     return [
         error(need, f"{need}-unchecked", f"nothing here can check a {need}", change)
         for need in ("plan", "config")
-        if need in context.given and need not in able
+        if need in context.available_needs and need not in able
     ]
 
 
-def _show(findings: Sequence[Finding], *, json_: bool, verbose: bool) -> None:
+def _show(findings: Sequence[Diagnostic], *, json_: bool, verbose: bool) -> None:
     if json_:
         for one in findings:
             if verbose or one.level != "ok":

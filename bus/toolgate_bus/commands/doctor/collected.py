@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from toolgate_bus.budgets.ledger import Open
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BOOKS, Limits, described
+from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
 from toolgate_bus.commands.doctor.budgets import BookState
-from toolgate_bus.commands.doctor.facts import Kept
-from toolgate_bus.commands.doctor.inboxes import Inbox, Reading
-from toolgate_bus.commands.doctor.server import ServerState, parsed_info
+from toolgate_bus.commands.doctor.facts import FactStreamState
+from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState
+from toolgate_bus.commands.doctor.server import ServerState, parse_info
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.readonly import refused
+from toolgate_bus.transport.redis.readonly import is_refusal
 from toolgate_bus.transport.redis.reads import (
     Backlog,
     age_s,
@@ -34,18 +34,18 @@ from toolgate_bus.transport.redis.reads import (
 from toolgate_bus.transport.redis.roster import RosterView
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["books", "inboxes", "info_of", "kept_facts", "server_state"]
+__all__ = ["books", "inboxes", "info_of", "read_fact_streams", "server_state"]
 
 PINGS: Final = 21
 LAG_SAMPLES: Final = 9
 LAG_STEP_S: Final = 0.005
-MOST_INBOXES: Final = 1000
-MOST_WRITERS: Final = 1000
+MAX_INBOXES: Final = 1000
+MAX_WRITERS: Final = 1000
 
 
 async def info_of(commands: Commands) -> dict[str, str]:
     """What the server says of itself; empty where this user may not ask."""
-    return parsed_info(await read_info(commands))
+    return parse_info(await read_info(commands))
 
 
 async def server_state(commands: Commands, *, embedded: bool) -> ServerState:
@@ -54,7 +54,7 @@ async def server_state(commands: Commands, *, embedded: bool) -> ServerState:
     before = time.time()
     there = await read_time(commands)
     ahead = there - (before + time.time()) / 2
-    config, found = await asyncio.gather(read_config(commands, "appendfsync", "save"), _described(commands))
+    config, found = await asyncio.gather(read_config(commands, "appendfsync", "save"), _has_budgets(commands))
     return ServerState(
         info=await info_of(commands),
         config=config,
@@ -84,7 +84,7 @@ async def _lags() -> list[float]:
     return late
 
 
-async def _described(commands: Commands) -> bool:
+async def _has_budgets(commands: Commands) -> bool:
     try:
         async for _ in find_keys(commands, "tg:{*:ledger}:budget:described:*"):
             return True
@@ -96,35 +96,35 @@ async def _described(commands: Commands) -> bool:
 # ---------------------------------------------------------------- inboxes
 
 
-async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[Inbox]:
+async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[InboxState]:
     """The inbox of every scheduler that is alive, that an orchestrator waits for, or that has one."""
     keys = Keys(namespace)
     alive = [member.name for member in view.members]
     names = {*alive, *(name for reads in view.orchestrators.values() for name in reads)}
-    names.update(await _having_inboxes(commands, keys))
-    chosen = sorted(names)[:MOST_INBOXES]
+    names.update(await _find_inbox_names(commands, keys))
+    chosen = sorted(names)[:MAX_INBOXES]
     found = await read_backlogs(commands, keys, chosen)
     _check(found.values())
     return [
-        Inbox(
+        InboxState(
             name,
             alive.count(name),
             one.waiting,
             one.lag_s,
-            [Reading(*each) for each in await read_consumers(commands, keys.inbox(name), name)],
+            [InboxReader(*each) for each in await read_consumers(commands, keys.inbox(name), name)],
         )
         for name, one in found.items()
         if isinstance(one, Backlog)
     ]
 
 
-async def _having_inboxes(commands: Commands, keys: Keys) -> list[str]:
+async def _find_inbox_names(commands: Commands, keys: Keys) -> list[str]:
     prefix = keys.inbox("")
     found: list[str] = []
     try:
         async for page in find_keys(commands, literal(prefix) + "*"):
             found += [name.decode("utf-8", "replace").removeprefix(prefix) for name in page]
-            if len(found) >= MOST_INBOXES:
+            if len(found) >= MAX_INBOXES:
                 break
     except (ConfigError, TransportError):  # this user may not search: those on the roster are known
         pass
@@ -140,30 +140,30 @@ async def books(commands: Commands, namespace: str) -> list[BookState]:
     found = []
     for book in BOOKS:
         ledger = RedisLedger(commands, namespace, book)
-        balances, budgets = await ledger.balances(), await described(store, book)
+        balances, budgets = await ledger.balances(), await read_budgets(store, book)
         if balances or budgets:
             kept = await store.get(f"{book}:keeper") is not None
             limits = await Limits(store, book).read()
             # Modules keep their own book themselves, for as long as they live.
             kept = kept or book == "budget-hooks"
-            held, astray = await _held(ledger), await ledger.astray()
+            held, astray = await _read_reservations(ledger), await ledger.astray()
             found.append(BookState(book, budgets, limits, balances, kept, held, astray))
     return found
 
 
-async def _held(ledger: RedisLedger) -> list[Open] | None:
+async def _read_reservations(ledger: RedisLedger) -> list[Open] | None:
     try:
         return await ledger.open()
     except (ConfigError, TransportError) as raised:
-        if not refused(raised):
+        if not is_refusal(raised):
             raise
         return None
 
 
-async def kept_facts(commands: Commands, namespace: str, view: RosterView) -> list[Kept]:
+async def read_fact_streams(commands: Commands, namespace: str, view: RosterView) -> list[FactStreamState]:
     """Every orchestrator's facts stream."""
     keys = Keys(namespace)
-    kept = await read_names(commands, keys.writers, MOST_WRITERS)
+    kept = await read_names(commands, keys.writers, MAX_WRITERS)
     if not kept:
         return []
     first = await read_first(commands, [(keys.facts(name), "-") for name in kept], 1)
@@ -171,7 +171,7 @@ async def kept_facts(commands: Commands, namespace: str, view: RosterView) -> li
     sizes = await read_sizes(commands, [keys.facts(name) for name in kept])
     now_s = await read_time(commands)
     return [
-        Kept(name, name in view.orchestrators, age_s(page, now_s), size)
+        FactStreamState(name, name in view.orchestrators, age_s(page, now_s), size)
         for name, page, size in zip(kept, first, sizes, strict=True)
         if not isinstance(page, Exception) and page
     ]
@@ -180,5 +180,5 @@ async def kept_facts(commands: Commands, namespace: str, view: RosterView) -> li
 def _check(replies: Iterable[Any]) -> None:
     """Raise what says that this user may not look."""
     for reply in replies:
-        if refused(reply):
+        if is_refusal(reply):
             raise ConfigError(f"this user may not look: {reply}")

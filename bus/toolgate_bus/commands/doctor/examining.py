@@ -11,23 +11,23 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.commands.doctor.budgets import budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context
-from toolgate_bus.commands.doctor.collected import books, inboxes, info_of, kept_facts, server_state
-from toolgate_bus.commands.doctor.connection import SUBJECT, unusable
+from toolgate_bus.commands.doctor.collected import books, inboxes, info_of, read_fact_streams, server_state
+from toolgate_bus.commands.doctor.connection import SUBJECT, explain_failure
 from toolgate_bus.commands.doctor.facts import facts_findings
-from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.commands.doctor.inboxes import inbox_findings
 from toolgate_bus.commands.doctor.rights import try_rights
 from toolgate_bus.commands.doctor.roster import roster_findings
 from toolgate_bus.commands.doctor.server import server_findings
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
-from toolgate_bus.server.settings import read_keys, shown
+from toolgate_bus.server.settings import read_keys, redact_url
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.readonly import Looking, refused
+from toolgate_bus.transport.redis.readonly import ReadOnlyCommands, is_refusal
 from toolgate_bus.transport.redis.reads import ping, read_time
 from toolgate_bus.transport.redis.roster import Roster, RosterView
 
-__all__ = ["Asked", "examined"]
+__all__ = ["RightsQuery", "run_checks"]
 
 ANSWER_S: Final = 6.0
 """So long a server has for its first answer: more than the client waits for one."""
@@ -35,7 +35,7 @@ CHECK_S: Final = 12.0
 CONNECTIONS: Final = 4
 
 
-class Asked(NamedTuple):
+class RightsQuery(NamedTuple):
     """Whose rights are looked at."""
 
     role: str
@@ -43,7 +43,9 @@ class Asked(NamedTuple):
     user: str | None = None
 
 
-async def examined(context: Context, checks: Iterable[Check], asked: Asked | None = None) -> list[Finding]:
+async def run_checks(
+    context: Context, checks: Iterable[Check], asked: RightsQuery | None = None
+) -> list[Diagnostic]:
     """Everything that was found; `context` has no commands yet, and its `redis` may be None."""
     checks = [KEYS, *checks]
     if context.redis is None:
@@ -51,7 +53,7 @@ async def examined(context: Context, checks: Iterable[Check], asked: Asked | Non
     try:
         commands = RedisCommands(context.redis, "toolgate-doctor", connections=CONNECTIONS)
     except ToolgateError as raised:
-        return [unusable(context.redis, raised), *await _run(context, checks)]
+        return [explain_failure(context.redis, raised), *await _run(context, checks)]
     try:
         return await _with_server(context, context.redis, commands, checks, asked)
     finally:
@@ -59,15 +61,15 @@ async def examined(context: Context, checks: Iterable[Check], asked: Asked | Non
 
 
 async def _with_server(
-    context: Context, url: str, commands: RedisCommands, checks: list[Check], asked: Asked | None
-) -> list[Finding]:
+    context: Context, url: str, commands: RedisCommands, checks: list[Check], asked: RightsQuery | None
+) -> list[Diagnostic]:
     try:
         async with asyncio.timeout(ANSWER_S):
             await ping(commands)
     except (ToolgateError, TimeoutError) as raised:
-        return [unusable(url, raised), *await _run(context, checks)]
-    context = replace(context, commands=Looking(commands))
-    reached = fine(SUBJECT, "server-reached", f"{shown(url)} answers")
+        return [explain_failure(url, raised), *await _run(context, checks)]
+    context = replace(context, commands=ReadOnlyCommands(commands))
+    reached = fine(SUBJECT, "server-reached", f"{redact_url(url)} answers")
     found = [reached, *await _one(SERVER, context)]
     context, of_roster = await _with_roster(context)
     if asked is not None:
@@ -75,11 +77,11 @@ async def _with_server(
     return [*found, *of_roster, *await _run(context, [*OWN, *checks])]
 
 
-async def _with_roster(context: Context) -> tuple[Context, list[Finding]]:
+async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
     """The context with who is alive; what kept the roster from being read."""
     views: list[RosterView] = []
 
-    async def read(context: Context) -> Sequence[Finding]:
+    async def read(context: Context) -> Sequence[Diagnostic]:
         if context.commands is not None:
             views.append(await Roster(context.commands, context.namespace).read(ages=True))
         return ()
@@ -88,20 +90,20 @@ async def _with_roster(context: Context) -> tuple[Context, list[Finding]]:
     return replace(context, view=views[0]) if views else context, found
 
 
-def _rights(commands: RedisCommands, url: str, asked: Asked) -> Check:
-    async def run(context: Context) -> Sequence[Finding]:
+def _rights(commands: RedisCommands, url: str, asked: RightsQuery) -> Check:
+    async def run(context: Context) -> Sequence[Diagnostic]:
         return await try_rights(commands, url, context.namespace, *asked)
 
     return Check("rights", "rights", run)
 
 
-async def _run(context: Context, checks: Iterable[Check]) -> list[Finding]:
+async def _run(context: Context, checks: Iterable[Check]) -> list[Diagnostic]:
     """All whose needs are there, at once; in their order."""
-    there = [check for check in checks if check.needs <= context.given]
+    there = [check for check in checks if check.needs <= context.available_needs]
     return [one for found in await asyncio.gather(*(_one(each, context) for each in there)) for one in found]
 
 
-async def _one(check: Check, context: Context) -> list[Finding]:
+async def _one(check: Check, context: Context) -> list[Diagnostic]:
     try:
         async with asyncio.timeout(CHECK_S):
             return list(await check.run(context))
@@ -110,22 +112,22 @@ async def _one(check: Check, context: Context) -> list[Finding]:
         change = "look again; if it stays so, look at the server's load (`redis-cli --latency`, SLOWLOG GET)"
         return [warning(check.subject, f"{check.name}-slow", what, change)]
     except ConfigError as raised:
-        return [_may_not(check, raised) if refused(raised) else _failed(check, raised)]
+        return [_may_not(check, raised) if is_refusal(raised) else _check_error(check, raised)]
     except ToolgateError as raised:
-        return [_failed(check, raised)]
+        return [_check_error(check, raised)]
     except Exception as raised:  # noqa: BLE001 - a check may be another package's: told, and the others go on
         what = f"the check {check.name} itself broke: {type(raised).__name__}: {raised}"
         return [error(check.subject, f"{check.name}-broken", what, "tell the authors of that check")]
 
 
-def _may_not(check: Check, raised: ConfigError) -> Finding:
+def _may_not(check: Check, raised: ConfigError) -> Diagnostic:
     said = str(raised).partition(": ")[2] or str(raised)
     what = f"this was not looked at: {said}"
     change = "look as a user that may: `doctor` of deploy/redis/roles, or an administrator"
     return notice(check.subject, f"{check.name}-not-shown", what, change)
 
 
-def _failed(check: Check, raised: ToolgateError) -> Finding:
+def _check_error(check: Check, raised: ToolgateError) -> Diagnostic:
     what = f"this could not be looked at: {raised}"
     return error(check.subject, f"{check.name}-failed", what, "look at the server, and again")
 
@@ -139,11 +141,11 @@ def _commands(context: Context) -> Commands:
     return context.commands
 
 
-async def _server(context: Context) -> Sequence[Finding]:
+async def _server(context: Context) -> Sequence[Diagnostic]:
     return server_findings(await server_state(_commands(context), embedded=context.embedded))
 
 
-async def _keys(context: Context) -> Sequence[Finding]:
+async def _keys(context: Context) -> Sequence[Diagnostic]:
     """The keys file of the command; with a plan, the plan's check tells more of it."""
     if context.keys is None or context.plan is not None:
         return ()
@@ -159,23 +161,23 @@ async def _keys(context: Context) -> Sequence[Finding]:
     return [fine("keys", "keys", f"{context.keys} has {len(keys)} keys")]
 
 
-async def _roster(context: Context) -> Sequence[Finding]:
+async def _roster(context: Context) -> Sequence[Diagnostic]:
     return roster_findings(context.view)
 
 
-async def _inboxes(context: Context) -> Sequence[Finding]:
+async def _inboxes(context: Context) -> Sequence[Diagnostic]:
     return inbox_findings(await inboxes(_commands(context), context.namespace, context.view))
 
 
-async def _budgets(context: Context) -> Sequence[Finding]:
+async def _budgets(context: Context) -> Sequence[Diagnostic]:
     commands = _commands(context)
     found, now = await asyncio.gather(books(commands, context.namespace), read_time(commands))
     return budget_findings(found, now)
 
 
-async def _facts(context: Context) -> Sequence[Finding]:
+async def _facts(context: Context) -> Sequence[Diagnostic]:
     commands = _commands(context)
-    streams = await kept_facts(commands, context.namespace, context.view)
+    streams = await read_fact_streams(commands, context.namespace, context.view)
     most = (await info_of(commands)).get("maxmemory", "0")
     return facts_findings(streams, int(most) if most.isdecimal() else 0)
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from toolgate_bus.commands.doctor.finding import Finding, fine, how_many, warning
+from toolgate_bus.commands.doctor.finding import Diagnostic, fine, how_many, warning
 
-__all__ = ["Kept", "facts_findings"]
+__all__ = ["FactStreamState", "facts_findings"]
 
 SUBJECT: Final = "facts"
 RETENTION_S: Final = 3600.0
@@ -14,7 +14,7 @@ SLACK_S: Final = 900.0
 SHARE: Final = 0.5
 
 
-class Kept(NamedTuple):
+class FactStreamState(NamedTuple):
     """One orchestrator's facts stream."""
 
     orchestrator: str
@@ -25,7 +25,7 @@ class Kept(NamedTuple):
     """Bytes in the server's memory; None where this user may not ask."""
 
 
-def facts_findings(streams: Sequence[Kept], maxmemory: int = 0) -> list[Finding]:
+def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> list[Diagnostic]:
     """Everything about the facts; `maxmemory` in bytes, 0 where there is no limit."""
     sizes = [one.size for one in streams if one.size is not None]
     size = f", {sum(sizes) / 2**20:.1f} MiB" if sizes else ""

@@ -6,11 +6,11 @@ from itertools import groupby
 from typing import Final, Literal
 
 __all__ = [
-    "Finding",
+    "Diagnostic",
     "Level",
     "error",
     "fine",
-    "grouped",
+    "group_by_subject",
     "how_many",
     "notice",
     "summary",
@@ -22,7 +22,7 @@ RANK: Final[Mapping[Level, int]] = {"error": 0, "warning": 1, "notice": 2, "ok":
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnostic:
     """One thing that was looked at."""
 
     level: Level
@@ -46,36 +46,36 @@ class Finding:
         }
 
 
-def fine(subject: str, name: str, what: str) -> Finding:
+def fine(subject: str, name: str, what: str) -> Diagnostic:
     """All is well there."""
-    return Finding("ok", subject, name, what)
+    return Diagnostic("ok", subject, name, what)
 
 
-def notice(subject: str, name: str, what: str, change: str = "") -> Finding:
+def notice(subject: str, name: str, what: str, change: str = "") -> Diagnostic:
     """Good to know; it may be meant so."""
-    return Finding("notice", subject, name, what, change)
+    return Diagnostic("notice", subject, name, what, change)
 
 
-def warning(subject: str, name: str, what: str, change: str) -> Finding:
+def warning(subject: str, name: str, what: str, change: str) -> Diagnostic:
     """It works, and will not always."""
-    return Finding("warning", subject, name, what, change)
+    return Diagnostic("warning", subject, name, what, change)
 
 
-def error(subject: str, name: str, what: str, change: str) -> Finding:
+def error(subject: str, name: str, what: str, change: str) -> Diagnostic:
     """It does not work, or rules do not hold."""
-    return Finding("error", subject, name, what, change)
+    return Diagnostic("error", subject, name, what, change)
 
 
-def grouped(findings: Iterable[Finding]) -> list[tuple[str, Sequence[Finding]]]:
+def group_by_subject(findings: Iterable[Diagnostic]) -> list[tuple[str, Sequence[Diagnostic]]]:
     """Findings by subject, worst first, and so the subjects; equals stay as they came."""
-    by_subject: dict[str, list[Finding]] = {}
+    by_subject: dict[str, list[Diagnostic]] = {}
     for one in findings:
         by_subject.setdefault(one.subject, []).append(one)
     groups = [(subject, sorted(own, key=_rank)) for subject, own in by_subject.items()]
     return sorted(groups, key=lambda group: _rank(group[1][0]))
 
 
-def summary(findings: Iterable[Finding]) -> str:
+def summary(findings: Iterable[Diagnostic]) -> str:
     """How many of each level: `1 error, 2 warnings, 14 checks fine`."""
     counted = dict.fromkeys(RANK, 0)
     for level, same in groupby(sorted(findings, key=_rank), key=lambda one: one.level):
@@ -89,5 +89,5 @@ def how_many(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _rank(one: Finding) -> int:
+def _rank(one: Diagnostic) -> int:
     return RANK[one.level]

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, warning
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, warning
 
-__all__ = ["Inbox", "Reading", "inbox_findings"]
+__all__ = ["InboxReader", "InboxState", "inbox_findings"]
 
 SUBJECT: Final = "inboxes"
 SLOW_S: Final = 1.0
@@ -14,7 +14,7 @@ STILL_S: Final = 3.0
 """A replica that lives is heard of every second."""
 
 
-class Reading(NamedTuple):
+class InboxReader(NamedTuple):
     """One replica as a reader of its inbox."""
 
     replica: str
@@ -24,7 +24,7 @@ class Reading(NamedTuple):
     """Since it last asked for more."""
 
 
-class Inbox(NamedTuple):
+class InboxState(NamedTuple):
     """One scheduler's inbox."""
 
     scheduler: str
@@ -34,16 +34,16 @@ class Inbox(NamedTuple):
     """Entries that nobody was given yet."""
     lag_s: float
     """How long the oldest of those waits."""
-    readings: Sequence[Reading] = ()
+    readings: Sequence[InboxReader] = ()
 
 
-def inbox_findings(inboxes: Iterable[Inbox]) -> list[Finding]:
+def inbox_findings(inboxes: Iterable[InboxState]) -> list[Diagnostic]:
     """Everything about backlogs."""
-    found = [one for inbox in inboxes for one in (*_unread(inbox), *_stuck(inbox))]
+    found = [one for inbox in inboxes for one in (*_check_backlog(inbox), *_find_stuck_replicas(inbox))]
     return found or [fine(SUBJECT, "inboxes", "no question waits")]
 
 
-def _unread(inbox: Inbox) -> list[Finding]:
+def _check_backlog(inbox: InboxState) -> list[Diagnostic]:
     name, many = inbox.scheduler, how_many(inbox.waiting, "question")
     if inbox.waiting and not inbox.replicas:
         what = f"{many} for {name}, the oldest {inbox.lag_s:.0f} s old, and no replica of it is alive"
@@ -60,7 +60,7 @@ def _unread(inbox: Inbox) -> list[Finding]:
     return []
 
 
-def _stuck(inbox: Inbox) -> list[Finding]:
+def _find_stuck_replicas(inbox: InboxState) -> list[Diagnostic]:
     return [
         warning(
             SUBJECT,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolgate_bus.commands.doctor.finding import Finding, error, fine, how_many, notice
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.rights import How, Tried, rights_of, try_all, who_am_i
 
@@ -13,12 +13,12 @@ __all__ = ["rights_findings", "try_rights"]
 
 SUBJECT: Final = "rights"
 DEFAULT: Final = "default"
-MOST: Final = 6
+MAX_COUNT: Final = 6
 
 
 async def try_rights(
     commands: Commands, url: str, namespace: str, role: str, scheduler: str, user: str | None
-) -> list[Finding]:
+) -> list[Diagnostic]:
     """What a user (None: the one that we are) lacks for a role; raises TransportError."""
     me = await who_am_i(commands) or urlsplit(url).username or DEFAULT
     asked = user or me
@@ -30,7 +30,7 @@ async def try_rights(
     return rights_findings(f"scheduler:{name}" if role == "scheduler" else role, asked, *tried)
 
 
-def rights_findings(role: str, user: str, tried: Sequence[Tried], how: How) -> list[Finding]:
+def rights_findings(role: str, user: str, tried: Sequence[Tried], how: How) -> list[Diagnostic]:
     """What the user lacks for the role."""
     denied = [one.right for one in tried if one.allowed is False]
     unknown = [one.right for one in tried if one.allowed is None]
@@ -42,12 +42,10 @@ def rights_findings(role: str, user: str, tried: Sequence[Tried], how: How) -> l
             f"ACL SETUSER {user} '{right.rule}', and in its users.acl; or make the users by "
             "deploy/redis/make_acl.py",
         )
-        for right in denied[:MOST]
+        for right in denied[:MAX_COUNT]
     ]
-    if len(denied) > MOST:
-        what = (
-            f"and {how_many(len(denied) - MOST, 'command')} more of the role {role} are forbidden to {user}"
-        )
+    if len(denied) > MAX_COUNT:
+        what = f"and {how_many(len(denied) - MAX_COUNT, 'command')} more of the role {role} are forbidden to {user}"
         found.append(error(SUBJECT, "rights-missing", what, "make the users by deploy/redis/make_acl.py"))
     if unknown:
         names = ", ".join(sorted({right.to for right in unknown}))
@@ -62,7 +60,7 @@ def rights_findings(role: str, user: str, tried: Sequence[Tried], how: How) -> l
     return found
 
 
-def _cannot(me: str, asked: str, why: str) -> Finding:
+def _cannot(me: str, asked: str, why: str) -> Diagnostic:
     if "not found" in why:
         change = "make it by deploy/redis/make_acl.py, or name another: --user NAME"
         return error(SUBJECT, "user-unknown", f"there is no user {asked} on the server", change)

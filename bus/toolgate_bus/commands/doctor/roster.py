@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Finding, fine, how_many, notice, warning
+from toolgate_bus.commands.doctor.finding import Diagnostic, fine, how_many, notice, warning
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.roster import RosterView
 from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, strangers, who_cannot_ask
@@ -15,10 +15,10 @@ SUBJECT: Final = "roster"
 LATE: Final = 0.1
 ENOUGH: Final = 20
 """Answers from which a share says something."""
-MOST_NAMES: Final = 5
+MAX_NAMES: Final = 5
 
 
-def roster_findings(view: RosterView) -> list[Finding]:
+def roster_findings(view: RosterView) -> list[Diagnostic]:
     """Everything about who is alive."""
     by_name: dict[str, list[Member]] = defaultdict(list)
     for member in view.members:
@@ -27,7 +27,7 @@ def roster_findings(view: RosterView) -> list[Finding]:
     return [*_nobody(view), *found, *_orchestrators(view, by_name), *_readers(view)]
 
 
-def _nobody(view: RosterView) -> list[Finding]:
+def _nobody(view: RosterView) -> list[Diagnostic]:
     if view.members:
         return []
     what, change = "no scheduler is alive: nobody rules on calls", "toolgate scheduler run NAME --config FILE"
@@ -36,7 +36,7 @@ def _nobody(view: RosterView) -> list[Finding]:
     return [notice(SUBJECT, "roster-nobody", what, change)]
 
 
-def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
+def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[Diagnostic]:
     found = [
         *_strangers(name, members, view),
         *_disagreement(name, members),
@@ -55,7 +55,7 @@ def _one_more(name: str) -> str:
     return f"run it once more under the same name: `toolgate scheduler run … --name {name}`, or --replicas 2"
 
 
-def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
+def _disagreement(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     ordered = sorted(members, key=lambda member: member.started)
     newest, told = ordered[-1], []
     for label, values in (
@@ -75,7 +75,7 @@ def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
     return [warning(SUBJECT, "roster-disagree", what, change)]
 
 
-def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
+def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[Diagnostic]:
     told = who_cannot_ask(members, view.wires)
     if told is None:
         return []
@@ -85,7 +85,7 @@ def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[F
     return [warning(SUBJECT, "roster-incompatible", what, change)]
 
 
-def _revisions(name: str, members: Sequence[Member]) -> list[Finding]:
+def _revisions(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     told = revisions_alive(members)
     if told is None:
         return []
@@ -106,7 +106,7 @@ def _whose(member: Member) -> str:
     return f"pid {member.pid} on {member.host or 'its host'}"
 
 
-def _lateness(name: str, members: Sequence[Member]) -> list[Finding]:
+def _lateness(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     answered, late = sum(one.answered for one in members), sum(one.late for one in members)
     if answered < ENOUGH or late < LATE * answered:
         return []
@@ -115,7 +115,7 @@ def _lateness(name: str, members: Sequence[Member]) -> list[Finding]:
     return [warning(SUBJECT, "roster-late", what, change)]
 
 
-def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Finding]:
+def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Diagnostic]:
     found = [
         fine(SUBJECT, "roster-orchestrators", f"{how_many(len(view.orchestrators), 'orchestrator')} alive")
     ]
@@ -128,7 +128,7 @@ def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Findin
     return found
 
 
-def _readers(view: RosterView) -> list[Finding]:
+def _readers(view: RosterView) -> list[Diagnostic]:
     roles = view.readers_by_role()
     found = []
     for role, lack, change in (
@@ -144,5 +144,5 @@ def _readers(view: RosterView) -> list[Finding]:
 
 
 def _first(names: Sequence[str]) -> str:
-    rest = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")

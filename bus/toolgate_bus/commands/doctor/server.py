@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 
-__all__ = ["ServerState", "parsed_info", "server_findings"]
+__all__ = ["ServerState", "parse_info", "server_findings"]
 
 SUBJECT: Final = "server"
 OLDEST: Final = {"redis": (7, 0), "valkey": (7, 2)}
@@ -38,25 +38,25 @@ class ServerState:
     embedded: bool = False
 
 
-def parsed_info(raw: bytes | str) -> dict[str, str]:
+def parse_info(raw: bytes | str) -> dict[str, str]:
     """The fields of a reply to INFO."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
     return {name: value.strip() for name, colon, value in pairs if colon}
 
 
-def server_findings(state: ServerState) -> list[Finding]:
+def server_findings(state: ServerState) -> list[Diagnostic]:
     """Everything about the server itself."""
     found = [*_round_trips(state), *_clock(state)]
     if not state.info:
         return [*found, notice(SUBJECT, "server-not-shown", NOBODY_LOOKS, LOOK_AS)]
-    parts: tuple[Callable[[ServerState], list[Finding]], ...] = (
+    parts: tuple[Callable[[ServerState], list[Diagnostic]], ...] = (
         _version,
         _kind,
-        _keeping,
+        _check_persistence,
         _eviction,
         _memory,
-        _writing,
+        _check_writes,
     )
     return [*(one for part in parts for one in part(state)), *found]
 
@@ -64,7 +64,7 @@ def server_findings(state: ServerState) -> list[Finding]:
 # ---------------------------------------------------------------- what it is
 
 
-def _version(state: ServerState) -> list[Finding]:
+def _version(state: ServerState) -> list[Diagnostic]:
     info = state.info
     name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
     told = info.get(f"{name}_version", "")
@@ -81,7 +81,7 @@ def _version(state: ServerState) -> list[Finding]:
     return [fine(SUBJECT, "server-version", f"{name.capitalize()} {told}")]
 
 
-def _kind(state: ServerState) -> list[Finding]:
+def _kind(state: ServerState) -> list[Diagnostic]:
     info = state.info
     mode = info.get("redis_mode") or info.get("server_mode", "standalone")
     if mode == "sentinel":
@@ -113,7 +113,7 @@ def _primary(info: Mapping[str, str]) -> str:
 # ---------------------------------------------------------------- what it keeps
 
 
-def _keeping(state: ServerState) -> list[Finding]:
+def _check_persistence(state: ServerState) -> list[Diagnostic]:
     name = "server-persistence"
     if state.info.get("aof_enabled") == "1":
         how = state.config.get("appendfsync", "")
@@ -144,7 +144,7 @@ def _keeping(state: ServerState) -> list[Finding]:
     return [notice(SUBJECT, name, what, change)]
 
 
-def _eviction(state: ServerState) -> list[Finding]:
+def _eviction(state: ServerState) -> list[Diagnostic]:
     name, policy = "server-eviction", state.info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         what = (
@@ -160,7 +160,7 @@ def _eviction(state: ServerState) -> list[Finding]:
     return [fine(SUBJECT, name, "maxmemory-policy noeviction: a full server refuses, and drops nothing")]
 
 
-def _memory(state: ServerState) -> list[Finding]:
+def _memory(state: ServerState) -> list[Diagnostic]:
     name, used, most = "server-memory", _number(state, "used_memory"), _number(state, "maxmemory")
     if not most:
         what = "maxmemory is 0: a server that fills the machine is killed by it, instead of refusing writes"
@@ -177,7 +177,7 @@ def _memory(state: ServerState) -> list[Finding]:
     return [fine(SUBJECT, name, told)]
 
 
-def _writing(state: ServerState) -> list[Finding]:
+def _check_writes(state: ServerState) -> list[Diagnostic]:
     broken = [
         words
         for field_, words in (
@@ -202,7 +202,7 @@ def _number(state: ServerState, name: str) -> int:
 # ---------------------------------------------------------------- time
 
 
-def _round_trips(state: ServerState) -> list[Finding]:
+def _round_trips(state: ServerState) -> list[Diagnostic]:
     found = []
     if state.pings_s:
         middle = median(state.pings_s)
@@ -224,7 +224,7 @@ def _round_trips(state: ServerState) -> list[Finding]:
     return found
 
 
-def _clock(state: ServerState) -> list[Finding]:
+def _clock(state: ServerState) -> list[Diagnostic]:
     off = abs(state.ahead_s)
     if off < CLOCK_OFF_S:
         return [fine(SUBJECT, "server-clock", "its clock is that of this machine, to a few seconds")]

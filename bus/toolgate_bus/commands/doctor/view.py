@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Finding, grouped, summary
+from toolgate_bus.commands.doctor.finding import Diagnostic, group_by_subject, summary
 from toolgate_bus.commands.terminal import escape
 
 __all__ = ["lines_of"]
@@ -14,28 +14,28 @@ INDENT: Final = 11
 NARROWEST: Final = 40
 
 
-def lines_of(findings: Iterable[Finding], *, verbose: bool, width: int | None = None) -> Iterator[str]:
+def lines_of(findings: Iterable[Diagnostic], *, verbose: bool, width: int | None = None) -> Iterator[str]:
     """Lines of markup; what is fine is shown on demand. `width` None leaves every sentence on one line."""
     found = list(findings)
-    for subject, own in grouped(found):
+    for subject, own in group_by_subject(found):
         shown = [one for one in own if verbose or one.level != "ok"]
         if shown:
             yield f"[bold]{escape(subject)}[/]"
         for one in shown:
-            yield from _finding(one, width)
+            yield from _lines_of_finding(one, width)
     yield f"[bold]{summary(found)}[/]"
 
 
-def _finding(one: Finding, width: int | None) -> Iterator[str]:
+def _lines_of_finding(one: Diagnostic, width: int | None) -> Iterator[str]:
     mark = f"  [{MARKS[one.level]}]{one.level}[/]{' ' * (INDENT - 2 - len(one.level))}"
-    for number, line in enumerate(_wrapped(one.what, width)):
+    for number, line in enumerate(_wrap(one.what, width)):
         yield f"{mark if number == 0 else ' ' * INDENT}{escape(line)}"
-    for number, line in enumerate(_wrapped(f"change: {one.change}", width) if one.change else ()):
+    for number, line in enumerate(_wrap(f"change: {one.change}", width) if one.change else ()):
         told = escape(line)
         yield " " * INDENT + (told.replace("change:", "[green]change:[/]", 1) if number == 0 else told)
 
 
-def _wrapped(text: str, width: int | None) -> list[str]:
+def _wrap(text: str, width: int | None) -> list[str]:
     room = None if width is None else max(NARROWEST, width) - INDENT
     lines = text.splitlines() or [""]
     if room is None:

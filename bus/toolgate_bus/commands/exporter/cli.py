@@ -18,13 +18,13 @@ from toolgate_bus.commands.options import (
     RedisOption,
     err_console,
     run_async,
-    started_bus,
+    start_bus,
 )
 from toolgate_bus.commands.terminal import escape, print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.telemetry.http import Serving, serve_page
+from toolgate_bus.telemetry.http import PageServer, serve_page
 from toolgate_bus.telemetry.loop_lag import watch_loop_lag
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, encode_role
@@ -68,7 +68,7 @@ def exporter(
 
     Exit codes: 0 ended in good order, 2 an option is wrong or the port is taken.
     """
-    with started_bus(redis, namespace, None) as settings:
+    with start_bus(redis, namespace, None) as settings:
         run_async(lambda: _serve(settings, port, address, json_))
 
 
@@ -123,7 +123,7 @@ async def _stand_on_roster(roster: Roster, me: str) -> None:
             await roster.leave(me)
 
 
-def _tell_ready(serving: Serving, settings: BusSettings, as_json: bool) -> None:
+def _tell_ready(serving: PageServer, settings: BusSettings, as_json: bool) -> None:
     if as_json:
         fields = {
             "port": serving.port,

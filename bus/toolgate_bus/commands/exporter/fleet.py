@@ -1,7 +1,7 @@
 """The fleet's counters as values: facts in, series out, and all of it as one text to keep.
 
 Each fact counts once: by its number, as writers may write a fact twice. Series are bounded: beyond
-`MOST_SERIES` of a metric the labels that others choose become `other`.
+`MAX_SERIES` of a metric the labels that others choose become `other`.
 """
 
 import json
@@ -12,18 +12,18 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
-from toolgate_bus.telemetry.fact_metrics import counted
-from toolgate_bus.telemetry.metrics import Collector, Counts, Durations
+from toolgate_bus.telemetry.fact_metrics import metrics_of
+from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations
 
 __all__ = ["FleetCounts", "Savings"]
 
-MOST_SERIES: Final = 1000
+MAX_SERIES: Final = 1000
 CLOSED: Final = frozenset({"outcome", "action", "status", "kind"})
 """Labels with few values, which stay as they are."""
 VERSION: Final = 1
-MOST_TOOLS: Final = 1000
+MAX_TOOLS: Final = 1000
 """Whose costs are known, and whose replacements wait for one."""
-LARGEST: Final = 2**52
+MAX_VALUE: Final = 2**52
 
 
 class Savings:
@@ -48,22 +48,22 @@ class Savings:
         if not isinstance(tool, str):
             return
         if event == "tool:selected" and fact.get("source") == "scheduler":
-            self._replaced(fact.get("original_tool"), tool)
+            self._count_replacement(fact.get("original_tool"), tool)
         elif event in ("tool:post", "tool:error"):
-            self._told(tool, fact.get("cost"))
+            self._record_cost(tool, fact.get("cost"))
 
-    def _replaced(self, asked: Any, run: str) -> None:
+    def _count_replacement(self, asked: Any, run: str) -> None:
         if not isinstance(asked, str) or asked == run:
             return
         pair = (asked, run)
-        if pair in self.waiting or len(self.waiting) < MOST_TOOLS:
+        if pair in self.waiting or len(self.waiting) < MAX_TOOLS:
             self.waiting[pair] = self.waiting.get(pair, 0) + 1
             self._settle(pair)
 
-    def _told(self, tool: str, cost: Any) -> None:
-        if type(cost) is not int or not 0 <= cost <= LARGEST:
+    def _record_cost(self, tool: str, cost: Any) -> None:
+        if type(cost) is not int or not 0 <= cost <= MAX_VALUE:
             return
-        if tool not in self.costs and len(self.costs) >= MOST_TOOLS:
+        if tool not in self.costs and len(self.costs) >= MAX_TOOLS:
             return
         times, total = self.costs.get(tool, (0, 0))
         self.costs[tool] = (times + 1, total + cost)
@@ -82,7 +82,7 @@ class FleetCounts:
     """What was counted so far, and the numbers of the facts that it was counted from."""
 
     def __init__(self) -> None:
-        self._counters = {one: Counts(one) for one in definitions.FLEET if one.kind == "counter"}
+        self._counters = {one: CounterSeries(one) for one in definitions.FLEET if one.kind == "counter"}
         self._histograms = {one: Durations(one) for one in definitions.FLEET if one.kind == "histogram"}
         self.savings = Savings()
         self.facts = 0
@@ -101,13 +101,13 @@ class FleetCounts:
         self.facts += 1
         at = fact.get("at")
         when = float(at) if isinstance(at, int | float) else 0.0
-        for metric, labels, amount, trace in counted(fact):
+        for metric, labels, amount, trace in metrics_of(fact):
             if metric.kind == "histogram":
                 series = self._histograms[metric]
-                series.observe(amount, _bounded(metric, labels, series), trace, when)
+                series.observe(amount, _limit_labels(metric, labels, series), trace, when)
             else:
                 counts = self._counters[metric]
-                counts.add(_bounded(metric, labels, counts.series), amount)
+                counts.add(_limit_labels(metric, labels, counts.series), amount)
         self.savings.take(fact)
         return True
 
@@ -139,7 +139,7 @@ class FleetCounts:
             definitions.EXPORTER_FACTS: self.facts,
             definitions.EXPORTER_GAPS: self.gaps,
         }
-        singles = [Counts(metric) for metric in own]
+        singles = [CounterSeries(metric) for metric in own]
         for counts in singles:
             counts.add((), own[counts.metric])
         return [*self._counters.values(), *self._histograms.values(), *singles]
@@ -208,10 +208,10 @@ def _rows(series: Iterable[tuple[tuple[str, ...], Any]]) -> list[list[Any]]:
     return [[list(labels), value] for labels, value in series]
 
 
-def _bounded(
+def _limit_labels(
     metric: Metric, labels: tuple[str, ...], series: Mapping[tuple[str, ...], float] | Durations
 ) -> tuple[str, ...]:
-    if labels in series or len(series) < MOST_SERIES:
+    if labels in series or len(series) < MAX_SERIES:
         return labels
     return _other(metric.labels, labels)
 

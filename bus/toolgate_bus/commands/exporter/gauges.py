@@ -11,7 +11,7 @@ from typing import Final
 
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BOOKS, Described, Limits, Overrides, described, limit_of
+from toolgate_bus.budgets.limits import BOOKS, BudgetDescription, Limits, Overrides, limit_of, read_budgets
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import UNIT
 from toolgate_bus.telemetry import definitions
@@ -24,20 +24,20 @@ from toolgate_bus.transport.redis.roster import Roster, RosterView
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_bus.transport.replica_differences import revisions
 
-__all__ = ["Book", "FleetGauges", "budget_gauges"]
+__all__ = ["BudgetBook", "FleetGauges", "budget_gauges"]
 
 BUDGETS_EVERY_S: Final = 5.0
-MOST_ACCOUNTS: Final = 100
+MAX_ACCOUNTS: Final = 100
 SUMMED: Final = frozenset({"session", "tree"})
 MAX_WHOSE: Final = 128
 
-Book = tuple[str, Mapping[str, Described], Overrides, Sequence[Balance]]
+BudgetBook = tuple[str, Mapping[str, BudgetDescription], Overrides, Sequence[Balance]]
 """Name of a ledger's book, its budgets by name, the limits set by hand, its accounts."""
-_Place = tuple[str, str, str, str]
-_Sums = tuple[int | None, int, int]
+_BudgetLabels = tuple[str, str, str, str]
+_AccountSums = tuple[int | None, int, int]
 """Limit (None only counts), reserved, spent; micro-units."""
-MOST_SCHEDULERS: Final = 1000
-MOST_WRITERS: Final = 1000
+MAX_SCHEDULERS: Final = 1000
+MAX_WRITERS: Final = 1000
 
 
 class FleetGauges:
@@ -62,14 +62,14 @@ class FleetGauges:
     async def _lag_s(self, positions: Mapping[str, str]) -> float:
         """Age of the oldest fact beyond these positions, of the writers that were heard of last."""
         newest = sorted(positions, key=lambda name: entry_order(positions[name]), reverse=True)
-        starts = [(self._keys.facts(name), f"({positions[name]}") for name in newest[:MOST_WRITERS]]
+        starts = [(self._keys.facts(name), f"({positions[name]}") for name in newest[:MAX_WRITERS]]
         pages = await read_first(self._commands, starts, 1)
         now_s = await read_time(self._commands)
         return max((age_s(page, now_s) for page in pages if isinstance(page, list)), default=0.0)
 
     async def _of_inboxes(self, view: RosterView) -> list[Gauges]:
         alive = {member.name for member in view.members}
-        names = sorted(alive.union(self._known, *view.orchestrators.values()))[:MOST_SCHEDULERS]
+        names = sorted(alive.union(self._known, *view.orchestrators.values()))[:MAX_SCHEDULERS]
         found = await read_backlogs(self._commands, self._keys, names)
         there = {name: one for name, one in found.items() if isinstance(one, Backlog)}
         self._known = set(there)
@@ -81,9 +81,9 @@ class FleetGauges:
 
     async def _of_budgets(self) -> list[Gauges]:
         if time.monotonic() - self._budgets_at >= BUDGETS_EVERY_S:
-            books: list[Book] = []
+            books: list[BudgetBook] = []
             for book, ledger in self._ledgers.items():
-                if budgets := await described(self._store, book):
+                if budgets := await read_budgets(self._store, book):
                     limits = await Limits(self._store, book).read()
                     books.append((book, budgets, limits, await ledger.balances()))
             self._budgets = budget_gauges(books, await read_time(self._commands))
@@ -109,10 +109,10 @@ def _of_roster(view: RosterView) -> list[Gauges]:
     ]
 
 
-def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
+def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
     """The gauges of all books, in units of currency; `now` is the server's time in seconds since the epoch.
 
-    Sessions and trees are too many for a series each: they are summed. Of other levels the `MOST_ACCOUNTS`
+    Sessions and trees are too many for a series each: they are summed. Of other levels the `MAX_ACCOUNTS`
     that have used most are shown.
     """
     limit: dict[tuple[str, ...], float] = {}
@@ -122,7 +122,7 @@ def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
     for book, budgets, overrides, balances in books:
         for name, budget in budgets.items():
             accounts = list(_accounts(budget, overrides, balances, now))
-            for place, sums in _shown(book, budget, accounts):
+            for place, sums in _sum_accounts(book, budget, accounts):
                 if sums[0] is not None:
                     limit[place] = sums[0] / UNIT
                 reserved[place], spent[place] = sums[1] / UNIT, sums[2] / UNIT
@@ -138,8 +138,8 @@ def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
 
 
 def _accounts(
-    budget: Described, overrides: Overrides, balances: Iterable[Balance], now: float
-) -> Iterable[tuple[str, _Sums]]:
+    budget: BudgetDescription, overrides: Overrides, balances: Iterable[Balance], now: float
+) -> Iterable[tuple[str, _AccountSums]]:
     """Whose each account of a budget's present window is, and its sums."""
     found = False
     for one in balances:
@@ -153,13 +153,13 @@ def _accounts(
         yield "", (limit_of(f"{budget.name}/fleet", budget.limit, overrides), 0, 0)
 
 
-def _shown(
-    book: str, budget: Described, accounts: Sequence[tuple[str, _Sums]]
-) -> Iterable[tuple[_Place, _Sums]]:
-    sums: dict[_Place, list[_Sums]] = defaultdict(list)
+def _sum_accounts(
+    book: str, budget: BudgetDescription, accounts: Sequence[tuple[str, _AccountSums]]
+) -> Iterable[tuple[_BudgetLabels, _AccountSums]]:
+    sums: dict[_BudgetLabels, list[_AccountSums]] = defaultdict(list)
     most_used = sorted(accounts, key=lambda one: (-(one[1][1] + one[1][2]), one[0]))
     for number, (whose, own) in enumerate(most_used):
-        shown = "" if budget.level in SUMMED else whose[:MAX_WHOSE] if number < MOST_ACCOUNTS else OTHER
+        shown = "" if budget.level in SUMMED else whose[:MAX_WHOSE] if number < MAX_ACCOUNTS else OTHER
         sums[book, budget.name, budget.level, shown].append(own)
     for place, several in sums.items():
         limits = [one[0] for one in several if one[0] is not None]

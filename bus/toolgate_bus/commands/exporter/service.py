@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Protocol
 import anyio
 
 from toolgate_bus.commands.exporter.fleet import FleetCounts
-from toolgate_bus.commands.exporter.shelf import Kept
+from toolgate_bus.commands.exporter.shelf import ExporterCheckpoint
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.telemetry import definitions, metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -42,17 +42,17 @@ class Shelf(Protocol):
     async def lead(self) -> bool:
         """Take the lease; False while another holds it."""
 
-    async def read(self) -> Kept | None:
+    async def read(self) -> ExporterCheckpoint | None:
         """What was kept last; None if nothing was."""
 
-    async def keep(self, kept: Kept | None = None) -> bool:
+    async def keep(self, kept: ExporterCheckpoint | None = None) -> bool:
         """Renew the lease, and write this down, if given; False where another has led since."""
 
     async def leave(self) -> None:
         """Let another lead at once."""
 
 
-class Facts(Protocol):
+class RewindableFactStream(Protocol):
     """`FactsReader`, as it is used here."""
 
     async def next(self) -> list[dict[str, Any]]:
@@ -79,13 +79,13 @@ class ReadsGauges(Protocol):
 class Exporter:
     """One exporter of one namespace."""
 
-    def __init__(self, facts: Facts, shelf: Shelf, gauges: ReadsGauges) -> None:
+    def __init__(self, facts: RewindableFactStream, shelf: Shelf, gauges: ReadsGauges) -> None:
         self._facts, self._shelf, self._gauges = facts, shelf, gauges
         self._counts: FleetCounts | None = None
         """What is counted; None while another leads."""
         self._shown: str | None = None
         """What was kept last."""
-        self._before: Kept | None = None
+        self._before: ExporterCheckpoint | None = None
         """What was counted when the lead was lost: of use where the server lost what was kept."""
         self._of_server: list[Gauges] = []
         self._kept_at = self._led_at = self._read_at = self._looked_at = float("-inf")
@@ -135,7 +135,7 @@ class Exporter:
                 except ConfigError:
                     raise
                 except TransportError as error:
-                    self._lost(error)
+                    self._on_disconnect(error)
                     leads = False
                 if not leads:
                     await asyncio.sleep(STAND_BY_S)
@@ -182,10 +182,10 @@ class Exporter:
         if await self.keep():
             await self._shelf.leave()
 
-    def _present(self, counts: FleetCounts) -> Kept:
+    def _present(self, counts: FleetCounts) -> ExporterCheckpoint:
         positions = self._facts.positions
         counts.forget(positions)
-        return Kept(counts.text(), positions)
+        return ExporterCheckpoint(counts.text(), positions)
 
     async def _take_the_lead(self) -> FleetCounts | None:
         leads = await self._shelf.lead()
@@ -195,7 +195,7 @@ class Exporter:
             return None
         kept = await self._shelf.read()
         self._new = kept is None  # to be written down even if no fact comes
-        kept = kept or self._before or Kept(FleetCounts().text(), {})
+        kept = kept or self._before or ExporterCheckpoint(FleetCounts().text(), {})
         counts = FleetCounts.read(kept.text)
         self._facts.resume(kept.positions, counts.numbers)
         await self._facts.rewind()
@@ -215,7 +215,7 @@ class Exporter:
             self._before = self._present(self._counts)
         self._counts = None
 
-    def _lost(self, error: TransportError) -> None:
+    def _on_disconnect(self, error: TransportError) -> None:
         if self._connected:
             metrics.count(metrics.RECONNECTS, "exporter")
             _log.warning("the bus cannot be reached; waiting for it", error=str(error))

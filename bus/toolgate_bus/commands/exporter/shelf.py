@@ -17,10 +17,10 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.scripts import Script
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["Kept", "RedisShelf"]
+__all__ = ["ExporterCheckpoint", "RedisShelf"]
 
 LEASE_MS: Final = 3000
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 _log = get_logger("toolgate.exporter")
 
 LEAD: Final = Script(__package__, "take_lease.lua")
@@ -28,23 +28,23 @@ KEEP: Final = Script(__package__, "keep_counts.lua")
 LEAVE: Final = Script(__package__, "leave_lease.lua")
 
 
-class Kept(NamedTuple):
+class ExporterCheckpoint(NamedTuple):
     """What was counted (`FleetCounts.text`), and how far each writer's facts were read for it."""
 
     text: str
     positions: Mapping[str, str]
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """As bytes for the shelf."""
         fields = {"counts": self.text, "positions": dict(self.positions)}
         return zlib.compress(json.dumps(fields).encode(), level=1)
 
     @classmethod
-    def unpacked(cls, raw: bytes) -> "Kept":
+    def from_bytes(cls, raw: bytes) -> "ExporterCheckpoint":
         """What `packed` gave; raises ValueError for anything else."""
         try:
             reader = zlib.decompressobj()
-            fields = json.loads(reader.decompress(raw, MOST_BYTES))
+            fields = json.loads(reader.decompress(raw, MAX_BYTES))
             positions = {str(name): str(last) for name, last in fields["positions"].items()}
             FleetCounts.read(fields["counts"])
             return cls(fields["counts"], positions)
@@ -57,25 +57,25 @@ class RedisShelf:
 
     def __init__(self, commands: Commands, namespace: str, me: str) -> None:
         self._commands, self._me = commands, me
-        self._prefix = Keys(namespace).stored("exporter")
+        self._prefix = Keys(namespace).store_key("exporter")
         self._store = RedisStore(commands, namespace)
 
     async def lead(self) -> bool:
         """Take the lease; False while another holds it."""
         return bool(await LEAD.run(self._commands, self._prefix, words=(self._me, LEASE_MS)))
 
-    async def read(self) -> Kept | None:
+    async def read(self) -> ExporterCheckpoint | None:
         """What was kept last; None if nothing was, or nothing that can be read."""
         raw = await self._store.get("exporter:state")
         try:
-            return None if raw is None else Kept.unpacked(raw)
+            return None if raw is None else ExporterCheckpoint.from_bytes(raw)
         except ValueError as error:
             _log.error("what was counted cannot be read; counting begins anew", error=str(error))
             return None
 
-    async def keep(self, kept: Kept | None = None) -> bool:
+    async def keep(self, kept: ExporterCheckpoint | None = None) -> bool:
         """Renew the lease and write this down, if given, in one step; False where another has led since."""
-        words = () if kept is None else (kept.packed(),)
+        words = () if kept is None else (kept.to_bytes(),)
         return bool(await KEEP.run(self._commands, self._prefix, words=(self._me, LEASE_MS, *words)))
 
     async def leave(self) -> None:

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.readings import MISSING, find
 
-__all__ = ["Arguments", "Literally", "Name", "mapped"]
+__all__ = ["Arguments", "Literally", "Name", "map_arguments"]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -36,7 +36,7 @@ def _sources(arguments: Any) -> Any:
 Arguments = Annotated[dict[Name, str | Literally], Field(max_length=256), BeforeValidator(_sources)]
 
 
-def mapped(sources: Mapping[str, str | Literally], arguments: dict[str, Any]) -> dict[str, Any]:
+def map_arguments(sources: Mapping[str, str | Literally], arguments: dict[str, Any]) -> dict[str, Any]:
     """The target's arguments; a source that is not there leaves its argument out."""
     found = {name: _source(source, arguments) for name, source in sources.items()}
     return {name: value for name, value in found.items() if value is not MISSING}

@@ -1,6 +1,6 @@
 """Sets of code points, as Python's regular expressions mean them: `\\w`, classes, regard of case. Pure.
 
-A set is a tuple of ranges `(first, last)`, sorted and apart. `parted` splits all code points into the
+A set is a tuple of ranges `(first, last)`, sorted and apart. `partition` splits all code points into the
 groups that a number of sets tell apart: whatever stands in one group, no pattern over these sets can
 distinguish. What `\\w`, `\\s` and `\\d` are is asked of `str` itself, so that both have one Unicode.
 """
@@ -20,7 +20,7 @@ __all__ = [
     "digits",
     "members",
     "minus",
-    "parted",
+    "partition",
     "spaces",
     "words",
 ]
@@ -93,7 +93,7 @@ def caseless(chosen: Ranges, categories: Sequence[Ranges], *, ascii_only: bool =
     """What a class of single characters and ranges, and of categories, means without regard to case."""
     lower = _lower(ascii_only)
     fixes: Mapping[int, Sequence[int]] = {} if ascii_only else _casefix._EXTRA_CASES
-    raised = _raised(ascii_only)
+    raised = _map_capitals(ascii_only)
     small = _spread(chosen, lower, fixes, raised)
     wanted = union([small, *categories])
     capitals: list[tuple[int, int]] = []
@@ -107,7 +107,7 @@ def caseless(chosen: Ranges, categories: Sequence[Ranges], *, ascii_only: bool =
     return union([minus(union([minus(wanted), out])), tuple(sorted(capitals))])
 
 
-def parted(sets: Sequence[Ranges]) -> dict[frozenset[int], Ranges]:
+def partition(sets: Sequence[Ranges]) -> dict[frozenset[int], Ranges]:
     """All code points, by the numbers of the sets that they are in."""
     steps: dict[int, list[int]] = {0: [], LAST + 1: []}
     for number, ranges in enumerate(sets):
@@ -133,7 +133,7 @@ def _lower(ascii_only: bool) -> Callable[[int], int]:
 
 
 @cache
-def _raised(ascii_only: bool) -> dict[int, list[int]]:
+def _map_capitals(ascii_only: bool) -> dict[int, list[int]]:
     """Each small letter with the capitals of it."""
     lower, found = _lower(ascii_only), dict[int, list[int]]()
     for point in range(128 if ascii_only else _LETTERS_END):

@@ -24,7 +24,7 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol import placeholders
 from toolgate_bus.ruling.conditions import patterns
 from toolgate_bus.ruling.conditions.readings import MISSING, UNSEEN, readings
-from toolgate_bus.ruling.conditions.truth import Truth, agreed, any_of, every
+from toolgate_bus.ruling.conditions.truth import Truth, any_of, consensus_of, every
 
 __all__ = ["Condition", "Globs", "When", "any_glob", "condition_holds", "holds", "same", "unknown_in"]
 
@@ -75,7 +75,7 @@ class Condition(StrictModel):
     @field_validator("matches")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        patterns.compiled(pattern or "")
+        patterns.compile_pattern(pattern or "")
         return pattern
 
     @field_validator("glob")
@@ -149,12 +149,12 @@ def _at(path: str, condition: Condition, arguments: Mapping[str, Any]) -> Truth:
     found = readings(path, arguments)
     if len(found) == 1:
         return condition_holds(condition, found[0])
-    return agreed(condition_holds(condition, value) for value in found)
+    return consensus_of(condition_holds(condition, value) for value in found)
 
 
 def _might_be(placeholder: str, value: Any) -> bool:
     """Whether this value may be what a placeholder hides, by its type."""
-    hidden = placeholders.hidden_type(placeholder)
+    hidden = placeholders.type_behind(placeholder)
     if hidden in (None, "integer", "number"):
         return hidden is None or (isinstance(value, int | float) and not isinstance(value, bool))
     kinds: dict[str, Any] = {"boolean": bool, "string": str, "array": list | tuple, "object": Mapping}
@@ -185,21 +185,21 @@ def _number(value: Any) -> int | float | Decimal | None:
 
 
 def _on_text(test: Callable[[str, Any], bool]) -> Callable[[Any, Any], Truth]:
-    def tried(value: Any, given: Any) -> Truth:
+    def evaluate(value: Any, given: Any) -> Truth:
         if placeholders.hides(value):
-            return False if placeholders.hidden_type(value) in ("null", "array", "object") else None
+            return False if placeholders.type_behind(value) in ("null", "array", "object") else None
         text = _text(value)
         if text is None:
             return False
         return None if len(text) > MAX_TEXT else test(text, given)
 
-    return tried
+    return evaluate
 
 
 def _on_number(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
-    def tried(value: Any, given: Any) -> Truth:
+    def evaluate(value: Any, given: Any) -> Truth:
         if placeholders.hides(value):
-            return None if placeholders.hidden_type(value) in (None, "integer", "number", "string") else False
+            return None if placeholders.type_behind(value) in (None, "integer", "number", "string") else False
         if isinstance(value, str) and len(value) > MAX_TEXT:
             return None
         number = _number(value)
@@ -207,14 +207,14 @@ def _on_number(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
             return False
         return None if number != number else test(number, given)
 
-    return tried
+    return evaluate
 
 
 _TESTS: dict[str, Callable[[Any, Any], Truth]] = {
     "equals": same,
     "in_": lambda value, given: any_of(same(value, one) for one in given),
-    "glob": _on_text(lambda text, written: patterns.glob(written).found(text)),
-    "matches": _on_text(lambda text, pattern: patterns.compiled(pattern).found(text)),
+    "glob": _on_text(lambda text, written: patterns.glob(written).search(text)),
+    "matches": _on_text(lambda text, pattern: patterns.compile_pattern(pattern).search(text)),
     "gt": _on_number(lambda number, given: number > given),
     "gte": _on_number(lambda number, given: number >= given),
     "lt": _on_number(lambda number, given: number < given),

@@ -11,7 +11,7 @@ from typing import Final
 
 __all__ = ["either", "fits", "plain"]
 
-LONGEST: Final = 1024
+MAX_LENGTH: Final = 1024
 """No tool has a longer name; one that has is told apart from no other."""
 SHORT: Final = 64
 """Longer names are compared anew each time: they come from an LLM, and are kept nowhere."""
@@ -23,14 +23,14 @@ def fits(globs: tuple[str, ...], name: str) -> bool | None:
 
 
 def _compare(globs: tuple[str, ...], name: str) -> bool | None:
-    if name.isascii() and len(name) <= LONGEST:
+    if name.isascii() and len(name) <= MAX_LENGTH:
         for glob in globs:
             if glob == "*" or fnmatchcase(name, glob if glob.isascii() else plain(glob)):
                 return True
         return False
     if "*" in globs:
         return True
-    if len(name) > LONGEST:
+    if len(name) > MAX_LENGTH:
         return None
     raw = any(fnmatchcase(name, glob) for glob in globs)
     same = any(fnmatchcase(plain(name), plain(glob)) for glob in globs)

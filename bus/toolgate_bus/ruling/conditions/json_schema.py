@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
 
-from toolgate_bus.ruling.conditions.patterns import Unknown, compiled
-from toolgate_bus.ruling.conditions.placeholder_schema import seeing, validator_of
+from toolgate_bus.ruling.conditions.patterns import Unknown, compile_pattern
+from toolgate_bus.ruling.conditions.placeholder_schema import make_check, validator_of
 from toolgate_bus.ruling.conditions.truth import Truth
 
 __all__ = ["reader"]
@@ -52,15 +52,15 @@ def reader(written: Any) -> Callable[[Any], Truth]:
     """
     if not isinstance(written, Mapping) or not written:
         raise ValueError("must be a mapping of JSON-Schema keywords, such as {required: [path]}")
-    _Look(written).over(written, "")
+    _SchemaWalker(written).over(written, "")
     try:
         _Validator.check_schema(written)
     except SchemaError as error:
         raise ValueError(_at(".".join(map(str, error.absolute_path)), error.message)) from None
-    return seeing(_Validator, written)
+    return make_check(_Validator, written)
 
 
-class _Look:
+class _SchemaWalker:
     """A look over one fragment, before anything is checked with it."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ class _Look:
         if keyword in _NEEDS and _NEEDS[keyword] not in node:
             raise ValueError(_at(place, f"says nothing without {_NEEDS[keyword]}"))
         if keyword == "$ref":
-            name = self._named(value, place)
+            name = self._check_pointer(value, place)
             if name in through:
                 raise ValueError(_at(place, "leads round in a circle"))
             self.over(self._root["$defs"][name], f"$defs.{name}", (*through, name), depth + 1)
@@ -111,7 +111,7 @@ class _Look:
             named = (str(key),) if keyword == "$defs" else through
             self.over(inner, _join(place, key), named, depth + 1)
 
-    def _named(self, pointer: Any, place: str) -> str:
+    def _check_pointer(self, pointer: Any, place: str) -> str:
         defs = self._root.get("$defs")
         name = pointer.removeprefix(_DEFS) if isinstance(pointer, str) else ""
         if not (isinstance(pointer, str) and pointer.startswith(_DEFS) and isinstance(defs, Mapping)):
@@ -140,7 +140,7 @@ def _patterns(keyword: str, value: Any) -> Iterator[str]:
 
 def _check_pattern(pattern: str, place: str) -> None:
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except Unknown as error:
         raise ValueError(_at(place, str(error))) from None
 

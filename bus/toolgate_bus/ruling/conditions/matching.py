@@ -17,7 +17,7 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Globs, When, any_glob, holds, unknown_in
 from toolgate_bus.ruling.conditions.truth import Truth, every
 
-__all__ = ["About", "Unknown", "named_once", "unseen"]
+__all__ = ["About", "Unknown", "check_unique", "describe_unseen"]
 
 Unknown = Literal["deny", "allow"]
 """What is to become of a call of which a rule cannot see whether it is about it."""
@@ -59,10 +59,10 @@ class About(StrictModel):
         named = globs.fits(tools, call.tool_name)
         if named is False:
             return False
-        concerned = self.concerns(call)
+        concerned = self.matches(call)
         return concerned if named else every((None, concerned))
 
-    def concerns(self, call: ToolSelecting) -> Truth:
+    def matches(self, call: ToolSelecting) -> Truth:
         """Whether all conditions hold for a call."""
         if not (
             _any(self.agents, call.agent)
@@ -77,7 +77,7 @@ class About(StrictModel):
         return every((held, self.schema_(call.tool_input)))
 
 
-def unseen(rule: About, call: ToolSelecting) -> str:
+def describe_unseen(rule: About, call: ToolSelecting) -> str:
     """What of a call could not be seen, for whoever made it."""
     paths = [path[:_SHOWN] for path in unknown_in(rule.when, call.tool_input)[:3]]
     what = ", ".join(paths) or ("its arguments" if rule.schema_ is not None else "its name")
@@ -88,7 +88,7 @@ _SHOWN = 100
 Rule = TypeVar("Rule", bound=About)
 
 
-def named_once(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def check_unique(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules, if no two have the same name; raises ValueError that says which have."""
     seen: dict[str, int] = {}
     for number, rule in enumerate(rules):

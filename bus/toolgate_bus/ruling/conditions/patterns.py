@@ -1,7 +1,7 @@
 r"""Regular expressions that a stranger's text cannot slow down: Python's meaning, a linear engine. Pure.
 
-The only importer of `re2`. `compiled` reads a pattern by Python's own parser, so that whatever it means
-here it means there: `\w`, `\d`, `\s` and `\b` of Unicode, `$` before a last newline, `\Z`, `\uXXXX`,
+The only importer of `re2`. `compile_pattern` reads a pattern by Python's own parser, so that whatever it
+means here it means there: `\w`, `\d`, `\s` and `\b` of Unicode, `$` before a last newline, `\Z`, `\uXXXX`,
 flags, regard of case. What a linear engine cannot do (looking ahead or behind, a group repeated by its
 number, possessive repeats) is refused by name: `Unknown`, a ValueError.
 
@@ -25,14 +25,14 @@ import re2
 from toolgate_bus.ruling.conditions import code_points
 from toolgate_bus.ruling.conditions.code_points import EVERY, Ranges
 
-__all__ = ["MAX_PATTERN", "Group", "Pattern", "Unknown", "compiled", "glob", "together"]
+__all__ = ["MAX_PATTERN", "Pattern", "PatternGroup", "Unknown", "compile_pattern", "glob", "together"]
 
 MAX_PATTERN: Final = 1024
 """Characters of a pattern."""
 MAX_SIZE: Final = 20_000
 """Steps of a compiled pattern: what repeats multiply."""
 _MEMORY: Final = 4 * 1024 * 1024
-_MOST_MATCHES: Final = 256
+_MAX_MATCHES: Final = 256
 """So many parts of a text are replaced one by one."""
 _MAX_REPEAT: Final = 1000
 _MAX_CACHED: Final = 4096
@@ -80,23 +80,23 @@ class Pattern:
             raise Unknown("too large: its repeats multiply to more than can be bounded; write it shorter")
         self._on_empty = _engine(on_empty).search(b"") is not None
 
-    def found(self, text: str) -> bool:
+    def search(self, text: str) -> bool:
         """Whether it is found anywhere in a text (`re.search`)."""
-        return self.found_in(self._alphabet.bytes_of(text))
+        return self.search_bytes(self._alphabet.bytes_of(text))
 
-    def found_in(self, encoded: bytes) -> bool:
+    def search_bytes(self, encoded: bytes) -> bool:
         """Whether it is found in what its group made of a text."""
         if not encoded:
             return self._on_empty
         return self._match(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0
 
-    def replaced(self, text: str, by: str) -> str:
+    def substitute(self, text: str, by: str) -> str:
         """The text with each part that matches replaced; after very many, the whole rest is."""
         parts, start = list[str](), 0
         for first, last in self._spans(self._alphabet.bytes_of(text)):
             parts += [text[start:first], by]
             start = last
-            if len(parts) > 2 * _MOST_MATCHES:
+            if len(parts) > 2 * _MAX_MATCHES:
                 return "".join(parts)
         return "".join([*parts, text[start:]]) if parts else text
 
@@ -107,7 +107,7 @@ class Pattern:
                 yield first, last
 
 
-class Group:
+class PatternGroup:
     """Patterns that see the same bytes, so that a text is made into them once."""
 
     def __init__(self, alphabet: "_Alphabet", patterns: Sequence[Pattern], joined: Pattern | None) -> None:
@@ -118,21 +118,21 @@ class Group:
 
 
 @lru_cache(maxsize=1024)
-def compiled(pattern: str) -> Pattern:
+def compile_pattern(pattern: str) -> Pattern:
     """A pattern as Python reads it; raises Unknown with the reason, and what to write instead."""
     if len(pattern) > MAX_PATTERN:
         raise Unknown(f"a pattern may have {MAX_PATTERN} characters")
-    return _made(pattern, _parsed(pattern), atomic=False)
+    return _make_pattern(pattern, _parse(pattern), atomic=False)
 
 
 @lru_cache(maxsize=4096)
 def glob(written: str) -> Pattern:
     """A glob (`*`, `?`, `[…]`, with regard to case) as a pattern that a whole text must match."""
     # Its atomic groups save work only: the first place where a fixed part fits is as good as any.
-    return _made(written, _parsed(rf"\A{fnmatch.translate(written)}"), atomic=True)
+    return _make_pattern(written, _parse(rf"\A{fnmatch.translate(written)}"), atomic=True)
 
 
-def _parsed(pattern: str) -> Any:
+def _parse(pattern: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -143,16 +143,16 @@ def _parsed(pattern: str) -> Any:
         raise Unknown("not a regular expression: nested too deeply, or a number too large") from None
 
 
-def _made(text: str, tree: Any, *, atomic: bool) -> Pattern:
+def _make_pattern(text: str, tree: Any, *, atomic: bool) -> Pattern:
     return _group([text], [tree], atomic=atomic).patterns[0]
 
 
-def together(written: Sequence[str]) -> list[Group]:
-    """Several patterns in as few groups as can be; each must be one that `compiled` takes."""
+def together(written: Sequence[str]) -> list[PatternGroup]:
+    """Several patterns in as few groups as can be; each must be one that `compile_pattern` takes."""
     if not written:
         return []
     try:
-        return [_group(written, [_parsed(one) for one in written], atomic=False)]
+        return [_group(written, [_parse(one) for one in written], atomic=False)]
     except Unknown:
         if len(written) == 1:
             raise
@@ -160,13 +160,13 @@ def together(written: Sequence[str]) -> list[Group]:
         return [*together(written[:half]), *together(written[half:])]
 
 
-def _group(texts: Sequence[str], trees: Sequence[Any], *, atomic: bool) -> Group:
+def _group(texts: Sequence[str], trees: Sequence[Any], *, atomic: bool) -> PatternGroup:
     seen = _Writer(lambda _ranges: b"", atomic)
     try:
         for tree in trees:
             seen.sequence(tree, tree.state.flags)
         alphabet = _Alphabet(seen, _MAX_CACHED if len(trees) == 1 else _MAX_SHARED)
-        writer, on_empty = (_Writer(alphabet.written, atomic, empty=empty) for empty in (False, True))
+        writer, on_empty = (_Writer(alphabet.format_class, atomic, empty=empty) for empty in (False, True))
         programs = [writer.sequence(tree, tree.state.flags) for tree in trees]
         on_empties = [on_empty.sequence(tree, tree.state.flags) for tree in trees]
     except RecursionError:
@@ -180,7 +180,7 @@ def _group(texts: Sequence[str], trees: Sequence[Any], *, atomic: bool) -> Group
         with contextlib.suppress(Unknown):
             either = b"|".join(b"(?:%s)" % program for program in programs)
             joined = Pattern("", either, alphabet, b"|".join(b"(?:%s)" % one for one in on_empties))
-    return Group(alphabet, patterns, joined)
+    return PatternGroup(alphabet, patterns, joined)
 
 
 def _engine(program: bytes) -> Any:
@@ -213,7 +213,7 @@ class _Alphabet:
             free[False] += _WORD_BYTES
         self._bytes_of: dict[Ranges, list[int]] = {ranges: [] for ranges in sets}
         starts: list[tuple[int, int]] = []
-        for inside, ranges in code_points.parted([word, ((_NEWLINE, _NEWLINE),), *sets]).items():
+        for inside, ranges in code_points.partition([word, ((_NEWLINE, _NEWLINE),), *sets]).items():
             is_word, is_newline = 0 in inside, 1 in inside
             if not free[is_word]:
                 raise Unknown("tells too many characters apart; split it into several patterns")
@@ -222,7 +222,7 @@ class _Alphabet:
                 self._bytes_of[sets[number - 2]] += [byte, _NEWLINE] if is_newline else [byte]
             starts += [(first, _NEWLINE if is_newline and seen.lines else byte) for first, _ in ranges]
         self._ends_lines = seen.dollar
-        self._cached = _Cached(sorted(starts), most)
+        self._cached = _ByteCache(sorted(starts), most)
         self._ascii = bytes(self._cached[point] for point in range(128)) + bytes(128)
 
     def bytes_of(self, text: str) -> bytes:
@@ -241,7 +241,7 @@ class _Alphabet:
             part, last = text[start : start + size], start + size >= len(text)
             yield self.bytes_of(part) if last else part.translate(self._cached).encode("latin-1")
 
-    def written(self, ranges: Ranges) -> bytes:
+    def format_class(self, ranges: Ranges) -> bytes:
         """A set as a class of bytes."""
         chosen = sorted(self._bytes_of[ranges])
         if not chosen:
@@ -249,7 +249,7 @@ class _Alphabet:
         return b"[%s]" % b"".join(rb"\x%02x" % byte for byte in chosen)
 
 
-class _Cached(dict[int, int]):
+class _ByteCache(dict[int, int]):
     """The byte of each code point, found when it is first seen."""
 
     def __init__(self, starts: list[tuple[int, int]], most: int) -> None:

@@ -13,11 +13,11 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 from referencing import Registry
 
 from toolgate_bus.protocol import placeholders
-from toolgate_bus.ruling.conditions.patterns import compiled
+from toolgate_bus.ruling.conditions.patterns import compile_pattern
 from toolgate_bus.ruling.conditions.schema_patterns import Keyword, keywords
 from toolgate_bus.ruling.conditions.truth import Truth
 
-__all__ = ["seeing", "validator_of"]
+__all__ = ["make_check", "validator_of"]
 
 _ARRAY: Final = frozenset({"array"})
 _NUMBER: Final = frozenset({"integer", "number"})
@@ -53,11 +53,11 @@ _met: ContextVar[list[bool]] = ContextVar("met")
 def validator_of(changed: Mapping[str, Any]) -> Any:
     """Draft 2020-12 with these keywords changed, that notices placeholders."""
     extend: Callable[..., Any] = validators.extend
-    every = {**Draft202012Validator.VALIDATORS, **keywords(compiled), **changed}
-    return extend(Draft202012Validator, {name: _noticing(name, check) for name, check in every.items()})
+    every = {**Draft202012Validator.VALIDATORS, **keywords(compile_pattern), **changed}
+    return extend(Draft202012Validator, {name: _wrap_keyword(name, check) for name, check in every.items()})
 
 
-def seeing(kind: Any, schema: Mapping[str, Any]) -> Callable[[Any], Truth]:
+def make_check(kind: Any, schema: Mapping[str, Any]) -> Callable[[Any], Truth]:
     """Whether a value is valid, as a function."""
     validator = kind(schema, registry=Registry())
 
@@ -76,10 +76,10 @@ def seeing(kind: Any, schema: Mapping[str, Any]) -> Callable[[Any], Truth]:
     return valid
 
 
-def _noticing(name: str, check: Any) -> Keyword:
+def _wrap_keyword(name: str, check: Any) -> Keyword:
     def keyword(validator: Any, written: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         if placeholders.hides(instance) and (name in _OF_TYPE or name in _OF_ANY):
-            known = _of_hidden(name, written, placeholders.hidden_type(instance))
+            known = _of_hidden(name, written, placeholders.type_behind(instance))
             if known is False:
                 yield ValidationError("is of another type")
             elif known is None:

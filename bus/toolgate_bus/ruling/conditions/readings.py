@@ -17,7 +17,7 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda _self: "MISSING"})()
 """What stands where there is no such argument."""
 UNSEEN: Any = type("Unseen", (), {"__repr__": lambda _self: "UNSEEN"})()
 """What stands where the path leads through something that did not travel."""
-_MOST: Final = 64
+_MAX_COUNT: Final = 64
 """So many readings of one path are looked at."""
 
 
@@ -32,7 +32,7 @@ def readings(path: str, arguments: Mapping[str, Any]) -> Sequence[Any]:
     if other:
         for value in _at_dotted(names, arguments):
             found.append(value)
-            if len(found) > _MOST:
+            if len(found) > _MAX_COUNT:
                 return (UNSEEN,)
     return found
 

@@ -21,7 +21,7 @@ def keywords(find: Find) -> dict[str, Keyword]:
     """The keywords by name."""
 
     def pattern(_validator: Any, written: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-        if isinstance(instance, str) and (one := find(str(written))) is not None and not one.found(instance):
+        if isinstance(instance, str) and (one := find(str(written))) is not None and not one.search(instance):
             yield ValidationError(f"{instance!r} does not match {written!r}")
 
     def pattern_properties(
@@ -32,7 +32,7 @@ def keywords(find: Find) -> dict[str, Keyword]:
         for one, schema in written.items():
             found = find(str(one))
             for key, value in instance.items() if found is not None else ():
-                if found is not None and found.found(key):
+                if found is not None and found.search(key):
                     yield from validator.descend(value, schema, path=key, schema_path=one)
 
     def additional_properties(
@@ -45,7 +45,7 @@ def keywords(find: Find) -> dict[str, Keyword]:
             return
         known = schema.get("properties", {})
         more = [
-            key for key in instance if key not in known and not any(one and one.found(key) for one in named)
+            key for key in instance if key not in known and not any(one and one.search(key) for one in named)
         ]
         if written is False and more:
             told = ", ".join(sorted(map(repr, more)))

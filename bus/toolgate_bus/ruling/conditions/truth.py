@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-__all__ = ["Truth", "agreed", "any_of", "every", "opposite"]
+__all__ = ["Truth", "any_of", "consensus_of", "every", "opposite"]
 
 Truth = bool | None
 
@@ -28,7 +28,7 @@ def opposite(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
-def agreed(truths: Iterable[Truth]) -> Truth:
+def consensus_of(truths: Iterable[Truth]) -> Truth:
     """What all of them say; None where they differ."""
     said = set(truths)
     return said.pop() if len(said) == 1 else None

@@ -14,12 +14,12 @@ from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.stop_orders import decode_obeyed
 
-__all__ = ["Fleet", "Look"]
+__all__ = ["Fleet", "FleetSnapshot"]
 
 ORDERS_KEPT_MS = 60_000
 
 
-class Look(NamedTuple):
+class FleetSnapshot(NamedTuple):
     """The fleet at one moment."""
 
     agents: list[LiveAgent]
@@ -38,7 +38,7 @@ class Fleet:
         """Every live session of the fleet."""
         return (await self.look()).agents
 
-    async def look(self, order: str = "", told: Collection[str] = ()) -> Look:
+    async def look(self, order: str = "", told: Collection[str] = ()) -> FleetSnapshot:
         """Every live session, and who of those that were told an order has carried it out.
 
         Raises TransportError.
@@ -46,9 +46,9 @@ class Fleet:
         living = (await self._roster.read()).orchestrators
         names = sorted({*living, *told})  # who was told may have left since
         if not names:
-            return Look([], {})
+            return FleetSnapshot([], {})
         values = await self._commands.pipeline([("GET", self._keys.agents(one)) for one in names])
-        look = Look([], {})
+        look = FleetSnapshot([], {})
         for name, raw in zip(names, values, strict=True):
             if not isinstance(raw, bytes):
                 continue

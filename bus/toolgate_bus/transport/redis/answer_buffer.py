@@ -22,8 +22,8 @@ __all__ = ["AnswersOut", "Verdicts"]
 
 KEPT_S: Final = 10.0
 """No question but a held one is waited for longer, and the last answers to those go another way."""
-MOST_KEPT: Final = 1024
-MOST_KEPT_BYTES: Final = 8 * 1024 * 1024
+MAX_ENTRIES: Final = 1024
+MAX_STORED_BYTES: Final = 8 * 1024 * 1024
 """So many frames, and so many bytes of them, are kept at a time."""
 FIRST_AGAIN_S: Final = 0.02
 LAST_AGAIN_S: Final = 0.25
@@ -84,7 +84,7 @@ class AnswersOut:
         self._timer: asyncio.TimerHandle | None = None
         self._talked: set[str] = set()
 
-    def talked_to(self) -> set[str]:
+    def take_recipients(self) -> set[str]:
         """The orchestrators that were answered since this was last called."""
         talked, self._talked = self._talked, set()
         return talked
@@ -93,11 +93,11 @@ class AnswersOut:
         """Queue one verdict."""
         self._answers.setdefault(orchestrator, []).append(item)
 
-    def wrote(self, orchestrator: str) -> None:
+    def add_recipient(self, orchestrator: str) -> None:
         """An answer to this one was written some other way."""
         self._talked.add(orchestrator)
 
-    def done(self, entry: str) -> None:
+    def acknowledge(self, entry: str) -> None:
         """Have an entry acknowledged once the answers queued before it were taken."""
         self._batch.entries.append(entry)
 
@@ -126,7 +126,7 @@ class AnswersOut:
             self._batch = _Batch()
             batch.closed = True
             if not batch.waits:
-                self._taken(batch)
+                self._acknowledge_batch(batch)
 
     def acks(self, tags: list[Any]) -> list[bytes]:
         """The command that acknowledges what may be by now, if there is anything."""
@@ -142,13 +142,13 @@ class AnswersOut:
         if (out := self.acks(tags)) and not self._write(out[0], tags):
             self._acks += tags[0].entries
 
-    def _taken(self, batch: _Batch) -> None:
+    def _acknowledge_batch(self, batch: _Batch) -> None:
         self._acks += batch.entries
         self._acknowledged(batch.entries)
 
     # ------------------------------------------------------------------ what came of it
 
-    def replied(self, tag: Any, reply: Any) -> bool:
+    def take_reply(self, tag: Any, reply: Any) -> bool:
         """Take a reply; False if it is to nothing of ours."""
         if type(tag) is Verdicts:
             if type(reply) is ServerError:
@@ -157,7 +157,7 @@ class AnswersOut:
             batch = tag.batch
             batch.waits -= 1
             if batch.closed and not batch.waits:
-                self._taken(batch)
+                self._acknowledge_batch(batch)
             if tag.refused_at is not None:
                 self._troubled, self._pause = False, FIRST_AGAIN_S
             return True
@@ -185,7 +185,7 @@ class AnswersOut:
                 verdict.refused_at = now
             self._kept.append(verdict)
             self._kept_bytes += len(verdict.packed)
-        while len(self._kept) > MOST_KEPT or self._kept_bytes > MOST_KEPT_BYTES:
+        while len(self._kept) > MAX_ENTRIES or self._kept_bytes > MAX_STORED_BYTES:
             self._give_up(self._kept.popleft())
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._pause, self.write_again)
@@ -218,4 +218,4 @@ class AnswersOut:
         batch = verdict.batch
         batch.waits -= 1
         if batch.closed and not batch.waits:
-            self._taken(batch)
+            self._acknowledge_batch(batch)

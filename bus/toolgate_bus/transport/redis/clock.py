@@ -21,17 +21,17 @@ class ServerClock:
         self._offset: float | None = None
 
     @property
-    def known(self) -> bool:
+    def is_synced(self) -> bool:
         """Whether the server said anything yet."""
         return self._offset is not None
 
-    def saw(self, entry: bytes, now: float) -> None:
+    def observe_id(self, entry: bytes, now: float) -> None:
         """An id that the server just gave: it is at least that late."""
         offset = _milliseconds(entry) / 1000 - now
         if self._offset is None or offset > self._offset:
             self._offset = offset
 
-    def told(self, reply: Any, received: float, sent: float | None = None) -> None:
+    def set_time(self, reply: Any, received: float, sent: float | None = None) -> None:
         """The reply to TIME, asked at `sent`, or just now; it corrects whatever was believed before.
 
         Anything else than such a reply is passed over.

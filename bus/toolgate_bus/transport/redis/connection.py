@@ -24,7 +24,7 @@ from toolgate_bus.transport.redis.diagnosis import diagnose
 
 
 @contextlib.contextmanager
-def _left_out(module: str) -> Iterator[None]:
+def _without_module(module: str) -> Iterator[None]:
     """Inside, this module cannot be loaded; where it is loaded already, nothing changes."""
     if module in sys.modules:
         yield
@@ -39,7 +39,7 @@ def _left_out(module: str) -> Iterator[None]:
 
 # redis-py loads the metrics of OpenTelemetry's SDK, where that is installed, to name one class in its
 # annotations: 100 ms of every start. Its own metrics, for who turns them on, load them again.
-with _left_out("opentelemetry.sdk.metrics"):
+with _without_module("opentelemetry.sdk.metrics"):
     import redis.asyncio as redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
@@ -80,7 +80,7 @@ HUNG_SECONDS: Final = 2.0
 """So much later than that a connection is given up whatever the server says."""
 LOOK_SECONDS: Final = 0.4
 LAGGED_SECONDS: Final = 0.05
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 """No reply may be longer, unless a link is told otherwise."""
 READ: Final = object()
 """The tag of a blocking read: the last of the commands that it is written with."""
@@ -109,7 +109,7 @@ class Link(asyncio.Protocol):
     is dropped, and `owed` tells what was not confirmed, that command first.
     """
 
-    def __init__(self, on_reply: Callable[[Any, Any], None], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, on_reply: Callable[[Any, Any], None], most_bytes: int = MAX_BYTES) -> None:
         self._on_reply = on_reply
         self._parser = hiredis.Reader(replyError=ServerError, notEnoughData=_INCOMPLETE)
         self._transport: asyncio.Transport | None = None
@@ -227,7 +227,7 @@ def _pool(
         raise ConfigError(f"{url.split('@')[-1]}: {error}; use redis://, rediss:// or unix://") from None
 
 
-async def _greeted(connection: Any) -> None:
+async def _greet(connection: Any) -> None:
     """Connected, and the server answers and takes writes: a replica, or one that loads its data, does not."""
     await connection.connect()
     await connection.send_command("HELLO", 2)
@@ -244,13 +244,13 @@ async def open_link(
     url: str,
     name: str,
     on_reply: Callable[[Any, Any], None],
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
     seconds: float = CONNECT_SECONDS * 2,
 ) -> Link:
     """Connect and take the transport over; raises BusDown, or ConfigError for refused credentials."""
     connection: Any = cast("Any", _pool(url, name, socket_timeout=None)).make_connection()
     try:
-        await asyncio.wait_for(_greeted(connection), seconds)
+        await asyncio.wait_for(_greet(connection), seconds)
     except BaseException as error:
         with contextlib.suppress(RedisError, OSError):
             await connection.disconnect(nowait=True)
@@ -325,7 +325,7 @@ class RedisCommands(Commands):
     async def execute(self, *command: Arg) -> Any:
         """Run one command; raises BusDown, OutcomeUnknown, Refusal or another TransportError."""
         try:
-            return await self._shielded(self._client.execute_command(*command))
+            return await self._run_shielded(self._client.execute_command(*command))
         except _RefusedError as error:
             raise refusal(str(command[1]) if len(command) > 1 else str(command[0]), error.reply) from None
 
@@ -334,7 +334,7 @@ class RedisCommands(Commands):
         pipe = self._client.pipeline(transaction=False)
         for command in commands:
             pipe.execute_command(*command)
-        replies = cast("list[Any]", await self._shielded(pipe.execute(raise_on_error=False)))
+        replies = cast("list[Any]", await self._run_shielded(pipe.execute(raise_on_error=False)))
         for reply in replies:
             if isinstance(reply, RedisError) and (elsewhere := await self._elsewhere(reply)) is not None:
                 raise elsewhere
@@ -348,7 +348,7 @@ class RedisCommands(Commands):
             await self._client.aclose()
             await self._client.connection_pool.disconnect()
 
-    async def _shielded(self, running: Any) -> Any:
+    async def _run_shielded(self, running: Any) -> Any:
         # A cancelled caller must not cancel the command: that would cost the connection (and could
         # leave half a command on the wire). The task ends by the client's own time limit.
         task = asyncio.ensure_future(running)
@@ -362,7 +362,7 @@ class RedisCommands(Commands):
         except RedisConnectionError as error:
             if _is_refusal(error):
                 raise Refusal(_first_words(self._url, error, refused=True)) from error
-            raise await self._elsewhere(error) or _gone(error)(self._words(error)) from error
+            raise await self._elsewhere(error) or _connection_error(error)(self._words(error)) from error
         except (RedisTimeoutError, TimeoutError) as error:
             raise OutcomeUnknown(self._words(error)) from error
         except ResponseError as error:
@@ -380,7 +380,7 @@ class RedisCommands(Commands):
 
     async def _elsewhere(self, error: RedisError) -> TransportError | None:
         """Our word for it where the server is not the one to talk to; connections are made anew then."""
-        said = _said(error)
+        said = _error_text(error)
         code = said.split(" ", 1)[0]
         if code not in _NOT_HERE:
             return None
@@ -397,7 +397,7 @@ class _RefusedError(TransportError):
     """An error reply, until it is known what it was about."""
 
     def __init__(self, reply: ResponseError) -> None:
-        super().__init__(_said(reply))
+        super().__init__(_error_text(reply))
         self.reply = reply
 
 
@@ -410,7 +410,7 @@ def refusal(key: str, error: Exception) -> TransportError:
             f"{key}: it holds something of another type, which is not Toolgate's: "
             f"look at it (TYPE {key}), and delete it (DEL {key}) or use another namespace"
         )
-    return TransportError(_said(error) if isinstance(error, RedisError) else str(error))
+    return TransportError(_error_text(error) if isinstance(error, RedisError) else str(error))
 
 
 _CODES: Final = {
@@ -422,13 +422,13 @@ _CODES: Final = {
 }
 
 
-def _said(error: RedisError) -> str:
+def _error_text(error: RedisError) -> str:
     """An error reply as the server said it: the client takes some of the first words away."""
     code = _CODES.get(type(error))
     return f"{code} {error}" if code is not None else str(error)
 
 
-def _gone(error: RedisConnectionError) -> type[TransportError]:
+def _connection_error(error: RedisConnectionError) -> type[TransportError]:
     text = str(error)
     away = "connecting to" in text or "No connection available" in text
     return BusDown if away else OutcomeUnknown

@@ -16,7 +16,7 @@ __all__ = ["CLAIM_IDLE_MS", "RENEW_SECONDS", "ConsumerGroup"]
 
 RENEW_SECONDS: Final = 0.2
 CLAIM_IDLE_MS: Final = 800
-MOST: Final = 64
+MAX_COUNT: Final = 64
 """Entries taken over at a time."""
 
 
@@ -44,7 +44,7 @@ class ConsumerGroup:
     async def take_over(self, held: Collection[str], most: int) -> list[tuple[Any, int]]:
         """What dead replicas left: entries, each with how often it was delivered now."""
         pending = await self._commands.execute(
-            "XPENDING", self._inbox, self._group, "IDLE", CLAIM_IDLE_MS, "-", "+", min(MOST, most)
+            "XPENDING", self._inbox, self._group, "IDLE", CLAIM_IDLE_MS, "-", "+", min(MAX_COUNT, most)
         )
         times = {entry: int(count) + 1 for entry, _, _, count in pending if entry.decode() not in held}
         if not times:

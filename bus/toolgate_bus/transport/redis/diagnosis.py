@@ -41,7 +41,7 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
     if "loading" in words:
         return Trouble("loading", "still loads its data", "wait until it has; look again")
     if refused:
-        return _refused(words, said)
+        return _explain_refusal(words, said)
     if (got := _GOT.search(said)) is not None:
         return _foreign(got[1])
     if "ssl" in words or "certificate" in words or "tls" in words:
@@ -69,7 +69,7 @@ def _foreign(got: str) -> Trouble:
     return Trouble("foreign", f"is not Redis: {who}", START)
 
 
-def _refused(words: str, said: str) -> Trouble:
+def _explain_refusal(words: str, said: str) -> Trouble:
     if "no permissions" in words:
         return Trouble(
             "user-may-nothing",

@@ -12,11 +12,11 @@ from typing import Final
 from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Made, Packed
+from toolgate_bus.transport.ports import FactItem, FactPayload
 
 __all__ = ["LATEST_S", "FactsOut"]
 
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 ALONG_S: Final = 0.005
 """Seconds that facts wait for company, before they go along with the next question: a write of their own
 would cost more than they do."""
@@ -31,15 +31,15 @@ class FactsOut:
     __slots__ = ("_along_at", "_unconfirmed", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], Made]] = deque()
+        self._waiting: deque[Callable[[], FactPayload]] = deque()
         self._unconfirmed: deque[tuple[bytes, int]] = deque()
         """Frames, each with how many facts it holds."""
         self._along_at = 0.0
 
-    def add(self, make: Callable[[], Made]) -> bool:
+    def add(self, make: Callable[[], FactPayload]) -> bool:
         """Have a fact wait; False where too many do, and it is dropped."""
-        if len(self._waiting) >= MOST_WAITING:
-            _made(make)  # what is counted with it is counted
+        if len(self._waiting) >= MAX_WAITING:
+            _make_items(make)  # what is counted with it is counted
             metrics.count(metrics.FACTS_DROPPED)
             return False
         if not self._waiting:
@@ -48,7 +48,7 @@ class FactsOut:
         return True
 
     @property
-    def waiting(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether any wait."""
         return bool(self._waiting)
 
@@ -62,16 +62,16 @@ class FactsOut:
         """The frames of all that wait, to be written now; each counts as unconfirmed until `confirmed`."""
         waiting = list(self._waiting)
         self._waiting.clear()
-        made = [fact for make in waiting for fact in _made(make)]
+        made = [fact for make in waiting for fact in _make_items(make)]
         frames = [(packing.frame(part), facts) for part, facts in _parts(made)]
         self._unconfirmed.extend(frames)
         return [frame for frame, _ in frames]
 
-    def confirmed(self) -> None:
+    def confirm_oldest(self) -> None:
         """The server has taken the oldest frame that was written."""
         self._unconfirmed.popleft()
 
-    def unconfirmed(self) -> list[bytes]:
+    def list_unconfirmed(self) -> list[bytes]:
         """What the server may not have, in its order."""
         return [frame for frame, _ in self._unconfirmed]
 
@@ -81,17 +81,17 @@ class FactsOut:
             metrics.count(metrics.FACTS_DROPPED)
 
 
-def _made(make: Callable[[], Made]) -> list[Packed]:
+def _make_items(make: Callable[[], FactPayload]) -> list[FactItem]:
     try:
         made = make()
     except Exception:  # noqa: BLE001 - it comes from above; whatever went wrong there, the others are written
         _log.exception("a fact could not be made")
         metrics.count(metrics.FACTS_DROPPED)
         return []
-    return made if isinstance(made, list) else [Packed(made, 1)]
+    return made if isinstance(made, list) else [FactItem(made, 1)]
 
 
-def _parts(made: Iterable[Packed]) -> Iterator[tuple[list[bytes], int]]:
+def _parts(made: Iterable[FactItem]) -> Iterator[tuple[list[bytes], int]]:
     """The items of each frame, as many as fit, and how many facts they hold: at most 64 of them, and no more
     than 64 KiB unless it is one."""
     part: list[bytes] = []

@@ -64,7 +64,7 @@ class Heart:
         """Say that one leaves, by the mark of the last number, and beat no more; raises TransportError."""
         await self._there(self._leave(mark))
 
-    def moved(self) -> None:
+    def note_progress(self) -> None:
         """The loop that decides is not stuck."""
         self._moved = time.monotonic()
 
@@ -100,7 +100,7 @@ class Heart:
         """Tell the loop that waits; one that has ended waits for nothing."""
         with contextlib.suppress(RuntimeError):
             if self._owner is not None and future is not None:
-                self._owner.call_soon_threadsafe(_done, future)
+                self._owner.call_soon_threadsafe(_resolve, future)
 
     async def _run(self) -> None:
         self._stop, self._turn = asyncio.Event(), asyncio.Lock()
@@ -137,8 +137,8 @@ class Heart:
             for command, reply in zip(commands[:2], replies, strict=False):
                 if isinstance(reply, Exception):
                     raise refusal(str(command[min(1, len(command) - 1)]), reply)
-            self._clock.told(replies[0], time.monotonic(), sent)
-            self._roster.told(replies[0])
+            self._clock.set_time(replies[0], time.monotonic(), sent)
+            self._roster.set_time(replies[0])
 
     async def _leave(self, mark: Callable[[int], bytes]) -> None:
         async with self._turn:  # a heartbeat on its way must not put us back
@@ -156,6 +156,6 @@ class Heart:
         self._complained = stuck
 
 
-def _done(future: "asyncio.Future[None]") -> None:
+def _resolve(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)

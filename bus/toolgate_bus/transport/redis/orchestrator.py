@@ -23,12 +23,19 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import is_signed
-from toolgate_bus.transport.ports import Arg, Made, Member, OrchestratorBus, OrchestratorListener, override
+from toolgate_bus.transport.ports import (
+    Arg,
+    FactPayload,
+    Member,
+    OrchestratorBus,
+    OrchestratorListener,
+    override,
+)
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import OLD, TIME
-from toolgate_bus.transport.redis.stop_orders import Obeyed
+from toolgate_bus.transport.redis.stop_orders import StopOrderLog
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
@@ -73,7 +80,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._beats = 0
         self._told_agents = False
-        self._obeyed = Obeyed()
+        self._obeyed = StopOrderLog()
         self._known_writer = False
         """Whether readers can find our facts also when we are gone."""
         self._was_up = False
@@ -86,12 +93,12 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         return self._outbox.up and self._reader.up
 
     @property
     @override
-    def reading(self) -> frozenset[str]:
+    def read_set(self) -> frozenset[str]:
         return self._reader.reading
 
     @property
@@ -102,8 +109,8 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def listen(self, listener: OrchestratorListener) -> None:
         self._listener = listener
-        self._outbox.listen(listener.refused, self._fact_written)
-        self._reader.listen(listener.heard, self._woken, self._order)
+        self._outbox.listen(listener.on_refusal, self._on_fact_written)
+        self._reader.listen(listener.on_verdicts, self._poll_now, self._order)
 
     async def start(self) -> None:
         """Connect and begin; returns when the roster was read, or when that failed once, in 2.5 s at most.
@@ -128,7 +135,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         host, self._host = self._host, None
         self._ready.set()  # who still starts need not wait
         # What is heard from now on could not be told of any longer.
-        self._reader.listen(lambda _: None, self._woken, lambda _: None)
+        self._reader.listen(lambda _: None, self._poll_now, lambda _: None)
         await self._outbox.drain()
         self._stop.set()
         with contextlib.suppress(ToolgateError), anyio.move_on_after(LEAVE_S):
@@ -142,10 +149,10 @@ class RedisOrchestratorBus(OrchestratorBus):
                 await self._commands.pipeline(
                     [
                         ("DEL", self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator)),
-                        self._left(),
+                        self._build_farewell(),
                         *(
                             ("DEL", self._keys.verdicts(self.orchestrator, name))
-                            for name in sorted(self.reading)
+                            for name in sorted(self.read_set)
                         ),
                     ]
                 )
@@ -160,7 +167,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             replace(one, signed=is_signed(one, self._roster.keyring)) for one in self._present_schedulers
         )
         self._present_schedulers = present
-        self._listener.roster_changed(present)
+        self._listener.on_roster_change(present)
 
     @override
     def watch(self, schedulers: Iterable[str]) -> None:
@@ -176,7 +183,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._outbox.ask(scheduler, decision, item, event)
 
     @override
-    def fact(self, make: Callable[[], Made]) -> None:
+    def fact(self, make: Callable[[], FactPayload]) -> None:
         self._outbox.fact(make)
 
     # ------------------------------------------------------------------ the host task
@@ -184,7 +191,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keep, self._keep_writer)
-            tasks.start_soon(keep, self._reader.run, self._changed)
+            tasks.start_soon(keep, self._reader.run, self._on_connection_change)
             tasks.start_soon(keep, self._keep_roster)
             tasks.start_soon(keep, self._keep_alive)
             await self._stop.wait()
@@ -206,12 +213,12 @@ class RedisOrchestratorBus(OrchestratorBus):
                 self._ready.set()
                 await backoff.wait()
                 continue
-            self._changed()
+            self._on_connection_change()
             self._outbox.catch_up()
             await link.lost
             self._outbox.drop()
             metrics.count(metrics.RECONNECTS, "write")
-            self._changed()
+            self._on_connection_change()
             if link.refusal is not None:
                 backoff.note(_log, "the server is not the one to talk to", link.refusal)
                 await backoff.wait()
@@ -226,14 +233,14 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._told = str(error)
             _log.error("the bus refuses us", error=str(error))
 
-    def _changed(self) -> None:
-        up = self.connected
+    def _on_connection_change(self) -> None:
+        up = self.is_connected
         if up != self._was_up:
             self._was_up = up
             self._hurry = True
-            metrics.connected("orchestrator", up)
+            metrics.record_connection("orchestrator", up)
             self._poll.set()
-            self._listener.connection(up)
+            self._listener.on_connection(up)
 
     async def _keep_roster(self) -> None:
         while True:
@@ -261,7 +268,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         await watch_links(self._url, lambda: (self._reader.link, self._outbox.link))
 
     async def _beat(self) -> None:
-        idle = self._outbox.asked() - {member.name for member in self._view.members}
+        idle = self._outbox.take_recipients() - {member.name for member in self._view.members}
         hurry, self._hurry = self._hurry, False
         try:
             await self._look_and_tell(sorted(idle), everything=hurry)
@@ -273,7 +280,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         await self._roster.learn_minute()
         look = self._roster.asks(everything=everything)
         told = self._roster.beat(
-            f"o:{self.orchestrator}", encode_reading(self.reading, packing.VERSIONS), timed=True
+            f"o:{self.orchestrator}", encode_reading(self.read_set, packing.VERSIONS), timed=True
         )
         own = (self._keys.wake, self._keys.control)[self._beats % 2](self.orchestrator)
         commands: list[Sequence[Arg]] = [
@@ -295,14 +302,14 @@ class RedisOrchestratorBus(OrchestratorBus):
                     wrong = wrong or error
                 elif command is commands[0]:
                     raise error  # else the roster is read, and we are told again of in half a second
-        self._roster.told(replies[at])
+        self._roster.set_time(replies[at])
         if replies[at + 1] == 1:
             self._known_writer = True
             await self._keep_facts(int(replies[at][0]) * 1000)
-        self._adopt(await self._roster.resolve(self._roster.named(look, replies[: len(look.commands)])))
+        self._adopt(await self._roster.resolve(self._roster.take_names(look, replies[: len(look.commands)])))
         if wrong is not None:
             raise wrong  # what could be read was
-        if self.connected and self._reader.settled:
+        if self.is_connected and self._reader.is_settled:
             self._ready.set()
         elif not self._ready.is_set() and (self._reader.refused or "").startswith("NOPERM"):
             self._fail(ConfigError(f"{self._keys.verdicts(self.orchestrator, '*')}: {self._reader.refused}"))
@@ -320,7 +327,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     def _adopt(self, view: RosterView) -> None:
         now = time.monotonic()
         present = (*view.members, *view.gone)
-        changed = _told(present) != _told(self._present_schedulers)
+        changed = _summarize(present) != _summarize(self._present_schedulers)
         names = {member.name for member in present}
         left = {member.name for member in self._present_schedulers} - names
         self._leaving = {
@@ -330,23 +337,23 @@ class RedisOrchestratorBus(OrchestratorBus):
         }
         self._view, self._present_schedulers = view, present
         if changed:
-            self._listener.roster_changed(present)
+            self._listener.on_roster_change(present)
         self._reread()
 
-    def _wanted(self) -> frozenset[str]:
+    def _collect_names(self) -> frozenset[str]:
         return frozenset(
             self._watched.union(self._leaving, (member.name for member in self._present_schedulers))
         )
 
     def _reread(self) -> None:
-        if self._reader.want(self._wanted()):
+        if self._reader.want(self._collect_names()):
             self._outbox.send("XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
 
-    def _woken(self) -> None:
+    def _poll_now(self) -> None:
         self._hurry = True
         self._poll.set()
 
-    def _fact_written(self) -> None:
+    def _on_fact_written(self) -> None:
         if not self._known_writer:
             self._poll.set()  # told with the next heartbeat, which is now
 
@@ -354,26 +361,26 @@ class RedisOrchestratorBus(OrchestratorBus):
         if (order := decode_stop(raw)) is None:
             metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
         else:
-            self._obeyed.note(order.id, self._listener.ordered(order), time.monotonic())
+            self._obeyed.note(order.id, self._listener.on_stop_order(order), time.monotonic())
             self.tell_agents()  # whoever gave it waits for that
 
     def _present(self) -> list[tuple[Arg, ...]]:
         """The command that tells which sessions are alive here, where there are any or were."""
         agents, key = self._listener.agents(), self._keys.agents(self.orchestrator)
-        obeyed = self._obeyed.told(time.monotonic())
+        obeyed = self._obeyed.encode_all(time.monotonic())
         told, self._told_agents = self._told_agents, bool(agents or obeyed)
         if self._told_agents:
             return [("SET", key, encode_agents(agents, obeyed), "PX", AGENTS_EXPIRY_MS)]
         return [("DEL", key)] if told else []
 
-    def _left(self) -> tuple[Arg, ...]:
+    def _build_farewell(self) -> tuple[Arg, ...]:
         """The command that tells that no session is alive here any longer, and which orders ended them."""
-        key, obeyed = self._keys.agents(self.orchestrator), self._obeyed.told(time.monotonic())
+        key, obeyed = self._keys.agents(self.orchestrator), self._obeyed.encode_all(time.monotonic())
         if obeyed:
             return ("SET", key, encode_agents([], obeyed), "PX", AGENTS_EXPIRY_MS)
         return ("DEL", key)
 
 
-def _told(members: Sequence[Member]) -> list[tuple[Member, bool]]:
+def _summarize(members: Sequence[Member]) -> list[tuple[Member, bool]]:
     """What of them an orchestrator must be told of, when it changes."""
     return [(one, one.signed) for one in members]

@@ -15,7 +15,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Arg, Made
+from toolgate_bus.transport.ports import Arg, FactPayload
 from toolgate_bus.transport.redis.connection import Link, ServerError, open_link, pack_command
 from toolgate_bus.transport.redis.fact_buffer import LATEST_S, FactsOut
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS
@@ -31,10 +31,10 @@ ASK_AGAIN_S: Final = 2.0
 """A question that the server did not take, as it was not the one to ask, is of no use after that."""
 _log = get_logger("toolgate.bus")
 
-Refused = Callable[[str, Sequence[bytes], str], None]
+OnRefusal = Callable[[str, Sequence[bytes], str], None]
 
 
-class _Asked(NamedTuple):
+class _QuestionFrame(NamedTuple):
     """The questions of one frame: what a reply to them is waited for with."""
 
     scheduler: str
@@ -58,7 +58,7 @@ class Outbox:
         self._keys, self._orchestrator = keys, orchestrator
         self._link: Link | None = None
         self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
-        self._again: list[tuple[float, _Asked]] = []
+        self._again: list[tuple[float, _QuestionFrame]] = []
         self._facts = FactsOut()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
@@ -66,7 +66,7 @@ class Outbox:
         self._fact_timer: asyncio.TimerHandle | None = None
         self._asked: set[str] = set()
 
-    def listen(self, refused: Refused, fact_written: Callable[[], None]) -> None:
+    def listen(self, refused: OnRefusal, fact_written: Callable[[], None]) -> None:
         """Say who is told of questions that could not be written, and of facts that were; once."""
         self._refused, self._fact_written = refused, fact_written
 
@@ -79,7 +79,7 @@ class Outbox:
 
     async def connect(self, url: str) -> Link:
         """Make the connection; raises ConfigError or TransportError."""
-        link = await open_link(url, f"toolgate-orch-{self._orchestrator}-write", self._written)
+        link = await open_link(url, f"toolgate-orch-{self._orchestrator}-write", self._on_reply)
         self._link = link
         return link
 
@@ -112,7 +112,7 @@ class Outbox:
         link.drop()
         if link.refusal is not None:
             until = time.monotonic() + ASK_AGAIN_S
-            self._again += [(until, tag) for tag in link.owed if type(tag) is _Asked]
+            self._again += [(until, tag) for tag in link.owed if type(tag) is _QuestionFrame]
 
     async def drain(self) -> None:
         """Write what is queued, and wait at most a second for the server to take it; nothing comes after."""
@@ -131,7 +131,7 @@ class Outbox:
 
     # ------------------------------------------------------------------ what is queued
 
-    def asked(self) -> set[str]:
+    def take_recipients(self) -> set[str]:
         """The schedulers that were asked since this was last called."""
         asked, self._asked = self._asked, set()
         return asked
@@ -146,7 +146,7 @@ class Outbox:
         elif len(waiting) == EARLY:
             self._write_asks()
 
-    def fact(self, make: Callable[[], Made]) -> None:
+    def fact(self, make: Callable[[], FactPayload]) -> None:
         """Queue a fact, or several."""
         if self._facts.add(make) and self._fact_timer is None:
             self._fact_timer = asyncio.get_running_loop().call_later(LATEST_S, self._write_facts)
@@ -179,7 +179,7 @@ class Outbox:
             at = 0
             for part in packing.frames([item for _, item in waiting]):
                 packed.append(pack_command((*head, "frame", packing.frame(part))))
-                tags.append(_Asked(scheduler, event, waiting[at : at + len(part)]))
+                tags.append(_QuestionFrame(scheduler, event, waiting[at : at + len(part)]))
                 at += len(part)
         if self._facts.due:
             facts = self._commands_of_facts(link)
@@ -191,7 +191,7 @@ class Outbox:
         self._stop_timer()
         if self._link is None or self._facts_refused:
             return  # they wait for the connection, or until the server takes them again
-        if self._facts.waiting and (commands := self._commands_of_facts(self._link)):
+        if self._facts.has_waiting and (commands := self._commands_of_facts(self._link)):
             self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
 
     def _commands_of_facts(self, link: Link) -> list[bytes]:
@@ -211,7 +211,7 @@ class Outbox:
     def _write_unconfirmed(self, most: int | None = None) -> None:
         """Write again what is not confirmed: in its order, since readers pass over what is out of it."""
         self._facts_tag = _Facts(self._facts_tag.tried + 1)
-        commands = [self._command_of(frame) for frame in self._facts.unconfirmed()[:most]]
+        commands = [self._command_of(frame) for frame in self._facts.list_unconfirmed()[:most]]
         if self._link is not None and commands:
             self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
 
@@ -221,9 +221,9 @@ class Outbox:
         if self._link is not None:
             self._write_unconfirmed(1)
 
-    def _facts_answered(self, reply: Any) -> None:
+    def _on_facts_reply(self, reply: Any) -> None:
         if not isinstance(reply, ServerError):
-            self._facts.confirmed()
+            self._facts.confirm_oldest()
             self._fact_written()
             if self._facts_refused:
                 self._facts_refused = False
@@ -248,13 +248,13 @@ class Outbox:
             self._fact_timer.cancel()
             self._fact_timer = None
 
-    def _written(self, reply: Any, tag: Any) -> None:
-        if type(tag) is _Asked:
+    def _on_reply(self, reply: Any, tag: Any) -> None:
+        if type(tag) is _QuestionFrame:
             if type(reply) is ServerError:
                 ids = [decision for decision, _ in tag.pairs]
                 self._refused(tag.scheduler, ids, str(reply))
         elif type(tag) is _Facts:
             if tag is self._facts_tag:
-                self._facts_answered(reply)
+                self._on_facts_reply(reply)
         elif tag is DRAIN:
             self._drained.set()

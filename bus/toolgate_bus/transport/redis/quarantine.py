@@ -6,18 +6,18 @@ an argument, in seconds of any monotonic clock.
 
 from typing import Final
 
-__all__ = ["Misbehaving"]
+__all__ = ["Quarantine"]
 
-MOST_BYTES: Final = 8 * 1024 * 1024
+MAX_BYTES: Final = 8 * 1024 * 1024
 """So much within a second is more than any honest scheduler says to one orchestrator."""
 WINDOW_S: Final = 1.0
 SECOND_S: Final = 0.1
-LONGEST_S: Final = 30.0
+MAX_SECONDS: Final = 30.0
 FORGIVEN_S: Final = 10.0
 """Seconds of good behaviour, after the last time out, that make a slip the first one again."""
 
 
-class Misbehaving:
+class Quarantine:
     """Counts bytes and slips by name."""
 
     __slots__ = ("_all", "_brought", "_since", "_slips")
@@ -30,7 +30,7 @@ class Misbehaving:
         """By name: until when it is out, and for how many seconds."""
 
     @property
-    def known(self) -> bool:
+    def has_suspects(self) -> bool:
         """Whether there is anybody to be left out, or who lately was."""
         return bool(self._slips)
 
@@ -40,18 +40,18 @@ class Misbehaving:
             self._brought.clear()
             self._since, self._all = now, 0
         self._all += size
-        return self._all > MOST_BYTES
+        return self._all > MAX_BYTES
 
-    def brought(self, name: str, size: int) -> bool:
+    def count_bytes(self, name: str, size: int) -> bool:
         """Whether, with so many bytes more while there is `much`, it is this one that floods."""
         self._brought[name] = total = self._brought.get(name, 0) + size
-        return total > MOST_BYTES // 2
+        return total > MAX_BYTES // 2
 
     def again(self, name: str, now: float) -> float:
         """It slipped: for how many seconds it is left out."""
         self._brought.pop(name, None)
         until, seconds = self._slips.get(name, (now - 2 * FORGIVEN_S, 0.0))
-        seconds = min(LONGEST_S, max(SECOND_S, seconds * 4)) if now - until < FORGIVEN_S else 0.0
+        seconds = min(MAX_SECONDS, max(SECOND_S, seconds * 4)) if now - until < FORGIVEN_S else 0.0
         self._slips[name] = (now + seconds, seconds)
         return seconds
 

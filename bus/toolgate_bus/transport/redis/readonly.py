@@ -6,7 +6,7 @@ from typing import Any, Final
 from toolgate_bus.errors import TransportError
 from toolgate_bus.transport.ports import Arg, Commands, override
 
-__all__ = ["Looking", "refused"]
+__all__ = ["ReadOnlyCommands", "is_refusal"]
 
 LOOKS: Final = frozenset(
     {
@@ -24,7 +24,7 @@ TIDYING: Final = frozenset({"SREM"})
 """What readers do in passing to sets of what is gone: here it is left undone."""
 
 
-class Looking(Commands):
+class ReadOnlyCommands(Commands):
     """`Commands` that let only reading through; raises TransportError for anything else."""
 
     def __init__(self, commands: Commands) -> None:
@@ -51,6 +51,6 @@ def _looks(command: Sequence[Arg]) -> bool:
     return False
 
 
-def refused(reply: Any) -> bool:
+def is_refusal(reply: Any) -> bool:
     """Whether a reply or error says that this user may not do that."""
     return isinstance(reply, Exception) and "no permissions" in str(reply).casefold()

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final, Literal, NamedTuple
 
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.readonly import refused
+from toolgate_bus.transport.redis.readonly import is_refusal
 
 __all__ = ["ROLES", "How", "Right", "Tried", "rights_of", "try_all", "who_am_i"]
 
@@ -172,4 +172,4 @@ async def try_all(
 
 
 def _tried(rights: Sequence[Right], replies: Sequence[object]) -> list[Tried]:
-    return [Tried(right, not refused(reply)) for right, reply in zip(rights, replies, strict=True)]
+    return [Tried(right, not is_refusal(reply)) for right, reply in zip(rights, replies, strict=True)]

@@ -29,7 +29,15 @@ from toolgate_bus.transport.heartbeats import (
 )
 from toolgate_bus.transport.ports import Commands, Member
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster_sets import MOST, OLD, TIME, Command, Look, Names, Place
+from toolgate_bus.transport.redis.roster_sets import (
+    MAX_COUNT,
+    OLD,
+    TIME,
+    Command,
+    RosterMembership,
+    RosterNames,
+    RosterQuery,
+)
 
 __all__ = [
     "BEAT_SECONDS",
@@ -135,8 +143,8 @@ class Roster:
         self._commands = commands
         self._keys = Keys(namespace)
         self._clock = ServerClock()
-        self._names = Names(self._keys, turns)
-        self._places: dict[str, Place] = {}
+        self._names = RosterNames(self._keys, turns)
+        self._places: dict[str, RosterMembership] = {}
         self._attendance = Attendance()
         self._met: dict[str, float] = {}
         """Everyone else who was alive lately, by when."""
@@ -152,12 +160,12 @@ class Roster:
 
     async def learn_minute(self) -> None:
         """Ask the server for its time, unless that is known: sets are named by it."""
-        if not self._clock.known:
-            self.told(await self._commands.execute("TIME"))
+        if not self._clock.is_synced:
+            self.set_time(await self._commands.execute("TIME"))
 
-    def told(self, time_reply: Any) -> None:
+    def set_time(self, time_reply: Any) -> None:
         """The server's reply to TIME, which came just now."""
-        self._clock.told(time_reply, time.monotonic())
+        self._clock.set_time(time_reply, time.monotonic())
 
     def beat(self, member: str, value: bytes, *, timed: bool = False) -> list[Command]:
         """The commands of one heartbeat of `kind:…`, for a pipeline; the first is what expires.
@@ -165,7 +173,7 @@ class Roster:
         `timed`: the pipeline asks for the server's time itself.
         """
         beat: Command = ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000))
-        place = self._places.setdefault(member, Place(self._keys, member))
+        place = self._places.setdefault(member, RosterMembership(self._keys, member))
         rest = place.commands(self._clock, time.monotonic())
         return [beat, *(one for one in rest if not (timed and one == TIME))]
 
@@ -175,7 +183,7 @@ class Roster:
         commands = self.beat(member, value)
         replies = await self._commands.pipeline(commands)
         if commands[-1] == TIME:
-            self.told(replies[-1])
+            self.set_time(replies[-1])
         if isinstance(replies[0], Exception):
             raise TransportError(str(replies[0]))
 
@@ -187,7 +195,9 @@ class Roster:
 
     async def wake_orchestrators(self) -> None:
         """Have every living orchestrator look at the roster at once."""
-        found = await self._beats([name for name in await self._named(everything=True) if name[0] == "o"])
+        found = await self._beats(
+            [name for name in await self._fetch_names(everything=True) if name[0] == "o"]
+        )
         wakes = [("XADD", self._keys.wake(name[2:]), "*", "event", "roster") for name in found]
         if wakes:
             await self._commands.pipeline(wakes)
@@ -199,13 +209,13 @@ class Roster:
 
         Not `everything`: one kind is read anew, the others are as they were found before.
         """
-        return await self.resolve(await self._named(everything=everything), ages=ages)
+        return await self.resolve(await self._fetch_names(everything=everything), ages=ages)
 
-    def asks(self, *, everything: bool) -> Look:
+    def asks(self, *, everything: bool) -> RosterQuery:
         """One look at who is named: its commands are for a pipeline."""
         return self._names.asks(self._clock, time.monotonic(), everything=everything)
 
-    def named(self, look: Look, replies: Sequence[Any]) -> set[str]:
+    def take_names(self, look: RosterQuery, replies: Sequence[Any]) -> set[str]:
         """Who is named, by the replies to a look of `asks`; strangers beyond the bound are counted."""
         surplus = self._names.take(look, replies)
         for kind, many in surplus.items():
@@ -215,10 +225,10 @@ class Roster:
         self._flooded = bool(surplus)
         return self._names.all
 
-    async def _named(self, *, everything: bool) -> set[str]:
+    async def _fetch_names(self, *, everything: bool) -> set[str]:
         await self.learn_minute()
         look = self.asks(everything=everything)  # tasks may look side by side
-        return self.named(look, await self._commands.pipeline(look.commands))
+        return self.take_names(look, await self._commands.pipeline(look.commands))
 
     async def resolve(self, named: Iterable[str], *, ages: bool = False) -> RosterView:
         """Read the heartbeats of these roster members, and of those that were seen before."""
@@ -245,7 +255,7 @@ class Roster:
         now = time.monotonic()
         self._met = {name: at for name, at in self._met.items() if now - at < GONE_SECONDS}
         for name in found:
-            if name[0] != "s" and (name in self._met or len(self._met) < MOST):
+            if name[0] != "s" and (name in self._met or len(self._met) < MAX_COUNT):
                 self._met[name] = now
 
     async def _beats(self, names: Sequence[str]) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
 """Which names stand on the roster: one set a kind and minute, written by that kind alone. Pure.
 
 Nobody takes another off: a set is named by the server's minute and expires, so that who no longer writes
-itself down is forgotten. What is read of a set is bounded: beyond `MOST` names only a few are looked at.
+itself down is forgotten. What is read of a set is bounded: beyond `MAX_COUNT` names only a few are looked at.
 The one set of version 1 is still written and read, for peers of that version; nobody else needs it, and
 only there is a name taken off by others, when it had no heartbeat for a minute.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.clock import ServerClock
 
-__all__ = ["KINDS", "MOST", "OLD", "TIME", "Command", "Look", "Names", "Place"]
+__all__ = ["KINDS", "MAX_COUNT", "OLD", "TIME", "Command", "RosterMembership", "RosterNames", "RosterQuery"]
 
 Command = tuple[str | bytes | int, ...]
 TIME: Final[Command] = ("TIME",)
@@ -22,7 +22,7 @@ KINDS: Final[Mapping[str, str]] = {"s": "schedulers", "o": "orchestrators", "r":
 """By the first letter of its members' names."""
 OLD: Final = "old"
 """Stands for the set of version 1 among the kinds."""
-MOST: Final = 10_000
+MAX_COUNT: Final = 10_000
 """Names of one set that are looked up; more are strangers, and counted."""
 FEW: Final = 100
 """So many of them are looked at all the same, whichever the server picks."""
@@ -35,7 +35,7 @@ DEAD_S: Final = 60.0
 MAX_NAME: Final = 160
 
 
-class Place:
+class RosterMembership:
     """One member's own place on the roster: what it writes with each heartbeat, two commands on average."""
 
     __slots__ = ("_at", "_beats", "_keys", "_member", "_minute")
@@ -55,7 +55,7 @@ class Place:
         turn, self._beats = self._beats % 4, self._beats + 1
         old: Command = ("SADD", self._keys.roster, self._member)
         kind = KINDS.get(self._member[0])
-        if turn == 0 and clock.known and kind is not None:
+        if turn == 0 and clock.is_synced and kind is not None:
             key = self._keys.roster_of(kind, minute)
             own: list[Command] = [("SADD", key, self._member), ("PEXPIRE", key, SET_MS)]
             return [*own, old] if missed else own
@@ -65,7 +65,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RosterQuery:
     """One look at the sets; several may be under way at a time, and each takes its own replies."""
 
     kinds: tuple[str, ...]
@@ -73,7 +73,7 @@ class Look:
     commands: tuple[Command, ...]
 
 
-class Names:
+class RosterNames:
     """The names that one reader of the roster knows, kind by kind."""
 
     __slots__ = ("_keys", "_kinds", "_missing", "_named", "_sizes", "_turn", "_turns")
@@ -92,7 +92,7 @@ class Names:
         """Everyone who was named when it was last looked."""
         return set().union(*self._named.values())
 
-    def asks(self, clock: ServerClock, now: float, *, everything: bool) -> Look:
+    def asks(self, clock: ServerClock, now: float, *, everything: bool) -> RosterQuery:
         """The next look; `everything` looks at all kinds, and at the minute before as well."""
         minute, seconds = clock.minute(now)
         self._turn += 1
@@ -113,11 +113,11 @@ class Names:
         commands: list[Command] = []
         for kind, key in asked:
             # Not SMEMBERS: a set may have grown since its size was asked.
-            few = self._sizes.get(kind, 0) > MOST
-            commands += [("SCARD", key), ("SRANDMEMBER", key, FEW if few else MOST)]
-        return Look(tuple(kind for kind, _ in asked), tuple(commands))
+            few = self._sizes.get(kind, 0) > MAX_COUNT
+            commands += [("SCARD", key), ("SRANDMEMBER", key, FEW if few else MAX_COUNT)]
+        return RosterQuery(tuple(kind for kind, _ in asked), tuple(commands))
 
-    def take(self, look: Look, replies: Sequence[Any]) -> dict[str, int]:
+    def take(self, look: RosterQuery, replies: Sequence[Any]) -> dict[str, int]:
         """The replies to the commands of a look; gives how many names of which kind are beyond the bound."""
         named: dict[str, set[str]] = {}
         sizes: dict[str, int] = {}
@@ -129,7 +129,7 @@ class Names:
         self._sizes.update(sizes)
         for kind, own in named.items():
             self._named[kind] = frozenset(own)
-        return {kind: size - MOST for kind, size in sizes.items() if size > MOST}
+        return {kind: size - MAX_COUNT for kind, size in sizes.items() if size > MAX_COUNT}
 
     def dead(self, found: Collection[str], now: float) -> list[str]:
         """Whose names stand in the set of version 1 for long without a heartbeat: that one never expires."""

@@ -94,7 +94,7 @@ class RedisSchedulerBus(SchedulerBus):
 
     @property
     @override
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         return self._hot is not None and self._side is not None
 
     @override
@@ -136,7 +136,7 @@ class RedisSchedulerBus(SchedulerBus):
         return self._member
 
     @override
-    async def noticed(self, timeout_s: float) -> bool:
+    async def wait_until_noticed(self, timeout_s: float) -> bool:
         pause = NOTICE_PAUSE
         with anyio.move_on_after(timeout_s):
             while True:
@@ -191,13 +191,13 @@ class RedisSchedulerBus(SchedulerBus):
 
     @override
     async def answer_now(self, orchestrator: str, item: bytes) -> None:
-        self._out.wrote(orchestrator)
+        self._out.add_recipient(orchestrator)
         stream = self._keys.verdicts(orchestrator, self._member.name)
         await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", packing.frame([item]))
 
-    def done(self, entry: str) -> None:
+    def acknowledge(self, entry: str) -> None:
         """Acknowledge one entry, once the server has taken the answers queued before it."""
-        self._out.done(entry)
+        self._out.acknowledge(entry)
         self._soon()
 
     @override
@@ -211,7 +211,7 @@ class RedisSchedulerBus(SchedulerBus):
     # ------------------------------------------------------------------ reading and writing
 
     def _soon(self) -> None:
-        if not self._flushing and self.connected:
+        if not self._flushing and self.is_connected:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
@@ -235,7 +235,7 @@ class RedisSchedulerBus(SchedulerBus):
 
     def _write_early(self) -> None:
         tags: list[Any] = []
-        if self.connected and (out := self._out.answers(tags)):
+        if self.is_connected and (out := self._out.answers(tags)):
             self._write(b"".join(out), tags)
 
     def _write(self, packed: bytes, tags: Sequence[Any]) -> bool:
@@ -264,9 +264,9 @@ class RedisSchedulerBus(SchedulerBus):
                     self._want = max(0, self._want - len(reply[0][1]))
                     self._deliver(reply[0][1])
                 self._soon()
-        elif self._out.replied(tag, reply):
-            if not self._clock.known and type(reply) is bytes:
-                self._clock.saw(reply, time.monotonic())
+        elif self._out.take_reply(tag, reply):
+            if not self._clock.is_synced and type(reply) is bytes:
+                self._clock.observe_id(reply, time.monotonic())
         elif tag is DRAIN:
             self._drained.set()
         elif type(reply) is ServerError and reply.code != "NOGROUP":
@@ -297,7 +297,7 @@ class RedisSchedulerBus(SchedulerBus):
             delivery = self._delivery(entry, fields, now, times)
             if delivery is None:
                 metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
-                self.done(entry.decode())
+                self.acknowledge(entry.decode())
             else:
                 deliveries.append(delivery)
         self._listener.deliver(deliveries)
@@ -321,11 +321,11 @@ class RedisSchedulerBus(SchedulerBus):
             with anyio.move_on_after(1.0):
                 self._flush()
                 self._out.write_again()
-                await self._asked_side()
+                await self._drain_side()
                 self._out.write_acks()
-                await self._asked_side()
+                await self._drain_side()
 
-    async def _asked_side(self) -> None:
+    async def _drain_side(self) -> None:
         if self._side is not None:
             self._drained.clear()
             self._side.write(pack_command(("TIME",)), (DRAIN,))
@@ -364,7 +364,7 @@ class RedisSchedulerBus(SchedulerBus):
             self._hot, self._side, self._paused = hot, side, False
             self._up.set()
             self._out.write_again()
-            metrics.connected("scheduler", True)
+            metrics.record_connection("scheduler", True)
             self._soon()
             await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)
             self._hot = self._side = None
@@ -372,7 +372,7 @@ class RedisSchedulerBus(SchedulerBus):
             side.drop()
             for link in (hot, side):
                 self._out.recover(link.owed)
-            metrics.connected("scheduler", False)
+            metrics.record_connection("scheduler", False)
             metrics.count(metrics.RECONNECTS, "scheduler")
             if (refusal := hot.refusal or side.refusal) is not None:
                 backoff.note(_log, "the server is not the one to talk to", refusal)
@@ -387,7 +387,7 @@ class RedisSchedulerBus(SchedulerBus):
         while True:
             await anyio.sleep(BEAT_SECONDS)
             if self._heart is not None:
-                self._heart.moved()
+                self._heart.note_progress()
             if self._hot is None:
                 continue
             with contextlib.suppress(ToolgateError):
@@ -411,7 +411,7 @@ class RedisSchedulerBus(SchedulerBus):
 
     async def _tidy(self) -> None:
         """Trim the inbox and the streams written to, and let those expire."""
-        talked = self._out.talked_to()
+        talked = self._out.take_recipients()
         oldest = self._clock.entry_before(time.monotonic(), RETENTION_MS)
         streams = [self._keys.verdicts(orchestrator, self._member.name) for orchestrator in sorted(talked)]
         commands: list[Sequence[Arg]] = [*self._group.look()]

@@ -11,16 +11,16 @@ from typing import Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
 
-__all__ = ["Obeyed", "decode_obeyed"]
+__all__ = ["StopOrderLog", "decode_obeyed"]
 
 KEPT_S: Final = 10.0
-MOST_ORDERS: Final = 16
-MOST_SESSIONS: Final = 1000
+MAX_ORDERS: Final = 16
+MAX_SESSIONS: Final = 1000
 """Of one order."""
 MAX_OBEYED: Final = 1 << 21
 
 
-class Obeyed:
+class StopOrderLog:
     """The orders that one process has carried out lately."""
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class Obeyed:
             return
         _, stopped = self._orders.pop(order, (now, {}))
         self._orders[order] = (now, stopped | dict.fromkeys(sessions))
-        while len(self._orders) > MOST_ORDERS:
+        while len(self._orders) > MAX_ORDERS:
             del self._orders[next(iter(self._orders))]
 
-    def told(self, now: float) -> list[bytes]:
+    def encode_all(self, now: float) -> list[bytes]:
         """What is told of them: a binary for each."""
         self._orders = {order: one for order, one in self._orders.items() if now - one[0] < KEPT_S}
-        return [pack([order, list(stopped)[:MOST_SESSIONS]]) for order, (_, stopped) in self._orders.items()]
+        return [pack([order, list(stopped)[:MAX_SESSIONS]]) for order, (_, stopped) in self._orders.items()]
 
 
 def decode_obeyed(raw: bytes) -> dict[str, frozenset[str]]:
@@ -46,7 +46,7 @@ def decode_obeyed(raw: bytes) -> dict[str, frozenset[str]]:
     try:
         found = unpack(raw, MAX_OBEYED)
         told = found.get("obeyed") if isinstance(found, dict) else None
-        orders = told[:MOST_ORDERS] if isinstance(told, list) else []
+        orders = told[:MAX_ORDERS] if isinstance(told, list) else []
         read = [unpack(one) for one in orders if isinstance(one, bytes)]
     except CodecError:
         return {}

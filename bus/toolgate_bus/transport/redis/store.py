@@ -19,36 +19,36 @@ class RedisStore(Store):
 
     @override
     async def get(self, key: str) -> bytes | None:
-        return cast("bytes | None", await self._commands.execute("GET", self._keys.stored(key)))
+        return cast("bytes | None", await self._commands.execute("GET", self._keys.store_key(key)))
 
     @override
     async def put(self, key: str, value: bytes, ttl_s: float | None = None) -> None:
-        await self._commands.execute("SET", self._keys.stored(key), checked_value(value), *_expiry(ttl_s))
+        await self._commands.execute("SET", self._keys.store_key(key), checked_value(value), *_expiry(ttl_s))
 
     @override
     async def add(self, key: str, value: bytes, ttl_s: float | None = None) -> bool:
         reply = await self._commands.execute(
-            "SET", self._keys.stored(key), checked_value(value), "NX", *_expiry(ttl_s)
+            "SET", self._keys.store_key(key), checked_value(value), "NX", *_expiry(ttl_s)
         )
         return reply is not None
 
     @override
     async def take(self, key: str) -> bytes | None:
-        return cast("bytes | None", await self._commands.execute("GETDEL", self._keys.stored(key)))
+        return cast("bytes | None", await self._commands.execute("GETDEL", self._keys.store_key(key)))
 
     @override
     async def delete(self, key: str) -> bool:
-        return bool(await self._commands.execute("DEL", self._keys.stored(key)))
+        return bool(await self._commands.execute("DEL", self._keys.store_key(key)))
 
     @override
     async def keys(self, prefix: str) -> list[str]:
-        start = self._keys.stored("")
+        start = self._keys.store_key("")
         pages = [page async for page in find_keys(self._commands, literal(start + prefix) + "*")]
         return sorted({key.decode()[len(start) :] for page in pages for key in page})
 
     @override
     async def seconds_left(self, key: str) -> float | None:
-        left = int(await self._commands.execute("PTTL", self._keys.stored(key)))
+        left = int(await self._commands.execute("PTTL", self._keys.store_key(key)))
         return None if left == -2 else math.inf if left == -1 else left / 1000
 
 

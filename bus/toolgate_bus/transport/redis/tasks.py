@@ -13,7 +13,7 @@ import anyio
 
 from toolgate_bus.telemetry.loggers import get_logger
 
-__all__ = ["Backoff", "being_cancelled", "keep"]
+__all__ = ["Backoff", "is_cancel_requested", "keep"]
 
 FIRST: Final = 0.01
 LAST: Final = 0.4
@@ -30,7 +30,7 @@ async def keep(keeper: Callable[..., Awaitable[None]], *args: Any) -> None:
         await anyio.sleep(1.0)
 
 
-def being_cancelled() -> bool:
+def is_cancel_requested() -> bool:
     """Whether somebody cancelled this task; false where a CancelledError came out of what it called."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

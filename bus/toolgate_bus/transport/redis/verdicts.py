@@ -25,7 +25,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.connection import BLOCK_MS, READ, Link, ServerError, open_link, pack_command
-from toolgate_bus.transport.redis.quarantine import Misbehaving
+from toolgate_bus.transport.redis.quarantine import Quarantine
 from toolgate_bus.transport.redis.tasks import Backoff
 
 __all__ = ["VerdictReader"]
@@ -33,13 +33,13 @@ __all__ = ["VerdictReader"]
 COUNT: Final = 256
 FEW: Final = 2
 """Entries of each stream at a time while one of them floods."""
-MOST_BYTES: Final = FEW * (MAX_FRAME + 4096)
+MAX_BYTES: Final = FEW * (MAX_FRAME + 4096)
 """No reply may be longer: by far more than any honest one, and never longer than these few entries."""
 MUCH_BYTES: Final = 64 * 1024
 """Replies of less are nobody's flood."""
 AT_ONCE: Final = 8
 """Frames of a long reply handed on in one turn of the event loop; each holds up to 64 verdicts."""
-MOST_FIELDS: Final = 64
+MAX_FIELDS: Final = 64
 FIRST_ID: Final = b"0-0"
 OPERATOR: Final = "operator"
 """Whose fault it is when one of our own streams is not right, as far as that can be known."""
@@ -58,7 +58,7 @@ class VerdictReader:
         self._control = keys.control(orchestrator).encode()
         self._link: Link | None = None
         self._wanted: frozenset[str] = frozenset()
-        self._misbehaving = Misbehaving()
+        self._misbehaving = Quarantine()
         self.reading: frozenset[str] = frozenset()
         self._streams: tuple[bytes, ...] = self._own
         self._names: dict[bytes, str] = {}
@@ -95,7 +95,7 @@ class VerdictReader:
         return self._link
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether the running read covers all that can be read."""
         return self._proved and self._link is not None and self._readable() == self.reading
 
@@ -118,7 +118,7 @@ class VerdictReader:
         name = f"toolgate-orch-{self._orchestrator}-read"
         while True:
             try:
-                link = await open_link(self._url, name, self._reply, MOST_BYTES)
+                link = await open_link(self._url, name, self._reply, MAX_BYTES)
                 if not self._one_by_one:
                     await self.rewind()
                     self._one_by_one = True  # at first only to see that all may be read
@@ -145,10 +145,10 @@ class VerdictReader:
             else:
                 backoff.reset()
             if link.flooded:
-                await self._flooded(link)
+                await self._on_flood(link)
 
     def _readable(self) -> frozenset[str]:
-        if not self._misbehaving.known:
+        if not self._misbehaving.has_suspects:
             return self._wanted
         return self._wanted - self._misbehaving.out(time.monotonic())
 
@@ -179,7 +179,7 @@ class VerdictReader:
 
     def _reply(self, reply: Any, tag: Any) -> None:
         if type(reply) is ServerError:
-            self._refused(reply, tag)
+            self._on_refusal(reply, tag)
             return
         link = self._link
         size = link.size if link is not None else 0
@@ -249,13 +249,13 @@ class VerdictReader:
         guilty = []
         for stream, entries in batch or ():
             size = sum(sum(map(len, fields)) for _, fields in entries if fields)
-            if self._misbehaving.brought(self._name(stream), size):
+            if self._misbehaving.count_bytes(self._name(stream), size):
                 guilty.append(stream)
         if guilty:
             self._look(self._empty(guilty, "flood"))
         return bool(guilty)
 
-    async def _flooded(self, link: Link) -> None:
+    async def _on_flood(self, link: Link) -> None:
         """The connection was dropped for a reply that was too long."""
         guilty: Any = link.owed[0] if link.owed else READ
         if guilty is READ:
@@ -286,14 +286,14 @@ class VerdictReader:
     def _look(self, work: Any) -> None:
         """Do this, then read again."""
         self._search = asyncio.ensure_future(work)
-        self._search.add_done_callback(self._looked)
+        self._search.add_done_callback(self._on_search_done)
 
-    def _looked(self, search: "asyncio.Future[None]") -> None:
+    def _on_search_done(self, search: "asyncio.Future[None]") -> None:
         if not search.cancelled():
             search.exception()  # the server went away meanwhile: the next read will tell
             self._read()
 
-    def _refused(self, error: ServerError, tag: Any) -> None:
+    def _on_refusal(self, error: ServerError, tag: Any) -> None:
         # One bad stream (WRONGTYPE, NOPERM) fails the whole read: find it, leave it out, go on.
         if self.refused is None:
             _log.warning("reading verdicts was refused", error=str(error))
@@ -336,7 +336,7 @@ def _frame(fields: Sequence[bytes]) -> bytes:
     # [event, verdict, frame, bytes] from our workers; anything else is looked through, or empty.
     if len(fields) == 4 and fields[2] == b"frame":
         return fields[3]
-    if len(fields) > MOST_FIELDS:
+    if len(fields) > MAX_FIELDS:
         return b""
     pairs = dict(zip(fields[::2], fields[1::2], strict=False))
     return pairs.get(b"frame", b"")

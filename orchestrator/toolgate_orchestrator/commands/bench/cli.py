@@ -86,7 +86,7 @@ def decisions_beside_the_floor(
     if observed:
         with private_server() as server:
             costs = run_async(
-                lambda: _observed(server, schedulers or (1, 3), in_flight or (1, 64), decisions)
+                lambda: _measure_observability(server, schedulers or (1, 3), in_flight or (1, 64), decisions)
             )
         let_kernel_threads_go()
         if as_json:
@@ -103,10 +103,10 @@ def decisions_beside_the_floor(
 
 async def _turns() -> list[dict[str, Any]]:
     """A slow turn on loop-reactive and on loop-basic: calls that need nothing, calls that need each other."""
-    from toolgate_orchestrator.commands.bench.reactive import Load, compare
+    from toolgate_orchestrator.commands.bench.reactive import TurnLoad, compare
 
     rows = []
-    for what, load in (("independent calls", Load()), ("each needs the last", Load(chain=True))):
+    for what, load in (("independent calls", TurnLoad()), ("each needs the last", TurnLoad(chain=True))):
         found = await compare(load)
         err_console.print(
             f"{what:<20} loop-basic {found.basic_s:.2f} s  loop-reactive {found.reactive_s:.2f} s"
@@ -123,7 +123,7 @@ async def _turns() -> list[dict[str, Any]]:
     return rows
 
 
-async def _observed(
+async def _measure_observability(
     server: Server, schedulers: Sequence[int], in_flight: Sequence[int], decisions: int
 ) -> list[dict[str, Any]]:
     """CPU of a decision with metrics and facts, and without."""
@@ -190,10 +190,10 @@ async def _both(server: Server, count: int) -> AsyncIterator[tuple[Floor, Any, l
     bus = BusSettings(redis=server.url, namespace=f"bench-{count}")
     specs = [SchedulerSpec("policy", config=rules, name=name) for name in names]
     floor = Floor(names)
-    async with _answering(server.url, names) as pids, scheduler_processes(specs, bus) as running:
+    async with _start_floor(server.url, names) as pids, scheduler_processes(specs, bus) as running:
         await floor.start(server.url)
         try:
-            async with _mounted(bus) as gate:
+            async with _mount_gate(bus) as gate:
 
                 async def decide() -> None:
                     decision = await gate.decide("search_direct_flight", ARGUMENTS, TOOLS, session="bench")
@@ -210,7 +210,7 @@ async def _both(server: Server, count: int) -> AsyncIterator[tuple[Floor, Any, l
 
 
 @asynccontextmanager
-async def _mounted(bus: BusSettings) -> AsyncIterator[Any]:
+async def _mount_gate(bus: BusSettings) -> AsyncIterator[Any]:
     """The gate of loop-events in a real session."""
     from amplifier_core import AmplifierSession
 
@@ -228,7 +228,7 @@ async def _mounted(bus: BusSettings) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _answering(url: str, names: Sequence[str]) -> AsyncIterator[list[int]]:
+async def _start_floor(url: str, names: Sequence[str]) -> AsyncIterator[list[int]]:
     """The floor's answering processes."""
     processes = [
         await asyncio.create_subprocess_exec(

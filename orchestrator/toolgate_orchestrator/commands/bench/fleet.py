@@ -27,7 +27,7 @@ from toolgate_orchestrator.commands.bench.fleet_figures import Row
 from toolgate_orchestrator.commands.bench.measure import cpu_seconds
 from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
 
-__all__ = ["Load", "measure_fleet"]
+__all__ = ["FleetLoad", "measure_fleet"]
 
 NAMESPACE: Final = "bench-fleet"
 SET_UP_S: Final = 60.0
@@ -39,7 +39,7 @@ GRACE_S: Final = 10.0
 LINE_BYTES: Final = 1 << 26
 
 
-class Load:
+class FleetLoad:
     """What is measured."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Load:
         ]
 
 
-async def measure_fleet(server: Server, load: Load) -> AsyncIterator[Row]:
+async def measure_fleet(server: Server, load: FleetLoad) -> AsyncIterator[Row]:
     """Run each number of agents; gives one row after another. Raises ToolgateError."""
     specs = lay_out(server.directory, load.replicas)
     bus = BusSettings(redis=server.url, namespace=NAMESPACE)
@@ -85,12 +85,12 @@ async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: Fact
         pids = {"agents": [one.pid for one in processes], **shared}
         agents = sum(work.agents for work in works)
         await _all(processes, "ready", SET_UP_S + agents * SET_UP_EACH_S)
-        before, began = _spent(pids), time.perf_counter()
+        before, began = _measure_cpu(pids), time.perf_counter()
         _go(processes)
         counted = await _all(processes, "done", works[0].limit_s + GRACE_S)
-        wall, after = time.perf_counter() - began, _spent(pids)
+        wall, after = time.perf_counter() - began, _measure_cpu(pids)
         decided = {id_ for one in counted for id_ in one["decided"]}
-        recorded = await _recorded(record, decided)
+        recorded = await _count_in_record(record, decided)
         _go(processes)
         return Row(
             agents=agents,
@@ -109,12 +109,12 @@ async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: Fact
         )
 
 
-async def _recorded(record: FactsReader, decided: set[str]) -> int:
+async def _count_in_record(record: FactsReader, decided: set[str]) -> int:
     """How many of these decisions stand in the record, each counted once."""
     found: set[str] = set()
     until = time.monotonic() + FACTS_S
     while True:
-        for fact in await record.kept():
+        for fact in await record.read_all():
             if fact.get("event") == "decision" and fact["id"] in decided:
                 found.add(fact["id"])
         if found >= decided or time.monotonic() > until:
@@ -122,7 +122,7 @@ async def _recorded(record: FactsReader, decided: set[str]) -> int:
         await asyncio.sleep(0.05)
 
 
-def _spent(pids: dict[str, list[int]]) -> dict[str, float | None]:
+def _measure_cpu(pids: dict[str, list[int]]) -> dict[str, float | None]:
     return {name: cpu_seconds(of) for name, of in pids.items()}
 
 

@@ -15,7 +15,7 @@ from toolgate_orchestrator.commands.bench.fleet_figures import Row
 
 __all__ = ["fleet"]
 
-MOST_AGENTS = 10_000
+MAX_AGENTS = 10_000
 
 
 def fleet(
@@ -48,9 +48,9 @@ def fleet(
     the agents take turns at the whole machine: the rate is the highest, and the latency is mostly
     waiting for it.
     """
-    from toolgate_orchestrator.commands.bench.fleet import Load
+    from toolgate_orchestrator.commands.bench.fleet import FleetLoad
 
-    load = Load(_numbers(agents), processes, replicas, calls, think, limit)
+    load = FleetLoad(_numbers(agents), processes, replicas, calls, think, limit)
     with private_server() as server:
         rows = run_async(lambda: _run(server, load, quiet=as_json))
     if as_json:
@@ -68,9 +68,9 @@ def _numbers(text: str) -> list[int]:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or not all(0 < number <= MOST_AGENTS for number in numbers):
+    if not numbers or not all(0 < number <= MAX_AGENTS for number in numbers):
         raise ConfigError(
-            f"--agents: {text!r:.50}: must be numbers from 1 to {MOST_AGENTS} with commas between: 10,100"
+            f"--agents: {text!r:.50}: must be numbers from 1 to {MAX_AGENTS} with commas between: 10,100"
         )
     return numbers
 

@@ -39,7 +39,7 @@ class Row:
     """CPU of the agents, of the schedulers, of the server."""
 
     @property
-    def lost(self) -> int:
+    def loss(self) -> int:
         """Calls that were not decided on, recorded, or answered once; the most of the three."""
         return max(self.planned - min(self.called, self.decided, self.recorded, self.answered), 0)
 
@@ -68,7 +68,7 @@ class Row:
                 "decided": self.decided,
                 "recorded": self.recorded,
                 "answered": self.answered,
-                "lost": self.lost,
+                "lost": self.loss,
                 "unheard": self.unheard,
             },
             "outcomes": self.whys,

@@ -55,7 +55,7 @@ class Agents:
         async with asyncio.timeout(self._work.limit_s):
             taken = await asyncio.gather(
                 *(
-                    self._timed(number, session)
+                    self._time_turn(number, session)
                     for number, session in enumerate(self._sessions, self._work.first)
                 )
             )
@@ -76,7 +76,7 @@ class Agents:
         for session in self._sessions:
             await session.cleanup()
 
-    async def _timed(self, number: int, session: Any) -> float:
+    async def _time_turn(self, number: int, session: Any) -> float:
         # Agents whose LLMs take as long as each other's would else all ask at the same moments.
         await asyncio.sleep(self._work.think_s * (number * GOLDEN % 1.0))
         began = time.perf_counter()
@@ -88,22 +88,22 @@ class Agents:
         coordinator = session.coordinator
         kept: list[Any] = []
 
-        async def begun(event: str, data: dict[str, Any]) -> HookResult:
-            coordinator.get("orchestrator").gate.subscribe(self._ruled)
+        async def subscribe_to_gate(event: str, data: dict[str, Any]) -> HookResult:
+            coordinator.get("orchestrator").gate.subscribe(self._on_decision)
             kept.append(coordinator.get("context"))
             return HookResult()
 
-        async def ended(event: str, data: dict[str, Any]) -> HookResult:
+        async def count_calls(event: str, data: dict[str, Any]) -> HookResult:
             for message in await kept.pop().get_messages():
                 self._calls.update(call["id"] for call in message.get("tool_calls") or ())
                 if message["role"] == "tool":
                     self._results[message["tool_call_id"]] += 1
             return HookResult()
 
-        coordinator.hooks.register("execution:start", begun, name="bench-fleet")
-        coordinator.hooks.register("execution:end", ended, name="bench-fleet")
+        coordinator.hooks.register("execution:start", subscribe_to_gate, name="bench-fleet")
+        coordinator.hooks.register("execution:end", count_calls, name="bench-fleet")
 
-    def _ruled(self, decision: Decision) -> None:
+    def _on_decision(self, decision: Decision) -> None:
         self._decided[decision.id] = decision.seconds
         self._whys[decision.why] += 1
 
@@ -121,15 +121,15 @@ async def _main() -> None:
     lines = await _stdin()
     work = Work(**json.loads(await lines.readline()))
     await _warm_up(work)
-    before = _settled_bytes()
+    before = _measure_memory()
     agents = Agents(work)
     await agents.set_up()
     _say({"event": "ready"})
-    await _told(lines)
+    await _wait_for_parent(lines)
     counted = await agents.run()
-    after = _settled_bytes()
+    after = _measure_memory()
     _say({"event": "done", "grown": None if before is None or after is None else after - before, **counted})
-    await _told(lines)
+    await _wait_for_parent(lines)
     await agents.close()
 
 
@@ -151,7 +151,7 @@ async def _warm_up(work: Work) -> None:
     await one.close()
 
 
-def _settled_bytes() -> int | None:
+def _measure_memory() -> int | None:
     gc.collect()
     return resident_bytes()
 
@@ -164,7 +164,7 @@ async def _stdin() -> asyncio.StreamReader:
     return reader
 
 
-async def _told(lines: asyncio.StreamReader) -> None:
+async def _wait_for_parent(lines: asyncio.StreamReader) -> None:
     if not await lines.readline():
         sys.exit(1)  # whoever started us is gone
 

@@ -34,9 +34,9 @@ from toolgate_orchestrator.commands.bench.measure import ARGUMENTS, TOOLS, Sampl
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.recorder import Conclusion
-from toolgate_orchestrator.gate.ruling import Call, Ruling
+from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult
 
-__all__ = ["Observed", "observe"]
+__all__ = ["OverheadResult", "observe"]
 
 PAIRS: Final = 50
 """Of blocks, one decision at a time."""
@@ -54,7 +54,7 @@ main()
 """A `toolgate` that counts nothing."""
 
 
-class Observed:
+class OverheadResult:
     """One load, both ways."""
 
     def __init__(self, schedulers: int, in_flight: int) -> None:
@@ -84,16 +84,16 @@ class Observed:
         }
 
 
-class _Unobserved(Conclusion):
+class _NullConclusion(Conclusion):
     """Concludes, counts nothing and keeps nothing."""
 
-    def conclude(self, call: Call, ruling: Ruling) -> Decision:
+    def conclude(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling, and that is all."""
         return ruling.decision(call, time.monotonic())
 
 
 @contextmanager
-def _uncounted() -> Iterator[None]:
+def _disable_metrics() -> Iterator[None]:
     """Nothing is counted in this process meanwhile."""
     kept = metrics.count, metrics.observe
 
@@ -109,7 +109,7 @@ def _uncounted() -> Iterator[None]:
 
 async def observe(
     server: Server, schedulers: int, in_flight: Sequence[int], decisions: int
-) -> AsyncIterator[Observed]:
+) -> AsyncIterator[OverheadResult]:
     """Measure each load both ways; gives one after another."""
     rules = server.directory / "bench-observed.yaml"
     rules.write_text("rules: []\n")
@@ -128,13 +128,13 @@ async def observe(
         shared = [os.getpid(), server.pid]
         for lanes in in_flight:
             both = _Side(gate, schedulers, lanes, [*shared, *pids["with"]], nullcontext)
-            neither = _Side(plain, schedulers, lanes, [*shared, *pids["without"]], _uncounted)
-            yield await _compared(both, neither, decisions)
+            neither = _Side(plain, schedulers, lanes, [*shared, *pids["without"]], _disable_metrics)
+            yield await _compare(both, neither, decisions)
 
 
-async def _compared(both: "_Side", neither: "_Side", decisions: int) -> Observed:
+async def _compare(both: "_Side", neither: "_Side", decisions: int) -> OverheadResult:
     """Blocks in turns, the first of a pair last in the next."""
-    found = Observed(both.schedulers, both.lanes)
+    found = OverheadResult(both.schedulers, both.lanes)
     for side in (both, neither):
         await side.block(WARM_UP)
     # Many at a time: a block is long enough that its beginning and end do not tell.
@@ -186,7 +186,7 @@ class _Side:
 
 def _leave_unobserved(gate: Gate) -> None:
     was = gate._conclusion
-    gate._conclusion = _Unobserved(was._client, was._redactor, was._limits)
+    gate._conclusion = _NullConclusion(was._client, was._redactor, was._limits)
 
 
 @asynccontextmanager

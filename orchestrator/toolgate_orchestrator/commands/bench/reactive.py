@@ -14,11 +14,11 @@ from typing import Any
 
 from amplifier_core import AmplifierSession, ChatResponse, ProviderInfo, TextBlock, ToolCall, ToolResult
 
-__all__ = ["Comparison", "Load", "compare"]
+__all__ = ["LoopComparison", "TurnLoad", "compare"]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TurnLoad:
     """One turn: the LLM writes calls one after another, then answers."""
 
     tools_s: tuple[float, ...] = (0.5, 0.4, 0.3, 0.2, 0.1)
@@ -46,7 +46,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LoopComparison:
     """What the same turn took on both loops: medians, in seconds."""
 
     reactive_s: float
@@ -89,7 +89,7 @@ class _SlowLlm:
         return ChatResponse(content=[TextBlock(text="done")], tool_calls=calls or None)
 
 
-class _Work:
+class _WorkTool:
     """A tool that takes its time."""
 
     name = "work"
@@ -101,23 +101,23 @@ class _Work:
         return ToolResult(success=True, output="done")
 
 
-async def compare(load: Load | None = None, rounds: int = 3) -> Comparison:
+async def compare(load: TurnLoad | None = None, rounds: int = 3) -> LoopComparison:
     """Run the turn on both loops, `rounds` times each."""
     taken: dict[str, list[float]] = {"loop-reactive": [], "loop-basic": []}
     for _ in range(rounds):
         for loop, seconds in taken.items():
-            seconds.append(await _turn(loop, load or Load()))
-    return Comparison(*map(statistics.median, taken.values()))
+            seconds.append(await _turn(loop, load or TurnLoad()))
+    return LoopComparison(*map(statistics.median, taken.values()))
 
 
-async def _turn(loop: str, load: Load) -> float:
+async def _turn(loop: str, load: TurnLoad) -> float:
     """Seconds of one turn, the session's own beginning and end left out."""
     plan = {"session": {"orchestrator": loop, "context": "context-simple"}, "providers": [], "tools": []}
     async with AmplifierSession(plan) as session:
         await session.coordinator.mount(
             "providers", _SlowLlm(load.requests(loop), load.gap_s), name=_SlowLlm.name
         )
-        await session.coordinator.mount("tools", _Work(), name=_Work.name)
+        await session.coordinator.mount("tools", _WorkTool(), name=_WorkTool.name)
         began = time.perf_counter()
         await session.execute("work")
         return time.perf_counter() - began

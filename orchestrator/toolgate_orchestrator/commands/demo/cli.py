@@ -52,13 +52,13 @@ async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
     bus = BusSettings(redis=server.url, namespace="demo")
     layout = lay_out(server.directory / "demo")
     async with scheduler_processes(layout.schedulers, bus) as running:
-        view.opening(layout, server, running)
+        view.show_opening(layout, server, running)
         names = [one.name for one in running]
         answer, calls = await run_demo(layout, bus, names, view)
-        view.closing(answer, calls)
-        view.team.opening()
+        view.show_closing(answer, calls)
+        view.team.show_opening()
         story = await run_team(layout, bus, names, view.team)
-        view.team.closing(story)
+        view.team.show_closing(story)
     promised = promises(calls, answer, ANSWER) | team_promises(story)
     view.farewell(running)
     if as_json:

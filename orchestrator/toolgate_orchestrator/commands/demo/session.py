@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 from amplifier_core import AmplifierSession, HookResult, ToolResult
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.demo.job import PROMPT, Layout, script
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 
-__all__ = ["HEAR_OUT_S", "DemoCall", "Watcher", "initialize", "plan", "run_demo"]
+__all__ = ["HEAR_OUT_S", "DemoCall", "DemoWatcher", "initialize", "plan", "run_demo"]
 
 PATIENCE_MS = 5_000
 HEAR_OUT_S = 1.0
@@ -26,25 +26,25 @@ class DemoCall:
     """One call of the demo, ruled on and done."""
 
     decision: Decision
-    verdicts: tuple[Heard, ...]
+    verdicts: tuple[ReceivedVerdict, ...]
     result: str
     """What the LLM was told."""
     agents: tuple[str, ...] = ()
     """Whose call it was: the agents from the root to its own; empty in the first act."""
 
 
-class Watcher(Protocol):
+class DemoWatcher(Protocol):
     """Is told what happens while it happens."""
 
-    def ruled(self, decision: Decision, verdicts: tuple[Heard, ...]) -> None:
+    def on_decision(self, decision: Decision, verdicts: tuple[ReceivedVerdict, ...]) -> None:
         """A call was decided on; it has not run yet."""
 
-    def returned(self, result: str) -> None:
+    def on_result(self, result: str) -> None:
         """The call that may run has run."""
 
 
 async def run_demo(
-    layout: Layout, bus: BusSettings, schedulers: Iterable[str], watcher: Watcher
+    layout: Layout, bus: BusSettings, schedulers: Iterable[str], watcher: DemoWatcher
 ) -> tuple[str, list[DemoCall]]:
     """Run the job; gives the LLM's final answer and all calls.
 
@@ -65,7 +65,7 @@ async def run_demo(
     results = [text for _, text in tool_results(messages)]
     decisions = rulings.decisions.values()
     calls = [
-        DemoCall(decision, rulings.heard(decision.id), result)
+        DemoCall(decision, rulings.list_verdicts(decision.id), result)
         for decision, result in zip(decisions, results, strict=False)
     ]
     return str(answer), calls
@@ -85,23 +85,23 @@ async def initialize(session: Any) -> None:
         raise ToolgateError(f"{', '.join(sorted(missing))} did not mount: is toolgate installed properly?")
 
 
-def _listen(hooks: Any, rulings: Rulings, names: tuple[str, ...], watcher: Watcher) -> None:
-    async def ruled(event: str, data: dict[str, Any]) -> HookResult:
+def _listen(hooks: Any, rulings: Rulings, names: tuple[str, ...], watcher: DemoWatcher) -> None:
+    async def show_ruling(event: str, data: dict[str, Any]) -> HookResult:
         decision = rulings.decisions.get(str(data.get("decision_id")))
         if decision is not None:
             await rulings.hear_out(decision.id, names, HEAR_OUT_S)
-            watcher.ruled(decision, rulings.heard(decision.id))
+            watcher.on_decision(decision, rulings.list_verdicts(decision.id))
         return HookResult(action="continue")
 
-    async def returned(event: str, data: dict[str, Any]) -> HookResult:
+    async def show_result(event: str, data: dict[str, Any]) -> HookResult:
         result = data.get("result")
         if isinstance(result, dict):
-            watcher.returned(ToolResult.model_validate(result).get_serialized_output())
+            watcher.on_result(ToolResult.model_validate(result).get_serialized_output())
         return HookResult(action="continue")
 
     for event in ("tool:selected", "policy:violation"):
-        hooks.register(event, ruled, name="toolgate-demo")
-    hooks.register("tool:post", returned, name="toolgate-demo")
+        hooks.register(event, show_ruling, name="toolgate-demo")
+    hooks.register("tool:post", show_result, name="toolgate-demo")
 
 
 def plan(

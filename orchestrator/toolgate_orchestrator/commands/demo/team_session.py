@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from amplifier_core import AmplifierSession, HookResult, ToolResult
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.demo.job import Layout
@@ -39,7 +39,7 @@ SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StopResult:
     """Who was seen, and how the order went."""
 
     looked: Command
@@ -50,7 +50,7 @@ class Stopped:
 
 async def stop_through_the_bus(
     bus: BusSettings, session: str, looked_on: Callable[[Command], None]
-) -> Stopped:
+) -> StopResult:
     """Look who is alive, until this session is among them, and stop it; raises TimeoutError.
 
     `looked_on` is told who was there before the order is given.
@@ -63,7 +63,7 @@ async def stop_through_the_bus(
     looked_on(looked)
     began = time.monotonic()
     ordered = await run_toolgate(bus, "agents", "stop", id_)
-    return Stopped(looked, ordered, time.monotonic() - began)
+    return StopResult(looked, ordered, time.monotonic() - began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Story:
     calls: tuple[DemoCall, ...]
     """In the order in which they were ruled on; of the lead's own delegations, with what came of them."""
     answer: str
-    stopped: Stopped | None
+    stopped: StopResult | None
     """None: the order failed."""
     ended: str
     """How the stopped agent's turn ended, as its loop tells it."""
@@ -84,19 +84,21 @@ class Story:
 class TeamWatcher(Protocol):
     """Is told what happens while it happens; `agents` are those from the root to the caller."""
 
-    def team_ruled(self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[Heard, ...]) -> None:
+    def on_team_decision(
+        self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[ReceivedVerdict, ...]
+    ) -> None:
         """A call was decided on; it has not run yet."""
 
-    def team_returned(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
+    def on_team_result(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
         """A call that may run has run; `told` is its output."""
 
-    def looking(self) -> None:
+    def on_operator(self) -> None:
         """The operator begins."""
 
-    def looked(self, command: Command) -> None:
+    def on_agents_list(self, command: Command) -> None:
         """Who is there was shown."""
 
-    def stopped(self, command: Command) -> None:
+    def on_stop(self, command: Command) -> None:
         """The order was carried out."""
 
 
@@ -120,7 +122,7 @@ async def run_team(
         await team.close()
         await session.cleanup()
     there = (layout.workspace / REPORT).is_file()
-    return Story(tuple(team.told()), answer, stopped, team.ended, there)
+    return Story(tuple(team.list_calls()), answer, stopped, team.ended, there)
 
 
 def _keep_quiet_of_orders() -> None:
@@ -135,7 +137,7 @@ class _Team:
 
     def __init__(self, bus: BusSettings, names: tuple[str, ...], watcher: TeamWatcher) -> None:
         self.names = names
-        self.order: asyncio.Task[Stopped | None] | None = None
+        self.order: asyncio.Task[StopResult | None] | None = None
         self.ended = ""
         self._bus, self._watcher = bus, watcher
         self._ruled: list[tuple[tuple[str, ...], Decision, Rulings]] = []
@@ -144,23 +146,23 @@ class _Team:
 
     def listen(self, session: Any) -> None:
         """Hear a session, which is not set up yet."""
-        heard = _Heard(self, session)
+        heard = _SessionListener(self, session)
         handlers = {
-            "execution:start": heard.begun,
-            "tool:selected": heard.ruled,
-            "policy:violation": heard.ruled,
-            "tool:post": heard.returned,
-            "tool:error": heard.returned,
-            "execution:end": heard.over,
+            "execution:start": heard.on_begin,
+            "tool:selected": heard.on_decision,
+            "policy:violation": heard.on_decision,
+            "tool:post": heard.on_result,
+            "tool:error": heard.on_result,
+            "execution:end": heard.on_end,
         }
         for event, handler in handlers.items():
             session.coordinator.hooks.register(event, handler, name="toolgate-demo")
 
-    def told(self) -> Iterable[DemoCall]:
+    def list_calls(self) -> Iterable[DemoCall]:
         """Every call, with what its LLM was told."""
         for agents_, decision, rulings in self._ruled:
             result = self._results.get(decision.id, "")
-            yield DemoCall(decision, rulings.heard(decision.id), result, agents_)
+            yield DemoCall(decision, rulings.list_verdicts(decision.id), result, agents_)
 
     async def close(self) -> None:
         """End what the operator still does."""
@@ -168,42 +170,42 @@ class _Team:
             self.order.cancel()
             await asyncio.wait([self.order])
 
-    async def ruled(self, agents_: tuple[str, ...], decision: Decision, rulings: Rulings) -> None:
+    async def on_decision(self, agents_: tuple[str, ...], decision: Decision, rulings: Rulings) -> None:
         """A call of the tree was decided on: everybody is heard out, then it is shown."""
         self._ruled.append((agents_, decision, rulings))
         await rulings.hear_out(decision.id, self.names, HEAR_OUT_S)
-        self._watcher.team_ruled(agents_, decision, rulings.heard(decision.id))
+        self._watcher.on_team_decision(agents_, decision, rulings.list_verdicts(decision.id))
 
-    def returned(self, agents_: tuple[str, ...], session: Any, tool: str, told: Any) -> None:
+    def on_result(self, agents_: tuple[str, ...], session: Any, tool: str, told: Any) -> None:
         """A tool returned; the watcher's third time calls the operator."""
-        self._watcher.team_returned(agents_, tool, told)
+        self._watcher.on_team_result(agents_, tool, told)
         if agents_[-1] != WATCHER:
             return
         self._watched += 1
         if self._watched == FIRST_CALLS:
-            self._watcher.looking()
+            self._watcher.on_operator()
             self.order = asyncio.create_task(self._stop(session))
 
-    def over(self, agents_: tuple[str, ...], status: str, results: Iterable[str]) -> None:
+    def on_end(self, agents_: tuple[str, ...], status: str, results: Iterable[str]) -> None:
         """A session's turn is over, with these results of its calls, in their order."""
         own = [decision for by, decision, _ in self._ruled if by == agents_]
         self._results |= {decision.id: result for decision, result in zip(own, results, strict=False)}
         if agents_[-1] == WATCHER:
             self.ended = status
 
-    async def _stop(self, session: Any) -> Stopped | None:
+    async def _stop(self, session: Any) -> StopResult | None:
         try:
-            stopped = await stop_through_the_bus(self._bus, session.session_id, self._watcher.looked)
+            stopped = await stop_through_the_bus(self._bus, session.session_id, self._watcher.on_agents_list)
         except (TimeoutError, OSError):
             stopped = None
         if stopped is None or stopped.ordered.code:
             await session.coordinator.request_cancel(immediate=True)  # or the demo would have no end
             return stopped
-        self._watcher.stopped(stopped.ordered)
+        self._watcher.on_stop(stopped.ordered)
         return stopped
 
 
-class _Heard:
+class _SessionListener:
     """One session of the tree, as its hooks tell of it."""
 
     def __init__(self, team: _Team, session: Any) -> None:
@@ -212,32 +214,32 @@ class _Heard:
         self._agents: tuple[str, ...] = ()
         self._context: Any = None
 
-    async def begun(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def on_begin(self, event: str, data: dict[str, Any]) -> HookResult:
         """It is set up, and its turn begins."""
         self._rulings = Rulings.of(self._session)
         self._agents = place_of(self._session.coordinator).lineage or (LEAD,)
         self._context = self._session.coordinator.get("context")
         return HookResult()
 
-    async def ruled(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def on_decision(self, event: str, data: dict[str, Any]) -> HookResult:
         """One of its calls was decided on."""
         rulings = self._rulings
         decision = rulings.decisions.get(str(data.get("decision_id"))) if rulings is not None else None
         if rulings is not None and decision is not None:
-            await self._team.ruled(self._agents, decision, rulings)
+            await self._team.on_decision(self._agents, decision, rulings)
         return HookResult()
 
-    async def returned(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def on_result(self, event: str, data: dict[str, Any]) -> HookResult:
         """One of its calls has run."""
         result = data.get("result")
         told: Any = data.get("error")
         if isinstance(result, dict):
             told = ToolResult.model_validate(result).output
-        self._team.returned(self._agents, self._session, str(data.get("tool_name")), told)
+        self._team.on_result(self._agents, self._session, str(data.get("tool_name")), told)
         return HookResult()
 
-    async def over(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def on_end(self, event: str, data: dict[str, Any]) -> HookResult:
         """Its turn is over."""
         results = [text for _, text in tool_results(await self._context.get_messages())]
-        self._team.over(self._agents, str(data.get("status")), results)
+        self._team.on_end(self._agents, str(data.get("status")), results)
         return HookResult()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rich.text import Text
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.printable import visible
 
 from toolgate_orchestrator.commands.demo.team import LEAD, SCENES, TEAM, TEAM_ANSWER, TEAM_PROMPT, WATCHER
@@ -37,7 +37,7 @@ class TeamView:
         self._held: Text | None = None
         self._scenes = iter(SCENES)
 
-    def opening(self) -> None:
+    def show_opening(self) -> None:
         """Who is there, and what is asked of them."""
         self._line()
         self._line("Act two: a team", style="bold")
@@ -49,7 +49,9 @@ class TeamView:
         self._line()
         self._line(f"The user: {TEAM_PROMPT}")
 
-    def team_ruled(self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[Heard, ...]) -> None:
+    def on_team_decision(
+        self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[ReceivedVerdict, ...]
+    ) -> None:
         """One call, what each scheduler said of it, what came of that."""
         self._calls += 1
         if agents[-1] == WATCHER:
@@ -67,7 +69,7 @@ class TeamView:
             self._line(line)
         self._line(outcome_line(decision))
 
-    def team_returned(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
+    def on_team_result(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
         """What came back; of a delegation, the other agent's answer."""
         if agents[-1] == WATCHER:
             if not self._looking and self._watched <= WHOLE:
@@ -75,24 +77,24 @@ class TeamView:
         elif not (isinstance(told, dict) and ("answer" in told or "error" in told)):
             self._line(_result(told))
         elif self._looking:
-            self._held = _answered(agents, told)  # first what the order said
+            self._held = _give_answer(agents, told)  # first what the order said
         else:
             self._line()
-            self._line(_answered(agents, told))
+            self._line(_give_answer(agents, told))
 
-    def looking(self) -> None:
+    def on_operator(self) -> None:
         """The operator begins; what the watcher does meanwhile is not shown."""
         self._looking = True
         self._line()
         self._line(f"So it would go on. While {WATCHER} works, somebody in another terminal has a look:")
 
-    def looked(self, command: Command) -> None:
+    def on_agents_list(self, command: Command) -> None:
         """Who is there."""
         self._command(command)
         self._line()
         self._line("and ends it, through the bus, wherever it runs:")
 
-    def stopped(self, command: Command) -> None:
+    def on_stop(self, command: Command) -> None:
         """The order, and what came of it."""
         self._command(command)
         if self._calls > self._shown:
@@ -100,7 +102,7 @@ class TeamView:
             self._line(f"Calls {self._shown + 1} to {self._calls} were {WATCHER}'s meanwhile, each ruled on.")
         self._give_held()
 
-    def closing(self, story: Story) -> None:
+    def show_closing(self, story: Story) -> None:
         """The answer, and a summary."""
         self._give_held()
         self._line()
@@ -127,7 +129,7 @@ def _choice(number: int, agents: tuple[str, ...], decision: Decision, *, again: 
     return Text.assemble((f"{number:>2}  ", "dim"), _who(agents), " chose ", call, more)
 
 
-def _answered(agents: tuple[str, ...], told: Mapping[str, Any]) -> Text:
+def _give_answer(agents: tuple[str, ...], told: Mapping[str, Any]) -> Text:
     words = str(told.get("error") or told.get("answer"))
     return Text.assemble("    ", _who(agents), f" is answered: {visible(words)}")
 
@@ -144,7 +146,7 @@ def _summary(story: Story) -> str:
     calls = story.calls
     who = len({call.agents for call in calls})
     decisions = [call.decision for call in calls]
-    rerouted = [one for one in decisions if _rerouted(one)]
+    rerouted = [one for one in decisions if _is_rerouted(one)]
     denied = [one for one in decisions if one.outcome == "deny"]
     parts = [
         f"{len(calls)} calls of {who} agents",
@@ -160,7 +162,7 @@ def _summary(story: Story) -> str:
     return "; ".join(parts) + "."
 
 
-def _rerouted(decision: Decision) -> bool:
+def _is_rerouted(decision: Decision) -> bool:
     return decision.allowed and decision.agent_target not in (None, decision.original_input.get("agent"))
 
 
@@ -171,7 +173,7 @@ def team_promises(story: Story | None) -> dict[str, bool]:
     stopped = story.stopped if story else None
     return {
         "work that another agent got than was asked": by_junior
-        and any(_rerouted(call.decision) and call.decision.scheduler == "router" for call in calls),
+        and any(_is_rerouted(call.decision) and call.decision.scheduler == "router" for call in calls),
         "an agent's agent denied what the lead is denied": any(
             len(call.agents) == 3
             and call.decision.outcome == "deny"

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.text import Text
 from toolgate_bus.commands.options import activation
 from toolgate_bus.commands.terminal import Terminal
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.server.embedded import Server
 
 from toolgate_orchestrator.commands.demo.job import PROMPT, Layout, next_steps
@@ -37,7 +37,7 @@ class DemoView:
         self.team = TeamView(self._line)
         """Shows the second act."""
 
-    def opening(self, layout: Layout, server: Server, schedulers: Sequence[RunningScheduler]) -> None:
+    def show_opening(self, layout: Layout, server: Server, schedulers: Sequence[RunningScheduler]) -> None:
         """Who is there, and what is asked of the agent."""
         self._line("Toolgate demo", style="bold")
         self._line("Act one: an agent", style="bold")
@@ -52,7 +52,7 @@ class DemoView:
         self._line()
         self._line(f"The user: {PROMPT}")
 
-    def ruled(self, decision: Decision, verdicts: tuple[Heard, ...]) -> None:
+    def on_decision(self, decision: Decision, verdicts: tuple[ReceivedVerdict, ...]) -> None:
         """One call, what each scheduler said of it, what came of that."""
         self._line()
         self._line(choice_line(self._next(), decision.original_tool, decision.original_input))
@@ -60,11 +60,11 @@ class DemoView:
             self._line(line)
         self._line(outcome_line(decision))
 
-    def returned(self, result: str) -> None:
+    def on_result(self, result: str) -> None:
         """What the tool returned."""
         self._line(result_line(result))
 
-    def closing(self, answer: str, calls: Sequence[DemoCall]) -> None:
+    def show_closing(self, answer: str, calls: Sequence[DemoCall]) -> None:
         """The first act's answer and summary."""
         self._line()
         self._line(Text.assemble(("The LLM's answer: ", "bold"), answer))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context
-from toolgate_bus.commands.doctor.finding import Finding, error, fine, notice, warning
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
@@ -19,7 +19,7 @@ from toolgate_bus.server.settings import read_keys
 
 from toolgate_orchestrator.commands.host.installed_modules import config_model, offers_of, own_loops
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan
-from toolgate_orchestrator.commands.host.warnings import unrequired
+from toolgate_orchestrator.commands.host.warnings import warn_unrequired
 from toolgate_orchestrator.gate.config import RedactConfig, ToolgateConfig
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 
@@ -50,25 +50,29 @@ def _bus(context: Context) -> Bus:
     return Bus(redis if isinstance(redis, str) else None, namespace if isinstance(namespace, str) else None)
 
 
-async def _plan(context: Context) -> Sequence[Finding]:
+async def _plan(context: Context) -> Sequence[Diagnostic]:
     try:
         plan = _read(context)
-        toolgate = _checked_loop(plan)
+        toolgate = _validate_loop(plan)
     except ConfigError as wrong:
         return _wrong("plan-wrong", wrong, FIX_PLAN)
     found = [notice(SUBJECT, "plan-notice", told) for told in plan.notices]
     found += _scripts(plan)
     if toolgate is None:
-        return [*found, _unruled(plan)]
-    found += [*_keys(toolgate, context), *_down(toolgate), *hidden_fields(toolgate.redact, context.configs)]
+        return [*found, _warn_unruled(plan)]
+    found += [
+        *_keys(toolgate, context),
+        *_down(toolgate),
+        *check_hidden_fields(toolgate.redact, context.configs),
+    ]
     return [*found, *_schedulers(toolgate, context), fine(SUBJECT, "plan-read", "the plan can be read")]
 
 
-def _wrong(name: str, wrong: ConfigError, change: str) -> list[Finding]:
+def _wrong(name: str, wrong: ConfigError, change: str) -> list[Diagnostic]:
     return [error(SUBJECT, name, str(wrong), change)]
 
 
-def _checked_loop(plan: Plan) -> ToolgateConfig | None:
+def _validate_loop(plan: Plan) -> ToolgateConfig | None:
     """The section by which calls are ruled on; None where nothing does."""
     spec = plan.orchestrator
     model = config_model(spec["module"], offers_of()) if plan.ours else None
@@ -77,7 +81,7 @@ def _checked_loop(plan: Plan) -> ToolgateConfig | None:
     return model.model_validate(spec["config"]).toolgate
 
 
-def _unruled(plan: Plan) -> Finding:
+def _warn_unruled(plan: Plan) -> Diagnostic:
     module = plan.orchestrator["module"]
     if not plan.ours:
         what = f"{module} is not one of Toolgate's loops: nothing rules on its calls"
@@ -92,7 +96,7 @@ def _unruled(plan: Plan) -> Finding:
 # ---------------------------------------------------------------- schedulers
 
 
-def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
+def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
     alive = {member.name: member for member in sorted(context.view.members, key=lambda one: one.started)}
     found = _both(toolgate)
     if context.commands is None:
@@ -114,7 +118,7 @@ def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
             found.append(warning(SUBJECT, "plan-required-shadow", what, change))
         else:
             found.append(fine(SUBJECT, "plan-required", f"{name} is required, and alive"))
-    found += _unrequired(toolgate, context)
+    found += _warn_unrequired(toolgate, context)
     absent = [name for name in toolgate.shadow if name not in alive]
     if absent:
         what = f"the plan names {', '.join(absent)} as shadows, and no replica of that is alive"
@@ -124,7 +128,7 @@ def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
     return found
 
 
-def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Finding:
+def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Diagnostic:
     installed = {point.name for point in entry_points(group=SCHEDULERS)}
     what = (
         f"{name} is required, and no replica of it is alive: each call is denied after "
@@ -138,7 +142,7 @@ def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Findi
     return error(SUBJECT, "plan-required-missing", f"{what}; none of that name is installed here", change)
 
 
-def _both(toolgate: ToolgateConfig) -> list[Finding]:
+def _both(toolgate: ToolgateConfig) -> list[Diagnostic]:
     both = sorted({*toolgate.required} & {*toolgate.shadow})
     if not both:
         return []
@@ -146,15 +150,15 @@ def _both(toolgate: ToolgateConfig) -> list[Finding]:
     return [warning(SUBJECT, "plan-required-shadow", what, "take it out of one of both")]
 
 
-def _unrequired(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
-    told = unrequired(context.view.members, {*toolgate.required, *toolgate.shadow})
+def _warn_unrequired(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
+    told = warn_unrequired(context.view.members, {*toolgate.required, *toolgate.shadow})
     return [
         warning(SUBJECT, "plan-not-required", what, f"Name it{change}")
         for what, _, change in (words.partition(". Name it") for words in told)
     ]
 
 
-def _down(toolgate: ToolgateConfig) -> list[Finding]:
+def _down(toolgate: ToolgateConfig) -> list[Diagnostic]:
     if toolgate.on_bus_down != "continue" or not toolgate.required:
         return []
     what = (
@@ -163,7 +167,7 @@ def _down(toolgate: ToolgateConfig) -> list[Finding]:
     return [warning(SUBJECT, "plan-bus-down", what, "leave `on_bus_down` out, or set it to deny")]
 
 
-def _keys(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
+def _keys(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
     file: Path | None = context.keys or toolgate.keys
     if file is None:
         return []
@@ -188,7 +192,7 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
 # ---------------------------------------------------------------- providers
 
 
-def _scripts(plan: Plan) -> list[Finding]:
+def _scripts(plan: Plan) -> list[Diagnostic]:
     """What is wrong in the files that scripted providers name."""
     from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 
@@ -202,7 +206,7 @@ def _scripts(plan: Plan) -> list[Finding]:
     return found
 
 
-async def _reachable(context: Context) -> Sequence[Finding]:
+async def _reachable(context: Context) -> Sequence[Diagnostic]:
     from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
 
     try:
@@ -210,10 +214,10 @@ async def _reachable(context: Context) -> Sequence[Finding]:
         configs = [check(OpenAIConfig, spec["config"], MODULE) for spec in specs]
     except ConfigError:  # told by the other check
         return ()
-    return [await _asked(config) for config in configs]
+    return [await _probe_models(config) for config in configs]
 
 
-async def _asked(config: Any) -> Finding:
+async def _probe_models(config: Any) -> Diagnostic:
     """Whether the server lists its models, and the configured one."""
     from amplifier_core.llm_errors import AccessDeniedError, AuthenticationError, LLMError, NotFoundError
 
@@ -253,7 +257,7 @@ CHECKS = (
 )
 
 
-def hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Finding]:
+def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Diagnostic]:
     """A warning for each rule with a condition on a field that does not leave the agent's process.
 
     What a rule cannot see counts against the call: one that denies or asks by a hidden field always fits.

@@ -38,10 +38,10 @@ def child_plan(
     """
     session = {
         **(parent.get("session") or {}),
-        **{key: value for key, value in _mapping(overlay.get("session")).items() if key not in KINDS},
+        **{key: value for key, value in _as_mapping(overlay.get("session")).items() if key not in KINDS},
     }
     for kind in KINDS:
-        session[kind] = _laid_over(_spec((parent.get("session") or {}).get(kind)), _chosen(overlay, kind))
+        session[kind] = _overlay(_spec((parent.get("session") or {}).get(kind)), _choose(overlay, kind))
     loop = session["orchestrator"]
     if not ours(str(loop.get("module"))) and ours(str(_spec(parent["session"]["orchestrator"])["module"])):
         raise ConfigError(
@@ -50,25 +50,25 @@ def child_plan(
         )
     config = {**loop.get("config", {}), **(orchestrator_config or {})}
     given = {key: value for key, value in config.items() if value is not None}
-    session["orchestrator"] = {**loop, "config": _named(given, agent, overlay)}
+    session["orchestrator"] = {**loop, "config": _name_agent(given, agent, overlay)}
     providers, tools, hooks = (_specs(overlay.get(kind), kind) for kind in LISTS)
     return {
         "session": session,
-        "providers": _merged(_inherited(parent, "providers", None), providers),
-        "tools": _merged(_inherited(parent, "tools", tool_inheritance), tools),
+        "providers": _merge(_inherit(parent, "providers", None), providers),
+        "tools": _merge(_inherit(parent, "tools", tool_inheritance), tools),
         # Of a hook that both configure the parent's word counts.
-        "hooks": _merged(hooks, _inherited(parent, "hooks", hook_inheritance)),
-        "agents": {**(parent.get("agents") or {}), **_mapping(overlay.get("agents"))},
+        "hooks": _merge(hooks, _inherit(parent, "hooks", hook_inheritance)),
+        "agents": {**(parent.get("agents") or {}), **_as_mapping(overlay.get("agents"))},
     }
 
 
 def instruction_of(overlay: Mapping[str, Any]) -> str:
     """What the agent is told before anything else; empty where nothing is."""
-    text = _mapping(overlay.get("system")).get("instruction") or overlay.get("instruction")
+    text = _as_mapping(overlay.get("system")).get("instruction") or overlay.get("instruction")
     return text if isinstance(text, str) else ""
 
 
-def _named(config: Spec, agent: str, overlay: Mapping[str, Any]) -> Spec:
+def _name_agent(config: Spec, agent: str, overlay: Mapping[str, Any]) -> Spec:
     """A loop's config with the name that schedulers see: the agent's, unless its own plan gives another.
 
     `toolgate: false` (and whatever is no mapping) stays: the loop itself says what is wrong with it.
@@ -76,13 +76,11 @@ def _named(config: Spec, agent: str, overlay: Mapping[str, Any]) -> Spec:
     toolgate = config.get("toolgate")
     if agent == SELF or not (toolgate is None or isinstance(toolgate, Mapping)):
         return config
-    own = _mapping(_mapping(_chosen(overlay, "orchestrator").get("config")).get("toolgate"))
+    own = _as_mapping(_as_mapping(_choose(overlay, "orchestrator").get("config")).get("toolgate"))
     return {**config, "toolgate": {**(toolgate or {}), "agent": own.get("agent") or agent}}
 
 
-def _inherited(
-    parent: Mapping[str, Any], kind: str, policy: Mapping[str, Sequence[str]] | None
-) -> list[Spec]:
+def _inherit(parent: Mapping[str, Any], kind: str, policy: Mapping[str, Sequence[str]] | None) -> list[Spec]:
     """The parent's modules that go down: all, or as `exclude_…` or `inherit_…` names them."""
     specs = _specs(parent.get(kind), kind)
     policy = policy or {}
@@ -94,7 +92,7 @@ def _inherited(
     return [*kept, *ruling] if kind == "hooks" else kept
 
 
-def _merged(lower: list[Spec], upper: list[Spec]) -> list[Spec]:
+def _merge(lower: list[Spec], upper: list[Spec]) -> list[Spec]:
     """Both lists of modules; one that is in both is configured by both, the upper's word counts."""
     merged = {_key(spec): spec for spec in lower}
     for spec in upper:
@@ -115,19 +113,19 @@ def _deep(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     return both
 
 
-def _chosen(overlay: Mapping[str, Any], kind: str) -> Spec:
+def _choose(overlay: Mapping[str, Any], kind: str) -> Spec:
     """The loop or the context that an overlay names, and the config that it gives for it."""
-    named = _spec(_mapping(overlay.get("session")).get(kind))
+    named = _spec(_as_mapping(overlay.get("session")).get(kind))
     shared = overlay.get(kind)
     return _deep(_spec(shared), named) if shared else named
 
 
-def _laid_over(lower: Spec, upper: Spec) -> Spec:
+def _overlay(lower: Spec, upper: Spec) -> Spec:
     """Another module brings its own config; of the lower's only `toolgate` goes along."""
     if "module" not in upper or upper["module"] == lower.get("module"):
         return _deep(lower, upper)
-    toolgate = _mapping(lower.get("config")).get("toolgate")
-    config = _deep({"toolgate": toolgate} if toolgate is not None else {}, _mapping(upper.get("config")))
+    toolgate = _as_mapping(lower.get("config")).get("toolgate")
+    config = _deep({"toolgate": toolgate} if toolgate is not None else {}, _as_mapping(upper.get("config")))
     return {**upper, "config": config}
 
 
@@ -148,5 +146,5 @@ def _specs(value: Any, where: str) -> list[Spec]:
     return specs
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

@@ -136,7 +136,7 @@ class _Expander:
 def _normal(content: dict[str, Any], document: Document, offers: Offers) -> Plan:
     file = check(PlanFile, content, document)
     notices: list[str] = []
-    chosen = {kind: _chosen(kind, file, document, notices) for kind in KINDS}
+    chosen = {kind: _choose(kind, file, document, notices) for kind in KINDS}
     mount: dict[str, Any] = {"session": {**(file.session.model_extra or {}), **chosen}}
     mount |= {name: [spec.as_mapping() for spec in getattr(file, name)] for name in LISTS}
     if file.agents:
@@ -151,11 +151,11 @@ def _normal(content: dict[str, Any], document: Document, offers: Offers) -> Plan
     return Plan(mount, tuple(notices), is_ours(chosen["orchestrator"]["module"], offers))
 
 
-def _chosen(kind: str, file: PlanFile, document: Document, notices: list[str]) -> Spec:
+def _choose(kind: str, file: PlanFile, document: Document, notices: list[str]) -> Spec:
     """The orchestrator, or the context: the one named under `session:` with all config given for it."""
     listed = file.listed(kind)
     named: PartialSpec | None = getattr(file.session, kind)
-    spec = {"module": _unnamed(kind, file, document)} if named is None else named.as_mapping()
+    spec = {"module": _infer_module(kind, file, document)} if named is None else named.as_mapping()
     if not spec.get("module"):
         raise ConfigError(f"{document.where(('session', kind))}: session.{kind}: name its module")
     own: Spec = next((each.as_mapping() for each in listed if each.module == spec["module"]), {})
@@ -168,7 +168,7 @@ def _chosen(kind: str, file: PlanFile, document: Document, notices: list[str]) -
     return {**own, **spec, "config": config}
 
 
-def _unnamed(kind: str, file: PlanFile, document: Document) -> str:
+def _infer_module(kind: str, file: PlanFile, document: Document) -> str:
     listed = file.listed(kind)
     if len(listed) == 1:
         return str(listed[0].module)

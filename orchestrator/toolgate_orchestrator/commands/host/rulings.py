@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from amplifier_core import HookResult
 from rich.text import Text
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.printable import visible
 
 from toolgate_orchestrator.gate.gate import Gate
@@ -48,7 +48,7 @@ class Rulings:
 
     decisions: dict[str, Decision] = field(default_factory=dict)
     """By decision id, in order."""
-    late: dict[str, list[Heard]] = field(default_factory=dict)
+    late: dict[str, list[ReceivedVerdict]] = field(default_factory=dict)
     """By decision id: what came after it."""
     _gate: Gate | None = None
     _of_call: dict[str, list[str]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Rulings:
         gate = getattr(loop, "gate", None) or getattr(loop, "_gate", None)
         if gate is not None:
             rulings._gate = gate
-            gate.subscribe(rulings._decided)
+            gate.subscribe(rulings._on_decision)
             gate.subscribe_late(rulings._too_late)
         for event in ("tool:selected", "policy:violation"):
             session.coordinator.hooks.register(event, rulings._about, name=NAME)
@@ -78,13 +78,13 @@ class Rulings:
         expected = set(names)
         try:
             async with asyncio.timeout(seconds):
-                while not expected <= {heard.scheduler for heard in self.heard(decision_id)}:
+                while not expected <= {heard.scheduler for heard in self.list_verdicts(decision_id)}:
                     self._came.clear()
                     await self._came.wait()
         except TimeoutError:
             return
 
-    def heard(self, decision_id: str) -> tuple[Heard, ...]:
+    def list_verdicts(self, decision_id: str) -> tuple[ReceivedVerdict, ...]:
         """Every verdict on a decision, those that came after it last."""
         decision = self.decisions.get(decision_id)
         return (*(decision.verdicts if decision else ()), *self.late.get(decision_id, ()))
@@ -110,17 +110,17 @@ class Rulings:
         # A scheduler that said it failed counts as silent, but nothing more will come of it.
         return any(
             {*decision.silent, *self._shadows(decision)}
-            - {heard.scheduler for heard in self.heard(decision.id)}
+            - {heard.scheduler for heard in self.list_verdicts(decision.id)}
             for decision in self.decisions.values()
         )
 
     def _shadows(self, decision: Decision) -> frozenset[str]:
         return self._gate.shadows(decision.original_tool) if self._gate else frozenset()
 
-    def _decided(self, decision: Decision) -> None:
+    def _on_decision(self, decision: Decision) -> None:
         self.decisions[decision.id] = decision
 
-    def _too_late(self, decision_id: str, heard: Heard) -> None:
+    def _too_late(self, decision_id: str, heard: ReceivedVerdict) -> None:
         self.late.setdefault(decision_id, []).append(heard)
         self._came.set()
 
@@ -131,7 +131,7 @@ class Rulings:
         return HookResult(action="continue")
 
 
-def verdict_record(heard: Heard) -> dict[str, Any]:
+def verdict_record(heard: ReceivedVerdict) -> dict[str, Any]:
     """One verdict for scripts; `ms` from the question to it."""
     return {
         "scheduler": heard.scheduler,
@@ -161,7 +161,7 @@ def choice_line(number: int, tool: str, arguments: dict[str, Any]) -> Text:
     return Text.assemble((f"{number:>2}  ", "dim"), "The LLM chose ", call_text(tool, arguments))
 
 
-def verdict_lines(verdicts: Sequence[Heard], width: int = 10) -> list[Text]:
+def verdict_lines(verdicts: Sequence[ReceivedVerdict], width: int = 10) -> list[Text]:
     """One line a verdict: who, what, how fast, why."""
     lines = []
     for heard in verdicts:
@@ -176,7 +176,7 @@ def verdict_lines(verdicts: Sequence[Heard], width: int = 10) -> list[Text]:
     return lines
 
 
-def _notes(heard: Heard) -> list[str]:
+def _notes(heard: ReceivedVerdict) -> list[str]:
     notes = [heard.verdict.reason] if heard.verdict.reason else []
     notes += ["(about the replacement)"] if heard.phase == "verify" else []
     notes += [f"(set aside: {heard.problem})"] if heard.problem else []

@@ -25,7 +25,13 @@ from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.reads import delete_keys, find_keys
 
-__all__ = ["RunningScheduler", "SchedulerSpec", "new_namespace", "removed_afterwards", "scheduler_processes"]
+__all__ = [
+    "RunningScheduler",
+    "SchedulerSpec",
+    "new_namespace",
+    "remove_namespace_on_exit",
+    "scheduler_processes",
+]
 
 READY_S = 30.0
 GRACE_S = 7.0
@@ -189,7 +195,7 @@ def new_namespace() -> str:
 
 
 @asynccontextmanager
-async def removed_afterwards(bus: BusSettings) -> AsyncIterator[None]:
+async def remove_namespace_on_exit(bus: BusSettings) -> AsyncIterator[None]:
     """At the end delete all keys of this namespace: only for one that `new_namespace` made.
 
     A server that is away, or that does not let us, is let be.

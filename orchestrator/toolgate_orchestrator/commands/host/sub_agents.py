@@ -23,7 +23,7 @@ from toolgate_orchestrator.commands.host.child_plan import child_plan, instructi
 from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours, offers_of
 from toolgate_orchestrator.commands.host.plan_file import SELF
 
-__all__ = ["RESUME", "SPAWN", "Finished", "SubAgents", "let_delegate"]
+__all__ = ["RESUME", "SPAWN", "SubAgentResult", "SubAgents", "let_delegate"]
 
 SPAWN: Final = "session.spawn"
 RESUME: Final = "session.resume"
@@ -35,7 +35,7 @@ _END_S: Final = 10.0
 Plan = Mapping[str, Any]
 
 
-class Finished(TypedDict):
+class SubAgentResult(TypedDict):
     """What became of a child's turn."""
 
     output: str
@@ -47,7 +47,7 @@ class Finished(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _ResumableChild:
     """A child that can be resumed."""
 
     agent: str
@@ -61,10 +61,10 @@ class _Tree:
     """What the sessions of one tree share."""
 
     on_child: Callable[[Any], None]
-    kept: "OrderedDict[str, _Kept]" = field(default_factory=OrderedDict)
+    kept: "OrderedDict[str, _ResumableChild]" = field(default_factory=OrderedDict)
     working: set[str] = field(default_factory=set)
 
-    def keep(self, session: str, kept: _Kept) -> None:
+    def keep(self, session: str, kept: _ResumableChild) -> None:
         self.kept[session] = kept
         self.kept.move_to_end(session)
         while len(self.kept) > KEPT:
@@ -111,7 +111,7 @@ class SubAgents:
         budget: float | str | None = None,
         slice_id: str | None = None,
         **_others: Any,
-    ) -> Finished:
+    ) -> SubAgentResult:
         """Have an agent do something; raises ConfigError for one that is not known, or cannot be set up.
 
         What a child raises while it works is raised here. `agent_name` is one of the parent's agents,
@@ -139,12 +139,12 @@ class SubAgents:
             plan = _with_slice(plan, budget, slice_id or uuid.uuid4().hex)
         told = instruction_of(overlay)
         first = [{"role": "system", "content": told}] if told else []
-        kept = _Kept(agent_name, self._session.session_id, plan, [*first, *(parent_messages or ())])
+        kept = _ResumableChild(agent_name, self._session.session_id, plan, [*first, *(parent_messages or ())])
         return await self._run(sub_session_id or str(uuid.uuid4()), kept, instruction, resumed=False)
 
     async def resume(
         self, sub_session_id: str, instruction: str, agent_name: str | None = None, **_others: Any
-    ) -> Finished:
+    ) -> SubAgentResult:
         """Go on with a child whose work was done; raises ConfigError for one that is not kept.
 
         With `agent_name` it must be that agent: it is to the name that schedulers agreed.
@@ -158,7 +158,9 @@ class SubAgents:
             raise ConfigError(f"{sub_session_id} is a session of {kept.agent}, not of {agent_name}")
         return await self._run(sub_session_id, kept, instruction, resumed=True)
 
-    async def _run(self, session_id: str, kept: _Kept, instruction: str, *, resumed: bool) -> Finished:
+    async def _run(
+        self, session_id: str, kept: _ResumableChild, instruction: str, *, resumed: bool
+    ) -> SubAgentResult:
         if session_id in self._tree.working:
             raise ConfigError(f"{session_id} is at work: wait for its answer")
         self._tree.working.add(session_id)
@@ -167,7 +169,9 @@ class SubAgents:
         finally:
             self._tree.working.discard(session_id)
 
-    async def _at_work(self, session_id: str, kept: _Kept, instruction: str, *, resumed: bool) -> Finished:
+    async def _at_work(
+        self, session_id: str, kept: _ResumableChild, instruction: str, *, resumed: bool
+    ) -> SubAgentResult:
         parent = self._session.coordinator
         child = AmplifierSession(
             kept.plan,
@@ -178,12 +182,14 @@ class SubAgents:
             is_resumed=resumed,
         )
         self._tree.on_child(child)
-        ended = _Ended(child.coordinator.hooks)
+        ended = _ChildOutcome(child.coordinator.hooks)
         parent.cancellation.register_child(child.coordinator.cancellation)
         try:
             await self._set_up(child, kept, ended)
             output = await _to_the_end(child, instruction)
-            self._tree.keep(session_id, _Kept(kept.agent, kept.parent, kept.plan, await _messages(child)))
+            self._tree.keep(
+                session_id, _ResumableChild(kept.agent, kept.parent, kept.plan, await _messages(child))
+            )
         finally:
             parent.cancellation.unregister_child(child.coordinator.cancellation)
             await asyncio.shield(child.cleanup())
@@ -195,7 +201,7 @@ class SubAgents:
             "metadata": {"agent": kept.agent},
         }
 
-    async def _set_up(self, child: Any, kept: _Kept, ended: "_Ended") -> None:
+    async def _set_up(self, child: Any, kept: _ResumableChild, ended: "_ChildOutcome") -> None:
         await child.initialize()
         if ended.failures:
             raise ConfigError(f"agent {kept.agent}: {'; '.join(ended.failures)}")
@@ -217,14 +223,14 @@ def _with_slice(plan: dict[str, Any], budget: float | str, slice_id: str) -> dic
     return {**plan, "session": {**plan["session"], "orchestrator": {**loop, "config": config}}}
 
 
-class _Ended:
+class _ChildOutcome:
     """How a child's turn came out, and which of its modules did not load."""
 
     def __init__(self, hooks: Any) -> None:
         self.status, self.turns = "success", 0
         self.failures: list[str] = []
         hooks.register(ORCHESTRATOR_COMPLETE, self._complete, name="toolgate-delegation")
-        hooks.register(MODULE_LOAD_FAILED, self._failed, name="toolgate-delegation")
+        hooks.register(MODULE_LOAD_FAILED, self._on_load_failed, name="toolgate-delegation")
 
     async def _complete(self, _event: str, data: dict[str, Any]) -> HookResult:
         self.status = str(data.get("status") or "success")
@@ -232,7 +238,7 @@ class _Ended:
         self.turns = turns if isinstance(turns, int) else 0
         return HookResult()
 
-    async def _failed(self, _event: str, data: dict[str, Any]) -> HookResult:
+    async def _on_load_failed(self, _event: str, data: dict[str, Any]) -> HookResult:
         self.failures.append(f"{data.get('module_id')} did not load: {data.get('error')}")
         return HookResult()
 

@@ -96,7 +96,7 @@ class TerminalApprovals:
         self._show(prompt, options, timeout, default)
         try:
             async with asyncio.timeout(timeout):
-                return await self._chosen(options, default, refused)
+                return await self._read_choice(options, default, refused)
         except TimeoutError:
             self._console.print(f"No answer: {default}.", style="yellow")
             raise ApprovalTimeoutError(f"nobody answered within {timeout:g} s") from None
@@ -104,7 +104,7 @@ class TerminalApprovals:
             self._console.print("\nNo longer asked.", style="yellow")
             raise
 
-    async def _chosen(self, options: Sequence[str], default: str, refused: asyncio.Future[None]) -> str:
+    async def _read_choice(self, options: Sequence[str], default: str, refused: asyncio.Future[None]) -> str:
         while True:
             line = await _line(self._terminal, refused)
             if line is None:

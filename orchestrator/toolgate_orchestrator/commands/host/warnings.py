@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.server.settings import shown
+from toolgate_bus.server.settings import redact_url
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
 
 from toolgate_orchestrator.commands.host.plan import Plan
 
-__all__ = ["unrequired", "warnings_for"]
+__all__ = ["warn_unrequired", "warnings_for"]
 
 SILENT: Final[Mapping[str, str]] = {
     "cost-aware": "while it is silent, calls run unpaid and budgets do not hold",
@@ -38,12 +38,12 @@ async def warnings_for(plan: Plan) -> list[str]:
     required = toolgate.get("required") or ()
     alive = await _alive(toolgate)
     if alive == () and not required:
-        where = f"{shown(str(toolgate['redis']))}, namespace {toolgate.get('namespace') or 'default'}"
+        where = f"{redact_url(str(toolgate['redis']))}, namespace {toolgate.get('namespace') or 'default'}"
         return [NOBODY.format(where=where)]
-    return unrequired(alive or (), {*required, *(toolgate.get("shadow") or ())})
+    return warn_unrequired(alive or (), {*required, *(toolgate.get("shadow") or ())})
 
 
-def unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
+def warn_unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
     """A warning for each living scheduler that should be required, unless it is among those `meant`.
 
     These are the ones that the plan names, as required or as a shadow.

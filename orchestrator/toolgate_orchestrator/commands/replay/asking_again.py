@@ -11,31 +11,37 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolgate_bus.facts.shadow_report import comparable
+from toolgate_bus.facts.shadow_report import normalize
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import Decision, Heard, ToolSelecting
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict, ToolSelecting
 from toolgate_bus.protocol.placeholders import MARK
-from toolgate_bus.ruling.counterfactual import Effect, Proposed, actual, proposed, reruled
+from toolgate_bus.ruling.counterfactual import Effect, ProposedCall, actual, apply_modify, replay_decision
 from toolgate_bus.ruling.merge import merge
 from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.host.scheduler_processes import (
     SchedulerSpec,
-    removed_afterwards,
+    remove_namespace_on_exit,
     scheduler_processes,
 )
-from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Comparison, Prices, Set, compared
+from toolgate_orchestrator.commands.replay.comparison import (
+    ComparedCall,
+    ReplayComparison,
+    Set,
+    ToolPrices,
+    build_comparison,
+)
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
 from toolgate_orchestrator.commands.replay.side import limits_of, progress
 from toolgate_orchestrator.gate.client import acquire, release
 from toolgate_orchestrator.gate.config import RedactConfig, parse
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.redact import Outgoing, Redactor
+from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
 
-__all__ = ["AskingAgain", "Travelled", "Trial", "compare_record"]
+__all__ = ["AskingAgain", "PassthroughRedactor", "TrialOptions", "compare_record"]
 
 
-class Travelled(Redactor):
+class PassthroughRedactor(Redactor):
     """Hides nothing that was not hidden before: what was secret or too long is not in the record.
 
     A modify may keep a placeholder by the same rules as ever: it stands for itself.
@@ -47,11 +53,13 @@ class Travelled(Redactor):
         """Whether the question being asked was marked so."""
 
     def question(
-        self, fields: dict[str, Any], tool_input: dict[str, Any], before: Outgoing | None = None
-    ) -> tuple[bytes, Outgoing]:
+        self, fields: dict[str, Any], tool_input: dict[str, Any], before: RedactedArguments | None = None
+    ) -> tuple[bytes, RedactedArguments]:
         """The body of a question about these arguments as they stand."""
         fields |= {"tool_input": tool_input, "truncated": self.truncated or fields["truncated"]}
-        return packing.pack(fields), Outgoing(tool_input, {text: text for text in _placeholders(tool_input)})
+        return packing.pack(fields), RedactedArguments(
+            tool_input, {text: text for text in _placeholders(tool_input)}
+        )
 
 
 def _placeholders(root: Any) -> set[str]:
@@ -72,13 +80,13 @@ class AskingAgain:
     """Asks the schedulers behind one gate."""
 
     gate: Gate
-    redactor: Travelled
+    redactor: PassthroughRedactor
     """The gate's."""
     names: frozenset[str]
     """Who is asked; verdicts of the same names in the record fall away."""
     alone: bool
     """Whether those of all others fall away, too."""
-    prices: Prices
+    prices: ToolPrices
     calls: list[ComparedCall] = field(default_factory=list)
     unanswered: int = 0
     """Questions on which somebody gave no verdict in time."""
@@ -91,27 +99,27 @@ class AskingAgain:
         effect, live = await self._effect(one, decision)
         before = actual(one.ruled)
         self._tell(one, live, effect, ran_so=effect.kind == "run" and effect.call.same(before.call))
-        self.calls.append(self._compared(one, before, effect))
+        self.calls.append(self._compare(one, before, effect))
 
     async def _effect(self, one: RecordedDecision, decision: Decision) -> tuple[Effect, Decision]:
         """What comes of the call, and the decision that stands for it."""
-        if decision.why == "bus_down" or _unanswered(decision):
+        if decision.why == "bus_down" or _find_silent(decision):
             return Effect("deny", one.ruled.original, decision.scheduler, decision.reason), decision
-        added = [comparable(heard) for heard in decision.verdicts]
+        added = [normalize(heard) for heard in decision.verdicts]
         winner = merge(heard for heard in added if heard.phase == "select").winner
-        own, verified = proposed(one.ruled.original, winner), one.ruled
+        own, verified = apply_modify(one.ruled.original, winner), one.ruled
         if self.alone:
             verified = replace(verified, outcome="continue", why="unasked", verdicts=(), scheduler=None)
             verified = replace(verified, final=verified.original)
-        effect = reruled(verified, added, without=self.names, verified=own)
+        effect = replay_decision(verified, added, without=self.names, verified=own)
         if effect.kind != "run" or effect.verified or effect.call.same(own):
             return effect, decision
         # Somebody else's replacement: these have only been asked about the LLM's own choice.
-        self._unused(decision)
+        self._report_unused(decision)
         question = _about(one.question, effect.call)
         second = await self._decide(question)
         of_it = [_in_verify(heard) for heard in second.verdicts if heard.phase == "select"]
-        return reruled(verified, [*added, *of_it], without=self.names, verified=effect.call), second
+        return replay_decision(verified, [*added, *of_it], without=self.names, verified=effect.call), second
 
     async def _decide(self, question: ToolSelecting) -> Decision:
         self.redactor.truncated = question.truncated
@@ -131,7 +139,7 @@ class AskingAgain:
             available_agents=question.available_agents,
             agent_target=question.agent_target,
         )
-        self.unanswered += bool(_unanswered(decision))
+        self.unanswered += bool(_find_silent(decision))
         self.invalid += any(heard.problem is not None for heard in decision.verdicts)
         return decision
 
@@ -140,7 +148,7 @@ class AskingAgain:
         if not decision.allowed:
             return
         if effect.kind != "run" or (ran_so and one.ran is None):
-            self._unused(decision)
+            self._report_unused(decision)
             return
         told = {"decision_id": decision.id, "tool": effect.call.tool, "session": one.question.session}
         self.gate.note("tool:selected", told)
@@ -149,11 +157,11 @@ class AskingAgain:
         event = str(one.ran["event"]) if ran_so and one.ran else "tool:post"
         self.gate.note(event, {"success": True, **told, **ran})
 
-    def _unused(self, decision: Decision) -> None:
+    def _report_unused(self, decision: Decision) -> None:
         if decision.allowed:
             self.gate.note("tool:unused", {"decision_id": decision.id, "tool": decision.tool_name})
 
-    def _compared(self, one: RecordedDecision, before: Effect, after: Effect) -> ComparedCall:
+    def _compare(self, one: RecordedDecision, before: Effect, after: Effect) -> ComparedCall:
         price = one.cost if one.cost is not None else self.prices.of(before.call.tool)
         cost_before = price if before.kind == "run" else 0
         same = after.kind == "run" and before.kind == "run" and after.call.same(before.call)
@@ -164,23 +172,23 @@ class AskingAgain:
         return ComparedCall(where, one.ruled.original, before, after, cost_before, cost_after)
 
 
-def _unanswered(decision: Decision) -> set[str]:
+def _find_silent(decision: Decision) -> set[str]:
     """Who said nothing; a replacement that cannot be used is an answer all the same."""
     return set(decision.silent) - {heard.scheduler for heard in decision.verdicts if heard.problem}
 
 
-def _about(question: ToolSelecting, call: Proposed) -> ToolSelecting:
+def _about(question: ToolSelecting, call: ProposedCall) -> ToolSelecting:
     fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
     return question.model_copy(update=fields)
 
 
-def _in_verify(heard: Heard) -> Heard:
+def _in_verify(heard: ReceivedVerdict) -> ReceivedVerdict:
     """What was said of a replacement: it counts as in the verify phase, where no modify does."""
     return heard._replace(phase="verify")
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialOptions:
     """Which schedulers are tried on the record, and how."""
 
     bus: BusSettings
@@ -191,8 +199,8 @@ class Trial:
 
 
 async def compare_record(
-    record: Record, trial: Trial, prices: Prices, subject: str, notes: Sequence[str]
-) -> Comparison:
+    record: Record, trial: TrialOptions, prices: ToolPrices, subject: str, notes: Sequence[str]
+) -> ReplayComparison:
     """Put every decision before the schedulers; raises ConfigError where one cannot be started.
 
     They are asked in a namespace of their own. What everybody else said stands (`--alone`: nobody else
@@ -200,13 +208,13 @@ async def compare_record(
     """
     began = time.monotonic()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(removed_afterwards(trial.bus))
+        await stack.enter_async_context(remove_namespace_on_exit(trial.bus))
         running = await stack.enter_async_context(scheduler_processes(trial.specs, trial.bus))
         limits = limits_of(running)
         names = tuple(sorted(limits))
         client = await acquire(str(trial.bus.redis), trial.bus.namespace)
         stack.push_async_callback(release, client)
-        redactor = Travelled()
+        redactor = PassthroughRedactor()
         gate = Gate(parse(_config(trial, limits, record)), client, redactor=redactor)
         asking = AskingAgain(gate, redactor, frozenset(names), trial.alone, record.prices(prices))
         with progress(sum(1 for _ in record.decisions), "decisions") as advance:
@@ -218,7 +226,7 @@ async def compare_record(
                     advance()
         words = {one.name: one.words() for one in running}
     others = "" if trial.alone else ", beside what everybody else said"
-    return compared(
+    return build_comparison(
         subject,
         time.monotonic() - began,
         Set("what was decided", _recorded(record)),
@@ -230,7 +238,9 @@ async def compare_record(
     )
 
 
-def _config(trial: Trial, limits: Mapping[str, Mapping[str, Any]], record: Record) -> dict[str, object]:
+def _config(
+    trial: TrialOptions, limits: Mapping[str, Mapping[str, Any]], record: Record
+) -> dict[str, object]:
     trusted = {"can_modify": record.tools}
     config: dict[str, object] = {
         "redis": trial.bus.redis,
@@ -240,7 +250,7 @@ def _config(trial: Trial, limits: Mapping[str, Mapping[str, Any]], record: Recor
         # Nobody is there to answer a hold.
         "max_hold_s": trial.patience_ms / 1000,
         "schedulers": {
-            name: {**limit, **(trusted if name in record.trusted else {})} for name, limit in limits.items()
+            name: {**limit, **(trusted if name in record.modifiers else {})} for name, limit in limits.items()
         },
     }
     return config | ({"keys": str(trial.bus.keys)} if trial.bus.keys else {})

@@ -18,9 +18,9 @@ from toolgate_bus.commands.options import (
     RedisOption,
     bus_settings,
     console,
-    joined_bus,
+    join_bus,
     run_async,
-    started_bus,
+    start_bus,
 )
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
@@ -40,7 +40,7 @@ PATIENCE_MS = 2000
 _AGAINST = "Compare with --against"
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_LONGEST_S: Final = 366 * 86_400
+_MAX_SECONDS: Final = 366 * 86_400
 
 
 def replay(
@@ -175,7 +175,7 @@ def replay(
     # Late: amplifier_core takes a while to load, and --help should not.
     from toolgate_orchestrator.commands.replay import jobs
 
-    asked = jobs.Asked(
+    asked = jobs.ReplayRequest(
         loop=loop,
         before=specs_of(with_ or ()),
         after=specs_of(against or (), "--against"),
@@ -183,27 +183,27 @@ def replay(
         patience_ms=patience_ms,
         limit=limit,
         # Where the schedulers of --with rule, the living ones must not, and these must not rule the living.
-        in_own_namespace=bool(with_) and not _given(ctx, "namespace"),
+        in_own_namespace=bool(with_) and not _is_given(ctx, "namespace"),
         alone=alone,
         since_s=seconds_of(since) if since else 0,
     )
     bus_settings(redis, namespace, keys)
     if file is None:
-        with tracing.configure(SERVICE), joined_bus(redis, namespace, keys) as bus:
+        with tracing.configure(SERVICE), join_bus(redis, namespace, keys) as bus:
             comparison = run_async(lambda: jobs.against_record(asked, bus))
-        _end(comparison, comparison.violations, json_, failed=bool(comparison.changed(failing)))
+        _end(comparison, comparison.violations, json_, failed=bool(comparison.count_changed(failing)))
         return
     recording = load(file, limit)
-    with tracing.configure(SERVICE), started_bus(redis, namespace, keys) as bus:
+    with tracing.configure(SERVICE), start_bus(redis, namespace, keys) as bus:
         if asked.after:
             comparison = run_async(lambda: jobs.against_runs(recording, asked, bus))
-            _end(comparison, comparison.violations, json_, failed=bool(comparison.changed(failing)))
+            _end(comparison, comparison.violations, json_, failed=bool(comparison.count_changed(failing)))
         else:
             report = run_async(lambda: jobs.play_runs(recording, asked, bus))
             _end(report, report.violations, json_, failed=False)
 
 
-def _given(ctx: typer.Context, option: str) -> bool:
+def _is_given(ctx: typer.Context, option: str) -> bool:
     """Whether an option stands on the command line: the environment's word is not meant for this."""
     source = ctx.get_parameter_source(option)
     return source is not None and source.name == "COMMANDLINE"
@@ -221,17 +221,17 @@ def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool)
 
 
 def _view(report: Any) -> RenderableType:
-    from toolgate_orchestrator.commands.replay.comparison import Comparison
+    from toolgate_orchestrator.commands.replay.comparison import ReplayComparison
     from toolgate_orchestrator.commands.replay.view import comparison_view, view
 
-    return comparison_view(report) if isinstance(report, Comparison) else view(report)
+    return comparison_view(report) if isinstance(report, ReplayComparison) else view(report)
 
 
 def seconds_of(written: str) -> int:
     """A length of time such as `30m`, `24h` or `2d` in seconds; raises ConfigError."""
     found = re.fullmatch(r"(\d{1,9})([smhd])", written.strip())
     seconds = int(found[1]) * _UNITS[found[2]] if found else 0
-    if not 0 < seconds <= _LONGEST_S:
+    if not 0 < seconds <= _MAX_SECONDS:
         raise ConfigError(f"--since {written}: must be a length of time such as 90s, 30m, 24h or 7d")
     return seconds
 

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from toolgate_bus.ruling.counterfactual import CHANGES, Change, ChangeCounts, Effect, Proposed, change
+from toolgate_bus.ruling.counterfactual import CHANGES, Change, ChangeCounts, Effect, ProposedCall, change
 
 __all__ = [
     "BROKEN",
     "ComparedCall",
-    "Comparison",
     "CostFigures",
     "Figures",
-    "Prices",
+    "ReplayComparison",
     "Set",
-    "compared",
+    "ToolPrices",
+    "build_comparison",
 ]
 
 BROKEN: Final = ("veto", "ask", "hold")
@@ -27,7 +27,7 @@ _NOBODY: Final = "(nobody)"
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class ToolPrices:
     """What tools cost, in micro-units; None where nobody said."""
 
     tools: Mapping[str, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ComparedCall:
 
     where: Mapping[str, Any]
     """Where it is found: `run` and `position` in a file, `decision`, `session` and `at` in the record."""
-    call: Proposed
+    call: ProposedCall
     before: Effect
     after: Effect
     cost_before: int | None = None
@@ -110,7 +110,7 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ReplayComparison:
     """Everything that `replay --against` says at the end."""
 
     subject: str
@@ -129,7 +129,7 @@ class Comparison:
     words: dict[str, str] = field(default_factory=dict)
     """The end of what each scheduler wrote on stderr."""
 
-    def changed(self, kinds: Iterable[str]) -> int:
+    def count_changed(self, kinds: Iterable[str]) -> int:
         """How many calls are different in one of these ways (`any`: in whichever)."""
         wanted = set(CHANGES) if "any" in kinds else set(kinds)
         return sum(self.totals[kind] for kind in wanted)
@@ -153,7 +153,7 @@ class Comparison:
         }
 
 
-def compared(
+def build_comparison(
     subject: str,
     seconds: float,
     before: Set,
@@ -164,7 +164,7 @@ def compared(
     notes: Sequence[str] = (),
     violations: Sequence[str] = (),
     words: Mapping[str, str] | None = None,
-) -> Comparison:
+) -> ReplayComparison:
     """Count everything."""
     changes = ChangeCounts()
     for one in calls:
@@ -177,11 +177,11 @@ def compared(
         "freed": sum(one.before.kind != "run" and one.after.kind == "run" for one in calls),
         "unverified": sum(one.change is not None and not one.after.verified for one in calls),
     }
-    return Comparison(
+    return ReplayComparison(
         subject,
         round(seconds, 3),
-        Set(before.name, before.schedulers, _came_to((one.before, one.call) for one in calls)),
-        Set(after.name, after.schedulers, _came_to((one.after, one.call) for one in calls)),
+        Set(before.name, before.schedulers, _count_outcomes((one.before, one.call) for one in calls)),
+        Set(after.name, after.schedulers, _count_outcomes((one.after, one.call) for one in calls)),
         tuple(calls),
         totals,
         _figures((one.call.tool, one) for one in calls),
@@ -194,7 +194,7 @@ def compared(
     )
 
 
-def _came_to(effects: Iterable[tuple[Effect, Proposed]]) -> dict[str, int]:
+def _count_outcomes(effects: Iterable[tuple[Effect, ProposedCall]]) -> dict[str, int]:
     """How many calls ran as they were, as others, and not at all; of the last, who waits for whom."""
     totals = dict.fromkeys(("run", "rerouted", "vetoed", "asked", "held"), 0)
     for effect, call in effects:
@@ -226,7 +226,7 @@ def _cost(calls: Sequence[ComparedCall]) -> CostFigures | None:
     return CostFigures(before, after, before - after, len(known), len(calls) - len(known))
 
 
-def _effect(effect: Effect, call: Proposed, cost: int | None) -> dict[str, Any]:
+def _effect(effect: Effect, call: ProposedCall, cost: int | None) -> dict[str, Any]:
     runs = effect.kind == "run"
     outcome = ("run" if effect.call.same(call) else "rerouted") if runs else effect.kind
     return {

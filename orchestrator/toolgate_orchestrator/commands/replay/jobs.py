@@ -10,30 +10,36 @@ from pathlib import Path
 from typing import Literal
 
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.ruling.counterfactual import Effect, Proposed, words_of
+from toolgate_bus.ruling.counterfactual import Effect, ProposedCall, words_of
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.roster import Roster
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, new_namespace
-from toolgate_orchestrator.commands.replay.asking_again import Trial, compare_record
-from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Comparison, Prices, Set, compared
+from toolgate_orchestrator.commands.replay.asking_again import TrialOptions, compare_record
+from toolgate_orchestrator.commands.replay.comparison import (
+    ComparedCall,
+    ReplayComparison,
+    Set,
+    ToolPrices,
+    build_comparison,
+)
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
-from toolgate_orchestrator.commands.replay.recording import Recording
+from toolgate_orchestrator.commands.replay.recording import RunArchive
 from toolgate_orchestrator.commands.replay.report import Report, report_on
 from toolgate_orchestrator.commands.replay.session import ReplayedCall, check_loop
-from toolgate_orchestrator.commands.replay.side import Playing, Side, opened, progress
+from toolgate_orchestrator.commands.replay.side import RunningSide, Side, open_side, progress
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
 
-__all__ = ["Asked", "against_record", "against_runs", "play_runs"]
+__all__ = ["ReplayRequest", "against_record", "against_runs", "play_runs"]
 
 _WAITED_FOR: dict[str, Literal["ask", "hold"]] = {"no_approver": "ask", "expired": "hold"}
 """Denials that are none yet: in a replay there is nobody to ask, and no hold is answered by hand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReplayRequest:
     """What the options say."""
 
     loop: str
@@ -50,13 +56,13 @@ class Asked:
     since_s: int = 0
 
 
-async def play_runs(recording: Recording, asked: Asked, bus: BusSettings) -> Report:
+async def play_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSettings) -> Report:
     """Play all runs to one set; raises ConfigError where a scheduler or the loop cannot be started."""
     check_loop(asked.loop)
     tag = await _tag(asked, recording, bus)
     # In a namespace of their own nobody is there to answer what schedulers hold.
     hold_s = asked.patience_ms / 1000 if asked.in_own_namespace else None
-    async with opened(_side(asked, bus, tag, hold_s), recording) as playing:
+    async with open_side(_side(asked, bus, tag, hold_s), recording) as playing:
         began = time.monotonic()
         with progress(len(recording.runs)) as advance:
             for run in recording.runs:
@@ -66,7 +72,7 @@ async def play_runs(recording: Recording, asked: Asked, bus: BusSettings) -> Rep
         return report_on(recording.source, asked.loop, seconds, playing.played, playing.words())
 
 
-async def against_runs(recording: Recording, asked: Asked, bus: BusSettings) -> Comparison:
+async def against_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSettings) -> ReplayComparison:
     """Play all runs to two sets; raises ConfigError as above."""
     check_loop(asked.loop)
     hold_s = asked.patience_ms / 1000  # nobody is there to answer
@@ -76,7 +82,7 @@ async def against_runs(recording: Recording, asked: Asked, bus: BusSettings) -> 
     return await compare_runs(recording, before, after, prices_of([*asked.before, *asked.after]))
 
 
-async def against_record(asked: Asked, bus: BusSettings) -> Comparison:
+async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayComparison:
     """Put the decisions of the record before a set; raises ConfigError, TransportError."""
     commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
     try:
@@ -84,7 +90,7 @@ async def against_record(asked: Asked, bus: BusSettings) -> Comparison:
     finally:
         await commands.aclose()
     record = read_record(facts, asked.limit)
-    trial = Trial(_elsewhere(bus), asked.after, asked.alone, asked.patience_ms)
+    trial = TrialOptions(_elsewhere(bus), asked.after, asked.alone, asked.patience_ms)
     subject = f"the record of the last {_length(min(asked.since_s, reach_s))}"
     notes = []
     kept_s = FACTS_RETENTION_MS / 1000
@@ -98,7 +104,7 @@ async def against_record(asked: Asked, bus: BusSettings) -> Comparison:
     return await compare_record(record, trial, prices_of(asked.after), subject, notes)
 
 
-def _side(asked: Asked, bus: BusSettings, tag: str, hold_s: float | None) -> Side:
+def _side(asked: ReplayRequest, bus: BusSettings, tag: str, hold_s: float | None) -> Side:
     return Side(
         _elsewhere(bus) if asked.in_own_namespace else bus,
         asked.before,
@@ -116,7 +122,7 @@ def _elsewhere(bus: BusSettings) -> BusSettings:
     return replace(bus, namespace=new_namespace())
 
 
-async def _tag(asked: Asked, recording: Recording, bus: BusSettings) -> str:
+async def _tag(asked: ReplayRequest, recording: RunArchive, bus: BusSettings) -> str:
     """The end of the session ids: what goes by the session goes the same way on each side, each time.
 
     Before living schedulers, who remember sessions, each replay has its own.
@@ -142,7 +148,9 @@ def _length(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
 
 
-async def compare_runs(recording: Recording, before: Side, after: Side, prices: Prices) -> Comparison:
+async def compare_runs(
+    recording: RunArchive, before: Side, after: Side, prices: ToolPrices
+) -> ReplayComparison:
     """Play every run to both sides at once; raises ConfigError where one cannot be started.
 
     The LLM is a record and says the same whatever is ruled. Each side has a namespace, a gate and sessions of
@@ -150,19 +158,19 @@ async def compare_runs(recording: Recording, before: Side, after: Side, prices: 
     """
     began, calls = time.monotonic(), list[ComparedCall]()
     async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(opened(before, recording))
-        other = await stack.enter_async_context(opened(after, recording))
+        one = await stack.enter_async_context(open_side(before, recording))
+        other = await stack.enter_async_context(open_side(after, recording))
         with progress(len(recording.runs)) as advance:
             for run in recording.runs:
                 first, second = await asyncio.gather(one.play(run), other.play(run))
                 calls += [
-                    _compared(run.number, *pair, prices)
+                    _compare_call(run.number, *pair, prices)
                     for pair in zip(first.calls, second.calls, strict=True)
                 ]
                 advance()
         words = {f"before: {name}": said for name, said in one.words().items()}
         words |= {f"after: {name}": said for name, said in other.words().items()}
-    return compared(
+    return build_comparison(
         recording.source,
         time.monotonic() - began,
         Set(_name(one), _schedulers(one)),
@@ -179,19 +187,19 @@ def effect_of(one: ReplayedCall) -> Effect:
     decision = one.decision
     scheduler, reason = (decision.scheduler, decision.reason) if decision else (None, None)
     if one.ran_tool is not None:
-        return Effect("run", Proposed(one.ran_tool, one.ran_arguments), scheduler, reason)
+        return Effect("run", ProposedCall(one.ran_tool, one.ran_arguments), scheduler, reason)
     kind = _WAITED_FOR.get(decision.why) if decision else None
     if kind and decision:
         told = (heard for heard in decision.verdicts if heard.scheduler == scheduler)
         reason = next(filter(None, map(words_of, told)), reason)
-    return Effect(kind or "deny", Proposed(one.call.tool, one.call.arguments), scheduler, reason)
+    return Effect(kind or "deny", ProposedCall(one.call.tool, one.call.arguments), scheduler, reason)
 
 
-def _compared(run: int, before: ReplayedCall, after: ReplayedCall, prices: Prices) -> ComparedCall:
+def _compare_call(run: int, before: ReplayedCall, after: ReplayedCall, prices: ToolPrices) -> ComparedCall:
     call = before.call
     return ComparedCall(
         {"run": run, "position": call.position, "id": call.id},
-        Proposed(call.tool, call.arguments),
+        ProposedCall(call.tool, call.arguments),
         effect_of(before),
         effect_of(after),
         prices.of(before.ran_tool) if before.ran_tool is not None else 0,
@@ -199,25 +207,27 @@ def _compared(run: int, before: ReplayedCall, after: ReplayedCall, prices: Price
     )
 
 
-def _name(playing: Playing) -> str:
+def _name(playing: RunningSide) -> str:
     if playing.side.specs:
         return "--with"
     return "the living schedulers" if _schedulers(playing) else "no scheduler"
 
 
-def _schedulers(playing: Playing) -> tuple[str, ...]:
+def _schedulers(playing: RunningSide) -> tuple[str, ...]:
     """Who was started, or who was heard; shadows did not rule."""
     if playing.running:
         return tuple(sorted(one.name for one in playing.running))
     calls = (call for run in playing.played for call in run.calls)
-    return tuple(sorted({heard.scheduler for call in calls for heard in call.heard if not heard.shadow}))
+    return tuple(
+        sorted({heard.scheduler for call in calls for heard in call.all_verdicts if not heard.shadow})
+    )
 
 
-def _unanswered(playing: Playing) -> int:
+def _unanswered(playing: RunningSide) -> int:
     """Calls on which somebody who was asked gave no verdict in time."""
     calls = (call for run in playing.played for call in run.calls)
     return sum(bool(call.decision and call.decision.silent) for call in calls)
 
 
-def _violations(which: str, playing: Playing) -> Sequence[str]:
+def _violations(which: str, playing: RunningSide) -> Sequence[str]:
     return [f"{which}: run {run.run.number}: {fault}" for run in playing.played for fault in run.faults]

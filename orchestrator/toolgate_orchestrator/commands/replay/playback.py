@@ -10,9 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from toolgate_orchestrator.commands.replay.recording import RecordedCall, Recording, Run, Said, arguments_key
+from toolgate_orchestrator.commands.replay.recording import (
+    AssistantMessage,
+    RecordedCall,
+    Run,
+    RunArchive,
+    arguments_key,
+)
 
-__all__ = ["Playback", "Served", "Source", "Trace"]
+__all__ = ["Playback", "PlaybackResult", "Source", "Trace"]
 
 Source = Literal["recorded", "run", "file", "unrecorded", "missing"]
 """Where a result came from: the call's own; for a rerouted call another call of the run, or of the
@@ -20,7 +26,7 @@ file, else the original's (`unrecorded`); `missing` where the record has none fo
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class PlaybackResult:
     """What one execution of a tool returned, and for what."""
 
     tool: str
@@ -34,13 +40,13 @@ class Trace:
     """What became of one recorded call."""
 
     call: RecordedCall
-    executions: list[Served] = field(default_factory=list)
+    executions: list[PlaybackResult] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
     """The results the LLM's next request held for it: one, or the loop is wrong."""
 
 
 @dataclass(slots=True)
-class _Starting:
+class _PendingExecution:
     trace: Trace
     tool: str
     key: str
@@ -49,7 +55,7 @@ class _Starting:
 class Playback:
     """The state of one run's replay."""
 
-    def __init__(self, recording: Recording, run: Run) -> None:
+    def __init__(self, recording: RunArchive, run: Run) -> None:
         self.recording = recording
         self.run = run
         self.traces: list[Trace] = []
@@ -58,19 +64,19 @@ class Playback:
         """Blocks of calls (by id) whose results did not reach the LLM in their order."""
         self._turn = 0
         self._next = 0
-        self._starting: list[_Starting] = []
+        self._starting: list[_PendingExecution] = []
         self._unheard: tuple[RecordedCall, ...] = ()
 
     def begin_turn(self, index: int) -> None:
         """The loop starts on this turn; whatever was left of another one is not said any more."""
         self._turn, self._next = index, 0
 
-    def say(self) -> Said:
+    def say(self) -> AssistantMessage:
         """The LLM's next message: as recorded, and an empty final text past the turn's last one."""
         said = self.run.turns[self._turn].said if self._turn < len(self.run.turns) else ()
         if self._next >= len(said):
             self._end_turn()
-            return Said("")
+            return AssistantMessage("")
         message = said[self._next]
         self._next += 1
         if not message.calls:
@@ -96,18 +102,18 @@ class Playback:
         if order != tuple(call_id for call_id in calls if call_id in order):
             self.disordered.append(tuple(calls))
 
-    def starting(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
+    def begin_call(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
         """The loop is about to run this call (perhaps as another tool, with other arguments)."""
         for trace in reversed(self.traces):
             if trace.call.id == call_id:
-                self._starting.append(_Starting(trace, tool, arguments_key(arguments)))
+                self._starting.append(_PendingExecution(trace, tool, arguments_key(arguments)))
                 return
 
-    def serve(self, tool: str, arguments: dict[str, Any], call_id: str | None = None) -> Served:
+    def serve(self, tool: str, arguments: dict[str, Any], call_id: str | None = None) -> PlaybackResult:
         """What the tool returns: the call's own result, or for a rerouted one the best recorded."""
         trace = self._trace_of(tool, arguments, call_id)
         text, source = self._result(trace, tool, arguments)
-        served = Served(tool, arguments, text, source)
+        served = PlaybackResult(tool, arguments, text, source)
         if trace is not None:
             trace.executions.append(served)
         return served
@@ -131,6 +137,6 @@ class Playback:
         call = trace.call if trace else None
         if call and call.tool == tool and arguments_key(call.arguments) == arguments_key(arguments):
             return (call.result, "recorded") if call.result is not None else ("", "missing")
-        if found := self.recording.recorded(self.run, tool, arguments):
+        if found := self.recording.find_result(self.run, tool, arguments):
             return found[0], "run" if found[1] == "run" else "file"
         return (call.result if call and call.result is not None else ""), "unrecorded"

@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import ValidationError
 from toolgate_bus.errors import CodecError
-from toolgate_bus.facts.join import gathered
-from toolgate_bus.facts.shadow_report import is_redacted, ruled_of
+from toolgate_bus.facts.join import join_decisions
+from toolgate_bus.facts.shadow_report import is_redacted, record_of
 from toolgate_bus.protocol.events import Modify, ToolSelecting
 from toolgate_bus.protocol.money import is_amount
-from toolgate_bus.ruling.counterfactual import Ruled
+from toolgate_bus.ruling.counterfactual import DecisionRecord
 
-from toolgate_orchestrator.commands.replay.comparison import Prices
+from toolgate_orchestrator.commands.replay.comparison import ToolPrices
 
 __all__ = ["Aftermath", "Record", "RecordedDecision", "read_record"]
 
@@ -27,7 +27,7 @@ class RecordedDecision:
     """One decision that can be put before other schedulers."""
 
     question: ToolSelecting
-    ruled: Ruled
+    ruled: DecisionRecord
     at: float
     """Seconds since the epoch by the orchestrator's clock; for people only."""
     ran: Fact | None = None
@@ -64,7 +64,7 @@ class Record:
         return tuple(sorted({name for one in self.decisions for name in one.question.available_tools}))
 
     @property
-    def trusted(self) -> frozenset[str]:
+    def modifiers(self) -> frozenset[str]:
         """Schedulers that took redacted values to another tool: `can_modify` must have allowed it."""
         return frozenset(
             heard.scheduler
@@ -81,22 +81,22 @@ class Record:
         """The decisions, oldest first."""
         return (one for one in self.entries if isinstance(one, RecordedDecision))
 
-    def prices(self, told: Prices) -> Prices:
+    def prices(self, told: ToolPrices) -> ToolPrices:
         """What tools cost: by the record, else as configs say."""
-        return Prices({**told.tools, **self.costs}, told.default)
+        return ToolPrices({**told.tools, **self.costs}, told.default)
 
 
 def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
     """The decisions among the facts with all that belongs to them; the newest so many, if given."""
     kept = list(facts)
     ran = {str(one.get("decision_id")): one for one in kept if one.get("event") in _RAN}
-    decisions = {one["id"]: one for one in gathered(dict(fact) for fact in kept)}
+    decisions = {one["id"]: one for one in join_decisions(dict(fact) for fact in kept)}
     wanted = set(list(decisions)[-newest:] if newest else decisions)
     limits = dict.fromkeys(("cancelled", "unreadable", "redacted"), 0)
     entries: list[RecordedDecision | Aftermath] = []
     for fact in kept:
         if fact["event"] == "usage":
-            entries.append(Aftermath("usage", _told(fact)))
+            entries.append(Aftermath("usage", _strip_envelope(fact)))
         elif fact["event"] == "decision" and fact["id"] in wanted:
             one = _read(decisions[fact["id"]], ran.get(fact["id"]), limits)
             entries += [one] if one else []
@@ -108,7 +108,7 @@ def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecis
         limits["cancelled"] += 1
         return None
     try:
-        ruled = ruled_of(fact)
+        ruled = record_of(fact)
         fields = {name: fact[name] for name in ToolSelecting.model_fields if name in fact}
         question = ToolSelecting.model_validate({**fields, "phase": "select"})
     except (CodecError, ValidationError):
@@ -118,7 +118,7 @@ def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecis
     return RecordedDecision(question, ruled, fact["at"], ran)
 
 
-def _told(fact: Fact) -> dict[str, Any]:
+def _strip_envelope(fact: Fact) -> dict[str, Any]:
     """What a fact says, without what the bus put around it."""
     return {key: value for key, value in fact.items() if key not in ("event", "seq", "at", "orchestrator")}
 

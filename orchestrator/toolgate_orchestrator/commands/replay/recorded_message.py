@@ -84,21 +84,21 @@ Id = Annotated[Annotated[str, Field(max_length=1024)] | None, BeforeValidator(_i
 ToolName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _Recorded(BaseModel):
+class _RecordModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
-class _Function(_Recorded):
+class _Function(_RecordModel):
     name: ToolName
     arguments: Any = None
 
 
-class _ToolCall(_Recorded):
+class _ToolCall(_RecordModel):
     id: Id = None
     function: _Function
 
 
-class RecordedToolCall(_Recorded):
+class RecordedToolCall(_RecordModel):
     """One call as recorded, arguments parsed."""
 
     id: str | None
@@ -106,7 +106,7 @@ class RecordedToolCall(_Recorded):
     arguments: dict[str, Any]
 
 
-class RecordedMessage(_Recorded):
+class RecordedMessage(_RecordModel):
     """One message of a run."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -140,7 +140,7 @@ class RecordedMessage(_Recorded):
         ]
 
 
-class RecordedRun(_Recorded):
+class RecordedRun(_RecordModel):
     """One line of a file: a run. The messages are under `traj` (or `messages`)."""
 
     traj: Annotated[list[RecordedMessage], Field(max_length=MAX_MESSAGES)]

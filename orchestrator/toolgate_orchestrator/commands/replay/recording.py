@@ -1,6 +1,6 @@
 """Recorded agent runs as values: what the LLM said and what the tools returned, turn by turn. Pure.
 
-A `Run` is a list of `Turn`s; each is one `session.execute()`. `Recording` is a file's runs, and knows
+A `Run` is a list of `RecordedTurn`s; each is one `session.execute()`. `RunArchive` is a file's runs, and knows
 which result was recorded for which tool and arguments. How messages become turns is
 `recording_turns`'s affair, files and their errors `recording_file`'s, playing them back `playback`'s.
 """
@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["RecordedCall", "Recording", "Run", "Said", "Spoken", "Turn", "arguments_key"]
+__all__ = [
+    "AssistantMessage",
+    "ContextMessage",
+    "RecordedCall",
+    "RecordedTurn",
+    "Run",
+    "RunArchive",
+    "arguments_key",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,7 @@ class RecordedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AssistantMessage:
     """One assistant message: text, tool calls, or both."""
 
     text: str
@@ -36,7 +44,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ContextMessage:
     """A message that only goes into the context: system messages, and all but a turn's last prompt."""
 
     role: str
@@ -44,13 +52,13 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RecordedTurn:
     """What one `session.execute()` replays."""
 
-    before: tuple[Spoken, ...]
+    before: tuple[ContextMessage, ...]
     prompt: str | None
     """None where the LLM spoke without a user message; the turn then starts with an empty prompt."""
-    said: tuple[Said, ...]
+    said: tuple[AssistantMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class Run:
     number: int
     """Counted from 1 through the file."""
     name: str
-    turns: tuple[Turn, ...]
+    turns: tuple[RecordedTurn, ...]
     tools: tuple[str, ...]
     """Every tool name in the run, in order of appearance."""
     trailing_users: int = 0
@@ -80,7 +88,7 @@ def arguments_key(arguments: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Recording:
+class RunArchive:
     """All runs of a file, and what its tools returned for which arguments."""
 
     source: str
@@ -102,7 +110,7 @@ class Recording:
         """Every tool name in the file, in order of appearance."""
         return tuple(dict.fromkeys(name for run in self.runs for name in run.tools))
 
-    def recorded(self, run: Run, tool: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
+    def find_result(self, run: Run, tool: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
         """The first result recorded for this tool and these arguments, and where: `run`, else `file`."""
         key = tool, arguments_key(arguments)
         if (here := self._by_run[run.number].get(key)) is not None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun, whole
-from toolgate_orchestrator.commands.replay.recording import Recording, Run
+from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.recording_turns import read_run
 
 __all__ = ["load"]
@@ -22,7 +22,7 @@ MAX_LINE = 64 * 1024 * 1024
 MAX_FAULTS = 10
 
 
-def load(path: Path, limit: int | None = None) -> Recording:
+def load(path: Path, limit: int | None = None) -> RunArchive:
     """Read all runs, or the first `limit`; raises ConfigError naming each broken line and field."""
     try:
         with path.open("rb") as stream:
@@ -34,7 +34,7 @@ def load(path: Path, limit: int | None = None) -> Recording:
         raise ConfigError("\n".join([*faults[:MAX_FAULTS], *more]))
     if not runs:
         raise ConfigError(f"{path}: holds no recorded run; expected one JSON object with `traj` per line")
-    return Recording(str(path), tuple(runs))
+    return RunArchive(str(path), tuple(runs))
 
 
 def _read(stream: BinaryIO, source: str, limit: int | None) -> tuple[list[Run], list[str]]:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedMessage, RecordedToolCall
-from toolgate_orchestrator.commands.replay.recording import RecordedCall, Run, Said, Spoken, Turn
+from toolgate_orchestrator.commands.replay.recording import (
+    AssistantMessage,
+    ContextMessage,
+    RecordedCall,
+    RecordedTurn,
+    Run,
+)
 
 __all__ = ["read_run"]
 
@@ -24,7 +30,7 @@ def read_run(number: int, name: str, messages: Sequence[RecordedMessage]) -> Run
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _PlacedCall:
     """A recorded call with its place, before its result is known."""
 
     position: int
@@ -32,7 +38,7 @@ class _Placed:
     recorded: RecordedToolCall
 
 
-_Blocks = dict[int, list[_Placed]]
+_Blocks = dict[int, list[_PlacedCall]]
 """The calls of each assistant message, by the message's index."""
 
 
@@ -47,7 +53,7 @@ def _number_calls(messages: Sequence[RecordedMessage]) -> _Blocks:
         wanted = call.id or f"call-{position + 1}"
         call_id = wanted if first else _unique(wanted, used | recorded)
         used.add(call_id)
-        blocks[at].append(_Placed(position, call_id, call))
+        blocks[at].append(_PlacedCall(position, call_id, call))
     return blocks
 
 
@@ -63,8 +69,8 @@ def _unique(wanted: str, taken: set[str]) -> str:
 def _match_results(messages: Sequence[RecordedMessage], blocks: _Blocks) -> tuple[dict[int, str], int]:
     """Result text by position of its call, and how many tool messages belong to none."""
     results: dict[int, str] = {}
-    older: dict[str, list[_Placed]] = defaultdict(list)
-    block: list[_Placed] = []
+    older: dict[str, list[_PlacedCall]] = defaultdict(list)
+    block: list[_PlacedCall] = []
     pending: list[RecordedMessage] = []
     strays = 0
     for at, message in enumerate(messages):
@@ -78,18 +84,18 @@ def _match_results(messages: Sequence[RecordedMessage], blocks: _Blocks) -> tupl
     return results, strays + _match_block(pending, block, older, results)
 
 
-_Agrees = Callable[[_Placed, RecordedMessage], bool]
+_MatchPredicate = Callable[[_PlacedCall, RecordedMessage], bool]
 
 
 def _match_block(
     pending: list[RecordedMessage],
-    block: Sequence[_Placed],
-    older: dict[str, list[_Placed]],
+    block: Sequence[_PlacedCall],
+    older: dict[str, list[_PlacedCall]],
     results: dict[int, str],
 ) -> int:
     """Match the results that stand between two assistant messages; how many are left over."""
 
-    def match(calls: Callable[[RecordedMessage], Iterable[_Placed]], agrees: _Agrees) -> None:
+    def match(calls: Callable[[RecordedMessage], Iterable[_PlacedCall]], agrees: _MatchPredicate) -> None:
         for said in list(pending):
             for call in calls(said):
                 if call.position not in results and agrees(call, said):
@@ -105,7 +111,7 @@ def _match_block(
     return len(pending)
 
 
-def _same_id(call: _Placed, said: RecordedMessage) -> bool:
+def _same_id(call: _PlacedCall, said: RecordedMessage) -> bool:
     return said.tool_call_id is not None and call.recorded.id == said.tool_call_id
 
 
@@ -121,32 +127,34 @@ def _names(messages: Sequence[RecordedMessage]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _OpenTurn:
-    before: list[Spoken] = field(default_factory=list)
+    before: list[ContextMessage] = field(default_factory=list)
     prompt: str | None = None
-    said: list[Said] = field(default_factory=list)
-    next_before: list[Spoken] = field(default_factory=list)
+    said: list[AssistantMessage] = field(default_factory=list)
+    next_before: list[ContextMessage] = field(default_factory=list)
 
     def add(self, message: RecordedMessage, calls: tuple[RecordedCall, ...]) -> None:
         """Put one message where it belongs; what comes after the LLM spoke waits for the next turn."""
         if message.role == "assistant":
-            self.said.append(Said(message.text, calls))
+            self.said.append(AssistantMessage(message.text, calls))
         elif message.role == "user":
             if self.prompt is not None:
-                self.before.append(Spoken("user", self.prompt))
+                self.before.append(ContextMessage("user", self.prompt))
             self.prompt = message.text
         else:
-            (self.next_before if self.said else self.before).append(Spoken(message.role, message.text))
+            (self.next_before if self.said else self.before).append(
+                ContextMessage(message.role, message.text)
+            )
 
-    def close(self) -> Turn:
+    def close(self) -> RecordedTurn:
         """The turn as a value."""
-        return Turn(tuple(self.before), self.prompt, tuple(self.said))
+        return RecordedTurn(tuple(self.before), self.prompt, tuple(self.said))
 
 
 def _cut(
     messages: Sequence[RecordedMessage], blocks: _Blocks, results: dict[int, str]
-) -> tuple[tuple[Turn, ...], int]:
+) -> tuple[tuple[RecordedTurn, ...], int]:
     """The turns, and how many user messages at the end nothing answers."""
-    turns: list[Turn] = []
+    turns: list[RecordedTurn] = []
     turn = _OpenTurn()
     for at, message in enumerate(messages):
         if message.is_result:
@@ -154,18 +162,18 @@ def _cut(
         if turn.said and _starts_a_turn(message, turn.said[-1]):
             turns.append(turn.close())
             turn = _OpenTurn(before=turn.next_before)
-        turn.add(message, tuple(_recorded(call, results) for call in blocks.get(at, ())))
+        turn.add(message, tuple(_build_call(call, results) for call in blocks.get(at, ())))
     if turn.said:
         return (*turns, turn.close()), 0
     skipped = sum(spoken.role == "user" for spoken in turn.before) + (turn.prompt is not None)
     return tuple(turns), skipped
 
 
-def _starts_a_turn(message: RecordedMessage, last: Said) -> bool:
+def _starts_a_turn(message: RecordedMessage, last: AssistantMessage) -> bool:
     """A user message does; so does an assistant message after one that called no tool."""
     return message.role == "user" or (message.role == "assistant" and not last.calls)
 
 
-def _recorded(call: _Placed, results: dict[int, str]) -> RecordedCall:
+def _build_call(call: _PlacedCall, results: dict[int, str]) -> RecordedCall:
     recorded = call.recorded
     return RecordedCall(call.position, call.id, recorded.tool, recorded.arguments, results.get(call.position))

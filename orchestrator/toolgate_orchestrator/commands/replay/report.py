@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from toolgate_bus.protocol.events import Heard
+from toolgate_bus.protocol.events import ReceivedVerdict
 
 from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.replay.session import ReplayedCall, ReplayedRun
@@ -114,7 +114,7 @@ def _totals(
         "turns": sum(len(run.run.turns) for run in runs),
         "calls": len(calls),
         "results": sum(one.result is not None for one in calls),
-        "ruled": sum(one.ruled for one in calls),
+        "ruled": sum(one.has_ruling for one in calls),
         **{outcome: outcomes[outcome] for outcome in ("run", "vetoed", "rerouted", "not_run")},
         "unrecorded": sources["unrecorded"],
         "missing_results": sources["missing"],
@@ -160,7 +160,7 @@ def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:
         return figures.setdefault(name, SchedulerFigures(name))
 
     for one in calls:
-        for heard in one.heard:
+        for heard in one.all_verdicts:
             _count(of(heard.scheduler), heard)
             seconds.setdefault(heard.scheduler, []).append(heard.seconds)
         _attribute(one, of)
@@ -170,7 +170,7 @@ def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:
     return sorted(figures.values(), key=lambda one_scheduler: one_scheduler.scheduler)
 
 
-def _count(figures: SchedulerFigures, heard: Heard) -> None:
+def _count(figures: SchedulerFigures, heard: ReceivedVerdict) -> None:
     figures.answered += 1
     figures.shadow += heard.shadow
     figures.invalid += heard.problem is not None
@@ -210,13 +210,13 @@ def call_record(run: int, one: ReplayedCall) -> dict[str, Any]:
         "result_source": one.source,
         "recorded_result": one.call.result,
         "result": one.result,
-        "ruled": one.ruled,
+        "ruled": one.has_ruling,
         "why": decision.why if decision else None,
         "reason": decision.reason if decision else None,
         "scheduler": decision.scheduler if decision else None,
         "decision_ms": round(decision.seconds * 1000, 3) if decision else None,
         "silent": list(decision.silent) if decision else [],
-        "verdicts": [verdict_record(heard) for heard in one.heard],
+        "verdicts": [verdict_record(heard) for heard in one.all_verdicts],
     }
 
 

@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from amplifier_core import AmplifierSession, ToolResult
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import Decision, Heard
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay.playback import Playback, Source, Trace
 from toolgate_orchestrator.commands.replay.playback_mount import CAPABILITY
 from toolgate_orchestrator.commands.replay.provider_replay import NAME, tool_results
-from toolgate_orchestrator.commands.replay.recording import RecordedCall, Recording, Run, arguments_key
+from toolgate_orchestrator.commands.replay.recording import RecordedCall, Run, RunArchive, arguments_key
 
 __all__ = [
     "ReplayOptions",
@@ -30,8 +30,8 @@ __all__ = [
     "ReplayedRun",
     "call_faults",
     "check_loop",
+    "collect_calls",
     "replay_run",
-    "replayed_calls",
 ]
 
 
@@ -56,7 +56,7 @@ class ReplayedCall:
     result: str | None = None
     """What the LLM's next request held for this call."""
     decision: Decision | None = None
-    afterwards: tuple[Heard, ...] = ()
+    afterwards: tuple[ReceivedVerdict, ...] = ()
     """Verdicts that came after the decision: too late, or not needed any more since somebody denied."""
 
     @property
@@ -66,12 +66,12 @@ class ReplayedCall:
         return frozenset(heard.scheduler for heard in self.afterwards if heard.scheduler in silent)
 
     @property
-    def heard(self) -> tuple[Heard, ...]:
+    def all_verdicts(self) -> tuple[ReceivedVerdict, ...]:
         """Every verdict on the call, those after the decision last."""
         return (*(self.decision.verdicts if self.decision else ()), *self.afterwards)
 
     @property
-    def ruled(self) -> bool:
+    def has_ruling(self) -> bool:
         """Whether at least one scheduler, shadows apart, was heard or was owed an answer."""
         decision = self.decision
         return decision is not None and (
@@ -79,13 +79,13 @@ class ReplayedCall:
         )
 
 
-def replayed_calls(playback: Playback, rulings: Rulings) -> tuple[ReplayedCall, ...]:
+def collect_calls(playback: Playback, rulings: Rulings) -> tuple[ReplayedCall, ...]:
     """One entry for every recorded call, in order, also for those the loop never made."""
     made = {trace.call.position: trace for trace in playback.traces}
-    return tuple(_replayed(call, made.get(call.position), rulings) for call in playback.run.calls)
+    return tuple(_build_call(call, made.get(call.position), rulings) for call in playback.run.calls)
 
 
-def _replayed(call: RecordedCall, trace: Trace | None, rulings: Rulings) -> ReplayedCall:
+def _build_call(call: RecordedCall, trace: Trace | None, rulings: Rulings) -> ReplayedCall:
     if trace is None:
         return ReplayedCall(call, "not_run")
     decision = rulings.of_call(call.id)
@@ -182,7 +182,7 @@ def check_loop(name: str) -> None:
 
 
 async def replay_run(
-    recording: Recording, run: Run, options: ReplayOptions, late_s: float = 0.5
+    recording: RunArchive, run: Run, options: ReplayOptions, late_s: float = 0.5
 ) -> ReplayedRun:
     """Play one run; raises ConfigError where its session cannot be made.
 
@@ -200,7 +200,7 @@ async def replay_run(
         context = _digest(await session.coordinator.get("context").get_messages())
     finally:
         await session.cleanup()
-    calls = replayed_calls(playback, rulings)
+    calls = collect_calls(playback, rulings)
     faults += call_faults(playback, calls)
     return ReplayedRun(run, calls, tuple(faults), settled, context)
 

@@ -13,14 +13,14 @@ from toolgate_bus.server.settings import BusSettings
 from toolgate_orchestrator.commands.host.scheduler_processes import (
     RunningScheduler,
     SchedulerSpec,
-    removed_afterwards,
+    remove_namespace_on_exit,
     scheduler_processes,
 )
-from toolgate_orchestrator.commands.replay.recording import Recording, Run
+from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOptions, replay_run
 from toolgate_orchestrator.gate.gate import Gate
 
-__all__ = ["LATE_S", "Playing", "Side", "limits_of", "opened", "progress"]
+__all__ = ["LATE_S", "RunningSide", "Side", "limits_of", "open_side", "progress"]
 
 LATE_S = 1.0
 """How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""
@@ -44,11 +44,11 @@ class Side:
 
 
 @dataclass(slots=True)
-class Playing:
+class RunningSide:
     """A side that is ready."""
 
     side: Side
-    recording: Recording
+    recording: RunArchive
     running: list[RunningScheduler]
     options: ReplayOptions
     played: list[ReplayedRun] = field(default_factory=list)
@@ -67,16 +67,16 @@ class Playing:
 
 
 @asynccontextmanager
-async def opened(side: Side, recording: Recording) -> AsyncIterator[Playing]:
+async def open_side(side: Side, recording: RunArchive) -> AsyncIterator[RunningSide]:
     """Start the schedulers and hold the gate's connection open; raises ConfigError, ToolgateError."""
     async with AsyncExitStack() as stack:
         if side.own_namespace:
-            await stack.enter_async_context(removed_afterwards(side.bus))
+            await stack.enter_async_context(remove_namespace_on_exit(side.bus))
         running = await stack.enter_async_context(scheduler_processes(side.specs, side.bus))
         toolgate = _toolgate(side, recording.source, limits_of(running))
         # Held open over all runs, so that their sessions share one connection.
         await stack.enter_async_context(Gate.open(**toolgate))
-        yield Playing(side, recording, running, ReplayOptions(side.loop, toolgate, side.also, side.tag))
+        yield RunningSide(side, recording, running, ReplayOptions(side.loop, toolgate, side.also, side.tag))
 
 
 def limits_of(running: Sequence[RunningScheduler]) -> dict[str, dict[str, Any]]:

@@ -47,7 +47,7 @@ class ReplayTool:
         """The recorded result, as the text the LLM got then."""
         call = current_call()
         served = self._playback.serve(self._name, input, call.id if call is not None else None)
-        priced = _priced(served.text)
+        priced = _parse_priced(served.text)
         if priced is not None:
             return PricedResult(output=priced, text=served.text)
         return ToolResult(output=served.text)
@@ -63,7 +63,7 @@ class PricedResult(ToolResult):
         return self.text
 
 
-def _priced(text: str) -> dict[str, Any] | None:
+def _parse_priced(text: str) -> dict[str, Any] | None:
     """The recorded object, if it is one and tells a cost."""
     if "cost_usd" not in text:
         return None
@@ -79,13 +79,13 @@ async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
     parsed = parse_config("tool-replay", config)
     playback = playback_of(coordinator, parsed)
 
-    async def starting(event: str, data: dict[str, Any]) -> HookResult:
+    async def note_start(event: str, data: dict[str, Any]) -> HookResult:
         tool, arguments = data.get("tool"), data.get("tool_input")
         if isinstance(tool, str) and isinstance(arguments, dict):
-            playback.starting(str(data.get("tool_call_id")), tool, arguments)
+            playback.begin_call(str(data.get("tool_call_id")), tool, arguments)
         return HookResult(action="continue")
 
     # Not tool:pre: a loop may take a hook's copy of the arguments there for a change of them.
-    coordinator.hooks.register("tool:selected", starting, name="tool-replay")
+    coordinator.hooks.register("tool:selected", note_start, name="tool-replay")
     for name in dict.fromkeys((*playback.recording.tools, *parsed.also)):
         await coordinator.mount("tools", ReplayTool(name, playback), name=name)

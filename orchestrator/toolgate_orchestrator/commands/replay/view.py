@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.table import Table
 from toolgate_bus.commands.terminal import escape, escape_lines
-from toolgate_bus.protocol.money import shown
-from toolgate_bus.ruling.counterfactual import CHANGES, Effect, Proposed
+from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.ruling.counterfactual import CHANGES, Effect, ProposedCall
 
-from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Comparison, Figures, Set
+from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Figures, ReplayComparison, Set
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
 
 __all__ = ["MAX_WORDS", "comparison_view", "count", "table_of", "view", "wrong_lines"]
@@ -122,7 +122,7 @@ def _ms(value: float | None) -> str:
     return "[dim]·[/]" if value is None else f"{value:.1f}"
 
 
-def comparison_view(comparison: Comparison) -> RenderableType:
+def comparison_view(comparison: ReplayComparison) -> RenderableType:
     """Everything for a person, in the order in which they will ask."""
     parts: list[RenderableType] = [
         f"before: {_set(comparison.before)}",
@@ -149,7 +149,7 @@ def _table(title: str, what: str, figures: Iterable[Figures], *, costs: bool) ->
     table = table_of(title, (what, "calls", "same", *_HEADS.values(), *(["saved"] if costs else [])))
     for one in figures:
         counts = (one.calls, one.same, *(getattr(one, kind) for kind in CHANGES))
-        saved = [shown(one.saved) if one.saved is not None else "[dim]·[/]"] if costs else []
+        saved = [format_amount(one.saved) if one.saved is not None else "[dim]·[/]"] if costs else []
         table.add_row(escape(one.name), *map(count, counts), *saved)
     return table
 
@@ -158,11 +158,11 @@ def _line(one: ComparedCall) -> str:
     where = f"run {one.where['run']} call {one.where['position']}" if "run" in one.where else ""
     where = where or str(one.where.get("decision", ""))[:8]
     reason = f" ({one.after.reason})" if one.after.reason and one.change != "allow" else ""
-    came = f"{_came(one.before, one.call)} → {_came(one.after, one.call)}{reason}"
+    came = f"{_describe_effect(one.before, one.call)} → {_describe_effect(one.after, one.call)}{reason}"
     return f"  [dim]{escape(where)}[/] {escape(_call(one.call))}: {escape(came)}"
 
 
-def _came(effect: Effect, call: Proposed) -> str:
+def _describe_effect(effect: Effect, call: ProposedCall) -> str:
     by = f" by {effect.scheduler}" if effect.scheduler else ""
     match effect.kind:
         case "run":
@@ -174,13 +174,13 @@ def _came(effect: Effect, call: Proposed) -> str:
     return f"held{by}"
 
 
-def _call(call: Proposed) -> str:
+def _call(call: ProposedCall) -> str:
     text = json.dumps(call.arguments, ensure_ascii=False, default=repr)
     text = text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
     return f"{call.tool} {text}"
 
 
-def _comparison_lines(comparison: Comparison) -> list[str]:
+def _comparison_lines(comparison: ReplayComparison) -> list[str]:
     totals = comparison.totals
     subject = escape(comparison.subject)
     lines = [
@@ -193,7 +193,7 @@ def _comparison_lines(comparison: Comparison) -> list[str]:
     ]
     if cost := comparison.cost:
         unknown = f"; of {cost.unknown} calls it is not known" if cost.unknown else ""
-        sums = f"{shown(cost.before)} before, {shown(cost.after)} after, {shown(cost.saved)} saved"
+        sums = f"{format_amount(cost.before)} before, {format_amount(cost.after)} after, {format_amount(cost.saved)} saved"
         lines.append(f"Cost: {sums}{unknown}.")
     figures = {**comparison.limits, "unverified": totals["unverified"]}
     lines += [f"{figures[key]} {words}." for key, words in _LIMITS.items() if figures.get(key)]

@@ -14,7 +14,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import micro
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
-from toolgate_orchestrator.commands.replay.comparison import Prices
+from toolgate_orchestrator.commands.replay.comparison import ToolPrices
 
 __all__ = ["prices_of", "specs_of", "targets_of"]
 
@@ -49,7 +49,7 @@ def targets_of(specs: Iterable[SchedulerSpec]) -> tuple[str, ...]:
     )
 
 
-def prices_of(specs: Iterable[SchedulerSpec]) -> Prices:
+def prices_of(specs: Iterable[SchedulerSpec]) -> ToolPrices:
     """What their configs say that tools cost; of several that name a tool the last counts."""
     tools: dict[str, int] = {}
     default: int | None = None
@@ -63,7 +63,7 @@ def prices_of(specs: Iterable[SchedulerSpec]) -> Prices:
                 tools[name] = cost
         cost = _cost(config.get("default"))
         default = default if cost is None else cost
-    return Prices(tools, default)
+    return ToolPrices(tools, default)
 
 
 def _cost(price: Any) -> int | None:

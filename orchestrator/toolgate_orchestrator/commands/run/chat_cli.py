@@ -26,15 +26,15 @@ from toolgate_bus.telemetry.printable import printable
 from toolgate_orchestrator.commands.run.cli import PlanOption, ProviderOption, QuietOption
 from toolgate_orchestrator.commands.run.live_view import LiveView
 from toolgate_orchestrator.commands.run.opening import (
-    Opened,
-    asked_plan,
+    OpenSession,
     in_session,
-    metrics_told,
-    named_namespace,
+    load_plan,
     on_bus,
+    read_namespace,
+    serve_own_metrics,
 )
 from toolgate_orchestrator.commands.run.prompts import PipedLines, Prompts
-from toolgate_orchestrator.commands.run.screen import Output, Screen
+from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 
 __all__ = ["TurnControl", "chat"]
 
@@ -57,7 +57,7 @@ class TurnControl:
     later ones   ─▶ a word about how to leave, for a loop that does not react
     """
 
-    def __init__(self, opened: Opened, at_prompt: Callable[[], None]) -> None:
+    def __init__(self, opened: OpenSession, at_prompt: Callable[[], None]) -> None:
         self._opened, self._at_prompt = opened, at_prompt
         self._coordinator = opened.session.coordinator
         self._presses: int | None = None
@@ -90,7 +90,7 @@ class TurnControl:
         self._request(immediate=immediate)
 
     def _promise(self) -> str:
-        names = printable(", ".join(self._opened.listener.running))
+        names = printable(", ".join(self._opened.listener.active_tools))
         waits = f"cancelling: {names} finishes first" if names else "cancelling"
         return f"{waits}; Ctrl-C again stops at once"
 
@@ -127,19 +127,19 @@ def chat(
     Exit codes: 0 you left, or all was answered; 1 a turn of a script failed;
     2 the plan or an option is wrong; 130 and 143 by a signal.
     """
-    view = LiveView(Screen(Output(sys.stdout), err_console))
-    asked = asked_plan(plan, provider)
+    view = LiveView(Screen(ScreenOutput(sys.stdout), err_console))
+    asked = load_plan(plan, provider)
     with (
         tracing.configure("toolgate-chat"),
-        metrics_told(metrics_port, metrics_address),
-        on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
+        serve_own_metrics(metrics_port, metrics_address),
+        on_bus(asked, redis, read_namespace(ctx, namespace), keys) as laid,
     ):
         good = in_session(laid, view, _converse, quiet=quiet)
     if not good:
         raise typer.Exit(1)
 
 
-async def _converse(opened: Opened) -> bool:
+async def _converse(opened: OpenSession) -> bool:
     """Have the conversation; False where a script's turn failed."""
     person = sys.stdin is not None and sys.stdin.isatty()
     prompts = _at_terminal(opened) if person else PipedLines(sys.stdin.fileno() if sys.stdin else -1)
@@ -154,7 +154,7 @@ async def _converse(opened: Opened) -> bool:
     return True
 
 
-def _at_terminal(opened: Opened) -> Prompts:
+def _at_terminal(opened: OpenSession) -> Prompts:
     from toolgate_orchestrator.commands.run.prompt_line import PromptLine  # scripts do without it
 
     return PromptLine(opened.view.notice)
@@ -174,7 +174,7 @@ def _ctrl_c_means(control: TurnControl) -> Iterator[None]:
 class Conversation:
     """Takes prompts, runs their turns, answers commands: a line that is one word after a slash is one."""
 
-    def __init__(self, opened: Opened, prompts: Prompts, control: TurnControl) -> None:
+    def __init__(self, opened: OpenSession, prompts: Prompts, control: TurnControl) -> None:
         self._opened, self._prompts, self._control = opened, prompts, control
         self.failed = False
         """Whether any turn ended in an error."""

@@ -24,13 +24,13 @@ from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator.commands.run.json_lines import JsonLines
 from toolgate_orchestrator.commands.run.live_view import LiveView
 from toolgate_orchestrator.commands.run.opening import (
-    asked_plan,
     in_session,
-    metrics_told,
-    named_namespace,
+    load_plan,
     on_bus,
+    read_namespace,
+    serve_own_metrics,
 )
-from toolgate_orchestrator.commands.run.screen import Output, Screen
+from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 from toolgate_orchestrator.commands.run.view import JsonView, View
 
 __all__ = ["PlanOption", "ProviderOption", "QuietOption", "run"]
@@ -78,11 +78,11 @@ def run(
     if not prompt.strip():
         raise ConfigError('the prompt is empty: say what to do, as in toolgate run "Tidy up" --plan FILE')
     view = _view(stream=stream, as_json=as_json)
-    asked = asked_plan(plan, provider)
+    asked = load_plan(plan, provider)
     with (
         tracing.configure("toolgate-run"),
-        metrics_told(metrics_port, metrics_address),
-        on_bus(asked, redis, named_namespace(ctx, namespace), keys) as laid,
+        serve_own_metrics(metrics_port, metrics_address),
+        on_bus(asked, redis, read_namespace(ctx, namespace), keys) as laid,
     ):
         ended = in_session(laid, view, lambda opened: opened.one_turn(prompt), quiet=quiet)
     if ended.status == "cancelled":
@@ -94,5 +94,5 @@ def run(
 def _view(*, stream: bool, as_json: bool) -> View:
     if not stream:
         return JsonView() if as_json else View()
-    out = Output(sys.stdout)
+    out = ScreenOutput(sys.stdout)
     return JsonLines(out) if as_json else LiveView(Screen(out, err_console))

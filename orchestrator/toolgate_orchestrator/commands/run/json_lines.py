@@ -10,8 +10,8 @@
 
 from typing import Any
 
-from toolgate_orchestrator.commands.run.screen import Output
-from toolgate_orchestrator.commands.run.view import Ended, ToolRun, View, json_line
+from toolgate_orchestrator.commands.run.screen import ScreenOutput
+from toolgate_orchestrator.commands.run.view import ToolRun, TurnResult, View, json_line
 
 __all__ = ["JsonLines"]
 
@@ -21,18 +21,18 @@ class JsonLines(View):
 
     live = True
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: ScreenOutput) -> None:
         self._out = out
 
     def text(self, piece: str) -> None:
         """Some more of what the LLM says."""
         self._write("text", text=piece)
 
-    def called(self, run: ToolRun) -> None:
+    def on_call(self, run: ToolRun) -> None:
         """A tool begins."""
         self._write("tool", tool=run.tool, tool_call_id=run.id, arguments=run.arguments)
 
-    def returned(self, run: ToolRun) -> None:
+    def on_result(self, run: ToolRun) -> None:
         """A tool is done."""
         error = {} if run.problem is None else {"error": run.problem}
         success = run.problem is None
@@ -40,7 +40,7 @@ class JsonLines(View):
             "tool_result", tool=run.tool, tool_call_id=run.id, success=success, seconds=run.seconds, **error
         )
 
-    def held(self, record: dict[str, Any]) -> None:
+    def on_held(self, record: dict[str, Any]) -> None:
         """A call waits for somebody's answer."""
         names = ("tool_name", "tool_call_id", "decision_id", "scheduler", "reason", "seconds", "phase")
         self._write("held", **{name: record.get(name) for name in names})
@@ -49,7 +49,7 @@ class JsonLines(View):
         """A call was decided on."""
         self._write("decision", **record)
 
-    def ended(self, ended: Ended) -> None:
+    def on_end(self, ended: TurnResult) -> None:
         """The last line."""
         self._write("answer", **ended.record)
 

@@ -12,12 +12,12 @@ from toolgate_bus.telemetry.printable import PieceCleaner, clean, printable
 
 from toolgate_orchestrator.commands.host.rulings import call_text
 from toolgate_orchestrator.commands.run.screen import Screen
-from toolgate_orchestrator.commands.run.view import Ended, ToolRun, View
+from toolgate_orchestrator.commands.run.view import ToolRun, TurnResult, View
 
 __all__ = ["LiveView"]
 
-_LONGEST_CALL = 120
-_LONGEST_PROBLEM = 200
+_MAX_CALL = 120
+_MAX_PROBLEM = 200
 
 
 class LiveView(View):
@@ -30,7 +30,7 @@ class LiveView(View):
         self._cleaner = PieceCleaner()
         self._said: list[str] = []
 
-    def ruling(self, line: Text) -> None:
+    def on_ruling(self, line: Text) -> None:
         """A call was denied or replaced."""
         self._screen.note(line)
 
@@ -49,11 +49,11 @@ class LiveView(View):
         self._said.append(piece)
         self._screen.text(self._cleaner.feed(piece))
 
-    def called(self, run: ToolRun) -> None:
+    def on_call(self, run: ToolRun) -> None:
         """The line of a call, without its end."""
         self._screen.open_note(run.id, _head(run))
 
-    def returned(self, run: ToolRun) -> None:
+    def on_result(self, run: ToolRun) -> None:
         """How the call came out, and after how long."""
         self._screen.finish_note(run.id, _head(run), _outcome(run))
 
@@ -61,11 +61,11 @@ class LiveView(View):
         """Somebody else writes next."""
         self._screen.free()
 
-    def ended(self, ended: Ended) -> None:
+    def on_end(self, ended: TurnResult) -> None:
         """What was not said yet: an answer that did not come in pieces, or why there is none."""
         if ended.problem is not None:
             self.notice(f"Error: {ended.problem}", "red")
-        elif not _squeezed("".join(self._said)).endswith(_squeezed(ended.answer)):
+        elif not _strip_whitespace("".join(self._said)).endswith(_strip_whitespace(ended.answer)):
             self._said.clear()
             self.text(ended.answer)
         self._end_text()
@@ -76,14 +76,14 @@ class LiveView(View):
         self._screen.end_line()
 
 
-def _squeezed(text: str) -> str:
+def _strip_whitespace(text: str) -> str:
     """Without white space: that between two blocks of an answer is not streamed."""
     return "".join(text.split())
 
 
 def _head(run: ToolRun) -> Text:
     call = call_text(run.tool, run.arguments)
-    call.truncate(_LONGEST_CALL, overflow="ellipsis")
+    call.truncate(_MAX_CALL, overflow="ellipsis")
     return Text.assemble(("tool     ", "bold green"), call)
 
 
@@ -98,7 +98,7 @@ def _outcome(run: ToolRun) -> Text:
 
 def _one_line(text: str) -> str:
     line = " ".join(printable(text).split())
-    return line if len(line) <= _LONGEST_PROBLEM else f"{line[:_LONGEST_PROBLEM]}…"
+    return line if len(line) <= _MAX_PROBLEM else f"{line[:_MAX_PROBLEM]}…"
 
 
 def _duration(seconds: float) -> str:

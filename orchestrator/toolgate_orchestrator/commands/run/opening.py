@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 import typer
 from amplifier_core import AmplifierSession
-from toolgate_bus.commands.options import err_console, metrics_served, run_async, started_bus
+from toolgate_bus.commands.options import err_console, run_async, serve_metrics, start_bus
 from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.tasks import being_cancelled
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan, with_bus, with_provider
@@ -35,15 +35,15 @@ from toolgate_orchestrator.commands.host.warnings import warnings_for
 from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
-from toolgate_orchestrator.commands.run.view import Ended, View
+from toolgate_orchestrator.commands.run.view import TurnResult, View
 
-__all__ = ["Opened", "asked_plan", "in_session", "metrics_told", "named_namespace", "on_bus"]
+__all__ = ["OpenSession", "in_session", "load_plan", "on_bus", "read_namespace", "serve_own_metrics"]
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenSession:
     """A session that is ready for its first turn."""
 
     session: Any
@@ -53,43 +53,43 @@ class Opened:
     report: RunReport
     listener: TurnListener
 
-    async def one_turn(self, prompt: str) -> Ended:
+    async def one_turn(self, prompt: str) -> TurnResult:
         """Run a turn and show how it ended; nothing but the cancellation of this task is raised."""
         self.report.begin()
         answer, error = "", None
         try:
             answer = await self.session.execute(prompt)
         except asyncio.CancelledError:
-            if being_cancelled():
+            if is_cancel_requested():
                 self.view.pause()
                 raise
             self.report.status = "cancelled"
         except Exception as raised:  # noqa: BLE001 - whatever ended the turn is told, in one line
             error, self.report.status = str(raised) or type(raised).__name__, "error"
-        self.listener.turn_over()
-        ended = Ended(
+        self.listener.on_turn_end()
+        ended = TurnResult(
             str(answer), self.session.session_id, self.report.status, tuple(self.report.decisions), error
         )
-        self.view.ended(ended)
+        self.view.on_end(ended)
         return ended
 
 
 @contextmanager
-def metrics_told(port: int | None, address: str) -> Iterator[None]:
+def serve_own_metrics(port: int | None, address: str) -> Iterator[None]:
     """Serve this process's metrics meanwhile, if a port is given, and say where."""
-    with metrics_served(port, address, "orchestrator") as url:
+    with serve_metrics(port, address, "orchestrator") as url:
         if url is not None:
             err_console.print(f"metrics at {escape(url)}", style="dim", soft_wrap=True)
         yield
 
 
-def asked_plan(path: Path, provider: str | None) -> Plan:
+def load_plan(path: Path, provider: str | None) -> Plan:
     """The plan of a file, with the provider that the command names; raises ConfigError."""
     plan = read_plan(path)
     return plan if provider is None else with_provider(plan, provider)
 
 
-def named_namespace(ctx: typer.Context, namespace: str) -> str | None:
+def read_namespace(ctx: typer.Context, namespace: str) -> str | None:
     """The namespace if somebody named it; the option's default yields to the plan's."""
     source = ctx.get_parameter_source("namespace")
     return namespace if source is not None and source.name != "DEFAULT" else None
@@ -104,12 +104,12 @@ def on_bus(plan: Plan, redis: str | None, namespace: str | None, keys: Path | No
     own = plan.orchestrator["config"].get("toolgate") or {}
     own = own if isinstance(own, dict) else {}
     keys = keys or (Path(own["keys"]) if own.get("keys") else None)
-    with started_bus(redis or own.get("redis"), namespace or own.get("namespace", "default"), keys) as bus:
+    with start_bus(redis or own.get("redis"), namespace or own.get("namespace", "default"), keys) as bus:
         yield with_bus(plan, redis=bus.redis, namespace=bus.namespace, keys=bus.keys and str(bus.keys))
 
 
 def in_session(
-    plan: Plan, view: View, work: Callable[[Opened], Coroutine[Any, Any, Result]], *, quiet: bool = False
+    plan: Plan, view: View, work: Callable[[OpenSession], Coroutine[Any, Any, Result]], *, quiet: bool = False
 ) -> Result:
     """Open a session, do the work in it, and close it, however that ended; `quiet` leaves warnings out."""
     for notice in plan.notices:
@@ -125,19 +125,21 @@ async def _work(
     plan: Plan,
     view: View,
     approvals: TerminalApprovals | NoTerminal,
-    work: Callable[[Opened], Coroutine[Any, Any, Result]],
+    work: Callable[[OpenSession], Coroutine[Any, Any, Result]],
     *,
     quiet: bool,
 ) -> Result:
-    async with _opened(plan, view, approvals) as opened:
+    async with _open_session(plan, view, approvals) as opened:
         for words in () if quiet else await warnings_for(plan):
             view.notice(words, "yellow")
         return await work(opened)
 
 
 @asynccontextmanager
-async def _opened(plan: Plan, view: View, approvals: TerminalApprovals | NoTerminal) -> AsyncIterator[Opened]:
-    questions = _held_questions(plan, view, approvals)
+async def _open_session(
+    plan: Plan, view: View, approvals: TerminalApprovals | NoTerminal
+) -> AsyncIterator[OpenSession]:
+    questions = _make_held_questions(plan, view, approvals)
     report, listener = RunReport(view, questions), TurnListener(view)
     session = AmplifierSession(plan.mount, session_id=str(uuid.uuid4()), approval_system=approvals)
     report.listen(session.coordinator.hooks)
@@ -151,14 +153,14 @@ async def _opened(plan: Plan, view: View, approvals: TerminalApprovals | NoTermi
     try:
         await _initialize(session, report)
         _check_provider(session, plan)
-        yield Opened(session, plan, view, approvals, report, listener)
+        yield OpenSession(session, plan, view, approvals, report, listener)
     finally:
         if questions is not None:
             await questions.close()
         await session.cleanup()
 
 
-def _held_questions(
+def _make_held_questions(
     plan: Plan, view: View, approvals: TerminalApprovals | NoTerminal
 ) -> HeldQuestions | None:
     """Who asks about calls that are held; None without a terminal, or a bus."""

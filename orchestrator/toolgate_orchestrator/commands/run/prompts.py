@@ -10,7 +10,7 @@ from typing import Protocol
 __all__ = ["PipedLines", "Prompts"]
 
 _CHUNK = 65_536
-_LONGEST_LINE = 1 << 20
+_MAX_LINE = 1 << 20
 
 
 class Prompts(Protocol):
@@ -33,13 +33,13 @@ class PipedLines:
 
     async def next(self) -> str | None:
         """The next line; None at the end of the file."""
-        while not self._ended and b"\n" not in self._read and len(self._read) < _LONGEST_LINE:
+        while not self._ended and b"\n" not in self._read and len(self._read) < _MAX_LINE:
             chunk = await self._chunk()
             self._ended = not chunk
             self._read += chunk
         if not self._read:
             return None
-        end = self._read.find(b"\n", 0, _LONGEST_LINE) + 1 or min(len(self._read), _LONGEST_LINE)
+        end = self._read.find(b"\n", 0, _MAX_LINE) + 1 or min(len(self._read), _MAX_LINE)
         line = bytes(self._read[:end])
         del self._read[:end]
         return line.decode("utf-8", "replace").rstrip("\r\n")

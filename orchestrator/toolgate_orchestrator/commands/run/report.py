@@ -35,10 +35,10 @@ class RunReport:
     def listen(self, hooks: Any) -> None:
         """Register on a session's hooks, before its modules are loaded."""
         handlers = {
-            MODULE_LOAD_FAILED: self._load_failed,
-            TOOL_SELECTED: self._selected,
-            POLICY_VIOLATION: self._denied,
-            TOOL_HELD: self._held,
+            MODULE_LOAD_FAILED: self._on_load_failed,
+            TOOL_SELECTED: self._on_selected,
+            POLICY_VIOLATION: self._on_denied,
+            TOOL_HELD: self._on_held,
             ORCHESTRATOR_COMPLETE: self._complete,
             EXECUTION_END: self._end,
         }
@@ -47,33 +47,37 @@ class RunReport:
 
     def listen_to_child(self, hooks: Any) -> None:
         """Hear what is decided about the calls of a sub-agent; how its turn ends is its parent's affair."""
-        ruled = {TOOL_SELECTED: self._selected, POLICY_VIOLATION: self._denied, TOOL_HELD: self._held}
+        ruled = {
+            TOOL_SELECTED: self._on_selected,
+            POLICY_VIOLATION: self._on_denied,
+            TOOL_HELD: self._on_held,
+        }
         for event, handler in ruled.items():
             hooks.register(event, handler, name="toolgate-run")
 
-    async def _load_failed(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def _on_load_failed(self, event: str, data: dict[str, Any]) -> HookResult:
         self.failures.append(f"{data.get('module_type')} {data.get('module_id')}: {data.get('error')}")
         return HookResult()
 
-    async def _selected(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def _on_selected(self, event: str, data: dict[str, Any]) -> HookResult:
         self._keep(data)
         if data.get("source") == "scheduler":
             by = data.get("scheduler") or "schedulers"
             self._line("modified", "cyan", f"{data.get('original_tool')} → {data.get('tool')}", by, data)
         return HookResult()
 
-    async def _denied(self, event: str, data: dict[str, Any]) -> HookResult:
+    async def _on_denied(self, event: str, data: dict[str, Any]) -> HookResult:
         self._keep(data)
         by = data.get("scheduler") or (data.get("decision") or {}).get("why") or "a hook"
         self._line("denied", "red", str(data.get("tool_name")), by, data)
         return HookResult()
 
-    async def _held(self, event: str, data: dict[str, Any]) -> HookResult:
-        self._view.held(data)
+    async def _on_held(self, event: str, data: dict[str, Any]) -> HookResult:
+        self._view.on_held(data)
         which = (str(data.get("decision_id")), str(data.get("scheduler")), str(data.get("phase")))
         if which not in self._waited:  # one that is held for longer was told of
             self._waited.add(which)
-            self._line("waits", "yellow", held_words(data), str(data.get("scheduler")), data)
+            self._line("waits", "yellow", describe_hold(data), str(data.get("scheduler")), data)
             if self._questions is not None:
                 self._questions.ask(data)
         return HookResult()
@@ -98,10 +102,10 @@ class RunReport:
         reason = f": {data['reason']}" if data.get("reason") else ""
         line = Text(f"{word:8} ", style=f"bold {style}")
         line.append(visible(f"{what}  ({by}{reason})"), style="default")
-        self._view.ruling(line)
+        self._view.on_ruling(line)
 
 
-def held_words(data: dict[str, Any]) -> str:
+def describe_hold(data: dict[str, Any]) -> str:
     """The call that waits, and for how long."""
     seconds = data.get("seconds")
     left = f" for up to {duration(seconds)}" if isinstance(seconds, int | float) else ""

@@ -11,10 +11,10 @@ from typing import TextIO
 from rich.text import Text
 from toolgate_bus.commands.terminal import Terminal
 
-__all__ = ["Output", "Screen"]
+__all__ = ["Screen", "ScreenOutput"]
 
 
-class Output:
+class ScreenOutput:
     """A stream whose reader may go away (`| head`): then what is written goes nowhere."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -39,7 +39,7 @@ class Output:
 class Screen:
     """Keeps lines whole: knows what is half written on either stream."""
 
-    def __init__(self, out: Output, notes: Terminal) -> None:
+    def __init__(self, out: ScreenOutput, notes: Terminal) -> None:
         self._out, self._notes = out, notes
         self._one_terminal = out.terminal and notes.is_terminal
         self._in_line = False

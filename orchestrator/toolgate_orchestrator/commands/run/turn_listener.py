@@ -41,14 +41,14 @@ class TurnListener:
             hooks.register(event, handler, priority=priority, name="toolgate-live")
 
     @property
-    def running(self) -> list[str]:
+    def active_tools(self) -> list[str]:
         """The names of the tools that have begun and are not done."""
         return sorted({run.tool for run, _ in self._running.values()})
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         """Tools that are still running were stopped with the turn."""
         for key in list(self._running):
-            self._done(key, None, "stopped with the turn")
+            self._end_run(key, None, "stopped with the turn")
 
     async def _request(self, event: str, data: dict[str, Any]) -> HookResult:
         self._view.response()
@@ -66,25 +66,25 @@ class TurnListener:
     async def _pre(self, event: str, data: dict[str, Any]) -> HookResult:
         run = _run_of(data)
         self._running[run.id] = (run, self._clock())
-        self._view.called(run)
+        self._view.on_call(run)
         return HookResult()
 
     async def _post(self, event: str, data: dict[str, Any]) -> HookResult:
         result = data.get("result", data.get("tool_result"))
-        self._done(_key(data), data, _problem_in(result))
+        self._end_run(_key(data), data, _problem_in(result))
         return HookResult()
 
     async def _error(self, event: str, data: dict[str, Any]) -> HookResult:
-        self._done(_key(data), data, _words(data.get("error")) or "it failed")
+        self._end_run(_key(data), data, _words(data.get("error")) or "it failed")
         return HookResult()
 
-    def _done(self, key: str, data: dict[str, Any] | None, problem: str | None) -> None:
+    def _end_run(self, key: str, data: dict[str, Any] | None, problem: str | None) -> None:
         run, started = self._running.pop(key, (None, 0.0))
         if run is None and data is not None:
             run = _run_of(data)
-            self._view.returned(run._replace(problem=problem))
+            self._view.on_result(run._replace(problem=problem))
         elif run is not None:
-            self._view.returned(run._replace(seconds=self._clock() - started, problem=problem))
+            self._view.on_result(run._replace(seconds=self._clock() - started, problem=problem))
 
 
 def _key(data: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 from toolgate_bus.commands.terminal import err_console, print_text
 from toolgate_bus.telemetry.printable import clean, json_text
 
-__all__ = ["Ended", "JsonView", "ToolRun", "View", "json_line"]
+__all__ = ["JsonView", "ToolRun", "TurnResult", "View", "json_line"]
 
 
 class ToolRun(NamedTuple):
@@ -28,7 +28,7 @@ class ToolRun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnResult:
     """How a turn came out."""
 
     answer: str
@@ -63,7 +63,7 @@ class View:
     live: bool = False
     """Whether it wants to be told of text and tools."""
 
-    def ruling(self, line: Text) -> None:
+    def on_ruling(self, line: Text) -> None:
         """A call was denied or replaced."""
         err_console.print(line, soft_wrap=True)
 
@@ -71,7 +71,7 @@ class View:
         """Something that the person should know, and that is no part of the answer."""
         err_console.print(Text(clean(text), style=style), soft_wrap=True)
 
-    def held(self, record: dict[str, Any]) -> None:
+    def on_held(self, record: dict[str, Any]) -> None:
         """A call waits for somebody's answer; the ruling of it is told in words, too."""
 
     def decision(self, record: dict[str, Any]) -> None:
@@ -83,16 +83,16 @@ class View:
     def text(self, piece: str) -> None:
         """Some more of what the LLM says."""
 
-    def called(self, run: ToolRun) -> None:
+    def on_call(self, run: ToolRun) -> None:
         """A tool begins."""
 
-    def returned(self, run: ToolRun) -> None:
+    def on_result(self, run: ToolRun) -> None:
         """A tool is done."""
 
     def pause(self) -> None:
         """Something else is about to write to the terminal."""
 
-    def ended(self, ended: Ended) -> None:
+    def on_end(self, ended: TurnResult) -> None:
         """The turn is over."""
         if ended.error is not None:
             self.notice(f"Error: {ended.error}", "red")
@@ -103,7 +103,7 @@ class View:
 class JsonView(View):
     """The whole turn as one JSON object, when it is over."""
 
-    def ended(self, ended: Ended) -> None:
+    def on_end(self, ended: TurnResult) -> None:
         """Print it."""
         typer.echo(json_line(ended.record | {"decisions": list(ended.decisions)}))
 

@@ -22,12 +22,12 @@ from toolgate_orchestrator.loops.reactive_engine.references import (
     output_path,
     references_in,
 )
-from toolgate_orchestrator.loops.reactive_engine.schemas import Offered
+from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool
 from toolgate_orchestrator.loops.reactive_engine.state import Data
-from toolgate_orchestrator.turn.messages import Call, calls_in
+from toolgate_orchestrator.turn.messages import ToolCall, calls_in
 from toolgate_orchestrator.turn.raw_call import excess, plain_call
 
-__all__ = ["Arrival", "arrive", "misfit", "received"]
+__all__ = ["Arrival", "accept_call", "arrive", "misfit"]
 
 MAX_CALLS = 256
 """Calls of one request; further ones are refused."""
@@ -43,7 +43,7 @@ Error = dict[str, Any]
 class Arrival(NamedTuple):
     """One call, looked over."""
 
-    call: Call
+    call: ToolCall
     """As the LLM made it; arguments that were not to be read are left out."""
     arguments: dict[str, Any]
     """For the tool, references not yet replaced."""
@@ -54,7 +54,9 @@ class Arrival(NamedTuple):
     """The text of arguments that were not to be read."""
 
 
-def received(raw: Any, taken: Mapping[str, Any], group: str, iteration: int) -> tuple[Call, str | None]:
+def accept_call(
+    raw: Any, taken: Mapping[str, Any], group: str, iteration: int
+) -> tuple[ToolCall, str | None]:
     """A raw call made safe, with an id that is not taken; and its arguments as text if they are none."""
     plain = plain_call(raw)
     (call,) = calls_in([plain], group, iteration)
@@ -66,12 +68,14 @@ def received(raw: Any, taken: Mapping[str, Any], group: str, iteration: int) -> 
     return call, None if call.problem is None else plain["raw"]
 
 
-def arrive(call: Call, raw: str | None, count: int, offered: Mapping[str, Offered], data: Data) -> Arrival:
+def arrive(
+    call: ToolCall, raw: str | None, count: int, offered: Mapping[str, OfferedTool], data: Data
+) -> Arrival:
     """Look a call over; `count` calls of the same request came before it."""
     tool = offered.get(call.name)
     arguments = dict(call.arguments)
     path: Path | None = None
-    errors: list[Error] = [_malformed(call, count)] if call.problem or count >= MAX_CALLS else []
+    errors: list[Error] = [_explain_rejection(call, count)] if call.problem or count >= MAX_CALLS else []
     if tool is None or tool.writes:
         try:
             path = output_path(arguments.pop(OUTPUT_PATH)) if OUTPUT_PATH in arguments else None
@@ -88,7 +92,7 @@ def arrive(call: Call, raw: str | None, count: int, offered: Mapping[str, Offere
 
 
 def _with_references(
-    call: Call, arguments: dict[str, Any], path: Path | None, tool: Offered, data: Data
+    call: ToolCall, arguments: dict[str, Any], path: Path | None, tool: OfferedTool, data: Data
 ) -> Arrival:
     try:
         reads = references_in(arguments)
@@ -120,7 +124,7 @@ def misfit(checker: Checker | None, arguments: Any) -> Error | None:
     return reason("structural", "schema_validation", "; ".join(problems)) if problems else None
 
 
-def _malformed(call: Call, count: int) -> Error:
+def _explain_rejection(call: ToolCall, count: int) -> Error:
     if call.problem:
         return reason("structural", "invalid_arguments", call.problem)
     return reason("structural", "too_many_calls", f"at most {MAX_CALLS} calls run in one response: {count}")

@@ -9,14 +9,14 @@ from typing import Any
 from amplifier_core.events import TOOL_ERROR
 
 from toolgate_orchestrator.loops.reactive_engine.errors import (
-    cancelled,
     data_message,
     error_message,
+    explain_cancellation,
     text_for_llm,
 )
-from toolgate_orchestrator.loops.reactive_engine.output import Output
-from toolgate_orchestrator.loops.reactive_engine.tick import Came, Tick
-from toolgate_orchestrator.turn.messages import Call, assistant_message
+from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput
+from toolgate_orchestrator.loops.reactive_engine.tick import CallFeedback, Tick
+from toolgate_orchestrator.turn.messages import ToolCall, assistant_message
 from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.tool_call import payload_of
 from toolgate_orchestrator.turn.turn import Turn
@@ -24,17 +24,17 @@ from toolgate_orchestrator.turn.turn import Turn
 __all__ = ["close", "settle", "store"]
 
 
-def settle(tick: Tick, output: Output, broken: str = "") -> None:
+def settle(tick: Tick, output: FinalOutput, broken: str = "") -> None:
     """Give the calls of the output tool their results; `broken` says why they were not looked at."""
     for call in tick.finals:
-        error = cancelled(f"it was not looked at: {broken}") if broken else output.error
+        error = explain_cancellation(f"it was not looked at: {broken}") if broken else output.error
         if not broken and call is not tick.finals[-1]:
             message = data_message(None) | {"note": "a later output in the same response replaced this one"}
-            tick.came[call.id] = Came(text_for_llm(message))
+            tick.came[call.id] = CallFeedback(text_for_llm(message))
         elif error is not None:
-            tick.came[call.id] = Came(text_for_llm(error_message(call, error)), error)
+            tick.came[call.id] = CallFeedback(text_for_llm(error_message(call, error)), error)
         else:
-            tick.came[call.id] = Came(text_for_llm(data_message(output.value)))
+            tick.came[call.id] = CallFeedback(text_for_llm(data_message(output.value)))
 
 
 async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
@@ -59,14 +59,14 @@ async def close(turn: Turn, answer: str) -> None:
 async def _store_results(turn: Turn, tick: Tick, message: dict[str, Any]) -> None:
     failed = [call for call in tick.calls if tick.came[call.id].error is not None]
     ordered = [call for call in tick.calls if tick.came[call.id].error is None] + failed
-    async with turn.answering(ordered, message) as results:
+    async with turn.collect_results(ordered, message) as results:
         for call in ordered:
             await results.give(call, tick.came[call.id].content)
         for call in failed:
             await _tell(turn, call, tick.came[call.id].error or {})
 
 
-async def _tell(turn: Turn, call: Call, error: dict[str, Any]) -> None:
+async def _tell(turn: Turn, call: ToolCall, error: dict[str, Any]) -> None:
     """Hooks hear of what never reached them; what ran, or was denied, has been told already."""
     if error.get("phase") != "structural":
         return

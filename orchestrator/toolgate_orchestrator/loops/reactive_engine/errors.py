@@ -14,23 +14,23 @@ from typing import Any, Literal
 
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, Reference
 from toolgate_orchestrator.turn.jsonable import jsonable, readable
-from toolgate_orchestrator.turn.messages import Call
-from toolgate_orchestrator.turn.tool_output import MOST_FOR_LLM
+from toolgate_orchestrator.turn.messages import ToolCall
+from toolgate_orchestrator.turn.tool_output import MAX_FOR_LLM
 
 __all__ = [
     "Phase",
-    "cancelled",
     "data_message",
     "error_message",
+    "explain_cancellation",
+    "explain_unresolved",
     "reason",
-    "serialized_call",
+    "serialize_call",
     "text_for_llm",
-    "unresolved",
 ]
 
 Phase = Literal["structural", "runtime", "denied", "cancelled"]
 
-_LONGEST_RAW = 2_000
+_MAX_RAW = 2_000
 
 
 def reason(phase: Phase, kind: str, message: str, **more: Any) -> dict[str, Any]:
@@ -38,37 +38,39 @@ def reason(phase: Phase, kind: str, message: str, **more: Any) -> dict[str, Any]
     return {"phase": phase, "type": kind, "message": message, **more}
 
 
-def unresolved(missing: Sequence[Reference], blocked_by: Sequence[str]) -> dict[str, Any]:
+def explain_unresolved(missing: Sequence[Reference], blocked_by: Sequence[str]) -> dict[str, Any]:
     """Why a call never started: what it waited for, and the calls that should have written it."""
     listed = ", ".join(str(reference) for reference in missing)
     message = f"never became available: {listed}"
     return reason("structural", "unresolved_reference", message, blocked_by=list(blocked_by))
 
 
-def cancelled(message: str) -> dict[str, Any]:
+def explain_cancellation(message: str) -> dict[str, Any]:
     """Why a call was not run, or not to its end: the request or the turn ended before it."""
     return reason("cancelled", "cancelled", message)
 
 
-def serialized_call(call: Call, raw: str | None = None) -> dict[str, Any]:
+def serialize_call(call: ToolCall, raw: str | None = None) -> dict[str, Any]:
     """The whole call as the LLM made it; `raw` is the text of arguments that were not to be read."""
     shown: dict[str, Any] = {"id": call.id, "_tool": call.name, **call.arguments}
     shown["_tool"] = call.name
     if raw is not None:
-        shown["_raw"] = raw if len(raw) <= _LONGEST_RAW else f"{raw[:_LONGEST_RAW]}…"
+        shown["_raw"] = raw if len(raw) <= _MAX_RAW else f"{raw[:_MAX_RAW]}…"
     return shown
 
 
-def error_message(call: Call, error: Mapping[str, Any], raw: str | None = None) -> dict[str, Any]:
+def error_message(call: ToolCall, error: Mapping[str, Any], raw: str | None = None) -> dict[str, Any]:
     """The Error Message of one failed call."""
     return {
         "type": "data",
         "kind": "error",
-        "data": {"call": serialized_call(call, raw), "error": dict(error)},
+        "data": {"call": serialize_call(call, raw), "error": dict(error)},
     }
 
 
-def data_message(output: Any, call: Call | None = None, corrected: Call | None = None) -> dict[str, Any]:
+def data_message(
+    output: Any, call: ToolCall | None = None, corrected: ToolCall | None = None
+) -> dict[str, Any]:
     """The Data Message of one result; `corrected` is the call that ran instead of the LLM's."""
     message: dict[str, Any] = {"type": "data", "data": output}
     path = call.arguments.get(OUTPUT_PATH) if call is not None else None
@@ -81,4 +83,4 @@ def data_message(output: Any, call: Call | None = None, corrected: Call | None =
 
 def text_for_llm(message: Mapping[str, Any]) -> str:
     """A message as JSON text; one that no LLM could read ends in how much was left out."""
-    return readable(json.dumps(jsonable(message), ensure_ascii=False), MOST_FOR_LLM)
+    return readable(json.dumps(jsonable(message), ensure_ascii=False), MAX_FOR_LLM)

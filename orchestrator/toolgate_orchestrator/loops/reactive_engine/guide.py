@@ -29,7 +29,7 @@ _OUTPUT = """\
 
 _NOTHING_GIVEN = "You have neither called a tool nor given an output. Call `{tool}` when the task is done."
 
-_LONGEST_NOTE = 6_000
+_MAX_NOTE = 6_000
 _CLIPS = ((200, 20, 6), (80, 8, 4), (40, 4, 2))
 """Characters of a text, items of a list or dict, and depth: from generous to terse."""
 
@@ -53,19 +53,19 @@ def guide(calls: bool, output_tool: str) -> str:
 def data_note(data: Data) -> str:
     """The input and the state as JSON; empty where there is neither."""
     kinds = (("input", data.input), ("state", data.state))
-    return "\n".join(f"## Data: ¶{kind} {_shown(value)}" for kind, value in kinds if value)
+    return "\n".join(f"## Data: ¶{kind} {_format_data(value)}" for kind, value in kinds if value)
 
 
-def _shown(value: Mapping[str, Any]) -> str:
+def _format_data(value: Mapping[str, Any]) -> str:
     text = ""
     for chars, items, depth in _CLIPS:
-        text = json.dumps(_clipped(value, chars, items, depth), ensure_ascii=False)
-        if len(text) <= _LONGEST_NOTE:
+        text = json.dumps(_clip(value, chars, items, depth), ensure_ascii=False)
+        if len(text) <= _MAX_NOTE:
             return text
-    return f"{text[:_LONGEST_NOTE]}…"
+    return f"{text[:_MAX_NOTE]}…"
 
 
-def _clipped(value: Any, chars: int, items: int, depth: int) -> Any:
+def _clip(value: Any, chars: int, items: int, depth: int) -> Any:
     if isinstance(value, str) and len(value) > chars:
         return f"{value[:chars]}… ({len(value)} characters)"
     if not isinstance(value, dict | list):
@@ -74,7 +74,7 @@ def _clipped(value: Any, chars: int, items: int, depth: int) -> Any:
         return f"… ({len(value)} {'keys' if isinstance(value, dict) else 'items'})"
     left = len(value) - items
     if isinstance(value, list):
-        shown = [_clipped(item, chars, items, depth - 1) for item in value[:items]]
+        shown = [_clip(item, chars, items, depth - 1) for item in value[:items]]
         return [*shown, f"… {left} more"] if left > 0 else shown
-    kept = {key: _clipped(value[key], chars, items, depth - 1) for key in list(value)[:items]}
+    kept = {key: _clip(value[key], chars, items, depth - 1) for key in list(value)[:items]}
     return {**kept, "…": f"{left} more"} if left > 0 else kept

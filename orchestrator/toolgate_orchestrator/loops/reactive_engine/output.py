@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
-from toolgate_orchestrator.loops.reactive_engine.errors import reason, unresolved
+from toolgate_orchestrator.loops.reactive_engine.errors import explain_unresolved, reason
 from toolgate_orchestrator.loops.reactive_engine.readiness import Needs, Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import BadReference, references_in, resolve
 from toolgate_orchestrator.loops.reactive_engine.schemas import final_output_spec
 from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.raw_call import excess
 
-__all__ = ["Goal", "Output", "answer_text"]
+__all__ = ["FinalOutput", "Goal", "answer_text"]
 
 
-class Output(NamedTuple):
+class FinalOutput(NamedTuple):
     """What the LLM gave as final output."""
 
     value: Any = None
@@ -36,35 +36,35 @@ class Goal:
         self.spec = final_output_spec(tool, schema)
         self._checker = Checker(schema)
 
-    def output(self, call: Call, data: Data, readiness: Readiness) -> Output:
+    def output(self, call: ToolCall, data: Data, readiness: Readiness) -> FinalOutput:
         """The output that a call gives, once all other calls of its request are done."""
         if call.problem:
-            return Output(error=reason("structural", "invalid_arguments", call.problem))
+            return FinalOutput(error=reason("structural", "invalid_arguments", call.problem))
         if "output" not in call.arguments:
-            return Output(error=_unfit("'output' is a required property"))
+            return FinalOutput(error=_unfit("'output' is a required property"))
         given = call.arguments["output"]
         try:
             reads = references_in(given)
         except BadReference as bad:
-            return Output(error=reason("structural", "invalid_reference", str(bad)))
+            return FinalOutput(error=reason("structural", "invalid_reference", str(bad)))
         if error := _unavailable(Needs(call.id, reads), readiness):
-            return Output(error=error)
+            return FinalOutput(error=error)
         try:
             value = resolve(given, Reader(data))
         except TooMuch as much:
-            return Output(error=reason("structural", "invalid_reference", str(much)))
+            return FinalOutput(error=reason("structural", "invalid_reference", str(much)))
         problems = self._problems(value) if value is not None else []
-        return Output(error=_unfit("; ".join(problems))) if problems else Output(value)
+        return FinalOutput(error=_unfit("; ".join(problems))) if problems else FinalOutput(value)
 
-    def output_in(self, text: str) -> Output:
+    def output_in(self, text: str) -> FinalOutput:
         """The output that a text is, if it is JSON that fits the schema; else none yet."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            return Output()
+            return FinalOutput()
         if excess(value) is not None:
-            return Output()
-        return Output() if value is None or self._problems(value) else Output(value)
+            return FinalOutput()
+        return FinalOutput() if value is None or self._problems(value) else FinalOutput(value)
 
     def _problems(self, value: Any) -> list[str]:
         try:
@@ -80,12 +80,12 @@ def answer_text(value: Any) -> str:
 
 def _unavailable(needs: Needs, readiness: Readiness) -> dict[str, Any] | None:
     """An output waits for what it refers to like any call; but by now all calls are done."""
-    readiness.arrived(needs)
+    readiness.add_call(needs)
     if needs.id in readiness.ready():
-        readiness.finished(needs.id, ok=True)
+        readiness.finish_call(needs.id, ok=True)
         return None
     blocked = next(each for each in readiness.leftover() if each.id == needs.id)
-    return unresolved(blocked.missing, blocked.blocked_by)
+    return explain_unresolved(blocked.missing, blocked.blocked_by)
 
 
 def _unfit(message: str) -> dict[str, Any]:

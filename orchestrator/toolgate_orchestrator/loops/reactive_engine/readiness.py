@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from toolgate_orchestrator.loops.reactive_engine.references import Path, Reference, overlap
 
-__all__ = ["Blocked", "Needs", "Readiness"]
+__all__ = ["BlockedCall", "Needs", "Readiness"]
 
 
 class Needs(NamedTuple):
@@ -33,7 +33,7 @@ class Needs(NamedTuple):
     writes: Path | None = None
 
 
-class Blocked(NamedTuple):
+class BlockedCall(NamedTuple):
     """A call that will never start."""
 
     id: str
@@ -51,7 +51,7 @@ class _Is(Enum):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CallState:
     order: int
     needs: Needs
     new: frozenset[Reference]
@@ -64,15 +64,15 @@ class Readiness:
 
     def __init__(self, has: Callable[[Reference], bool]) -> None:
         self._has = has
-        self._calls: dict[str, _Entry] = {}
-        self._writers: list[_Entry] = []
+        self._calls: dict[str, _CallState] = {}
+        self._writers: list[_CallState] = []
 
-    def arrived(self, call: Needs, *, failed: bool = False) -> None:
+    def add_call(self, call: Needs, *, failed: bool = False) -> None:
         """A call came out of the stream; `failed` for one that is known not to run. Ids are unique."""
         if call.id in self._calls:
             raise ValueError(f"there are two calls {call.id!r} in one request")
         new = frozenset(each for each in call.reads if not self._has(each))
-        entry = _Entry(len(self._calls), call, new, _Is.FAILED if failed else _Is.PENDING)
+        entry = _CallState(len(self._calls), call, new, _Is.FAILED if failed else _Is.PENDING)
         self._calls[call.id] = entry
         if call.writes is not None:
             self._writers.append(entry)
@@ -86,7 +86,7 @@ class Readiness:
                 found.append(entry.needs.id)
         return found
 
-    def finished(self, call_id: str, ok: bool) -> None:
+    def finish_call(self, call_id: str, ok: bool) -> None:
         """A running call ended; `ok` if its result was written where it should be."""
         entry = self._calls[call_id]
         if entry.status is not _Is.RUNNING:
@@ -94,14 +94,14 @@ class Readiness:
         entry.status = _Is.DONE if ok else _Is.FAILED
 
     @property
-    def running(self) -> bool:
+    def has_running(self) -> bool:
         """Whether any call runs."""
         return any(entry.status is _Is.RUNNING for entry in self._calls.values())
 
-    def leftover(self) -> list[Blocked]:
+    def leftover(self) -> list[BlockedCall]:
         """The pending calls in stream order; once the stream is closed and nothing runs, they never start."""
         pending = [entry for entry in self._calls.values() if entry.status is _Is.PENDING]
-        return [self._blocked(entry) for entry in pending]
+        return [self._describe_blocked(entry) for entry in pending]
 
     def blockers(self, references: Sequence[Reference]) -> tuple[str, ...]:
         """The calls that should have written these references and did not, in stream order."""
@@ -112,14 +112,14 @@ class Readiness:
         ]
         return tuple(kept)
 
-    def _blocked(self, entry: _Entry) -> Blocked:
+    def _describe_blocked(self, entry: _CallState) -> BlockedCall:
         missing = self._missing(entry)
-        return Blocked(entry.needs.id, missing, self.blockers(missing))
+        return BlockedCall(entry.needs.id, missing, self.blockers(missing))
 
-    def _missing(self, entry: _Entry) -> tuple[Reference, ...]:
+    def _missing(self, entry: _CallState) -> tuple[Reference, ...]:
         return tuple(reference for reference in entry.needs.reads if not self._available(entry, reference))
 
-    def _available(self, entry: _Entry, reference: Reference) -> bool:
+    def _available(self, entry: _CallState, reference: Reference) -> bool:
         writers = [each for each in self._writers if each is not entry and _writes(each, reference)]
         earlier = [each for each in writers if each.order < entry.order]
         if any(each.status in (_Is.PENDING, _Is.RUNNING) for each in earlier):
@@ -131,6 +131,6 @@ class Readiness:
         return self._has(reference)
 
 
-def _writes(entry: _Entry, reference: Reference) -> bool:
+def _writes(entry: _CallState, reference: Reference) -> bool:
     path = entry.needs.writes
     return reference.kind == "state" and path is not None and overlap(path, reference.path)

@@ -66,7 +66,7 @@ def parse(text: str) -> Reference | None:
     """The reference that a string is; None for any other string; raises BadReference."""
     if not text.startswith(_MARK) or text.startswith(_MARK * 2):
         return None
-    shown = _clipped(text)
+    shown = _clip(text)
     match = _REFERENCE.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:
         raise BadReference(
@@ -85,12 +85,12 @@ def output_path(value: Any) -> Path:
     """The place in the state that an `_outputPath` names; raises BadOutputPath."""
     if not isinstance(value, str) or len(value) > MAX_LENGTH or not _OUTPUT_PATH.fullmatch(value):
         raise BadOutputPath(
-            f"{OUTPUT_PATH}: {_clipped(value)} is no output path: write †state. and a name of letters, "
+            f"{OUTPUT_PATH}: {_clip(value)} is no output path: write †state. and a name of letters, "
             "digits, _ and -, dots between several"
         )
     path = tuple(value.split(".")[1:])
     if len(path) > MAX_SEGMENTS:
-        raise BadOutputPath(f"{OUTPUT_PATH}: {_clipped(value)} has more than {MAX_SEGMENTS} parts")
+        raise BadOutputPath(f"{OUTPUT_PATH}: {_clip(value)} has more than {MAX_SEGMENTS} parts")
     return path
 
 
@@ -138,6 +138,6 @@ def _strings(value: Any) -> Iterator[str]:
             todo.extend(reversed(item))
 
 
-def _clipped(value: Any) -> str:
+def _clip(value: Any) -> str:
     shown = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
     return shown if len(shown) <= 80 else f"{shown[:80]}…"

@@ -16,9 +16,9 @@ from toolgate_orchestrator.gate.schema_check import REFERENCE, Checker
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, OUTPUT_PATH_PATTERN
 from toolgate_orchestrator.turn.messages import tool_specs
 
-__all__ = ["Offered", "final_output_spec", "offer", "widened"]
+__all__ = ["OfferedTool", "final_output_spec", "offer", "widen"]
 
-_DEEPEST = 32
+_MAX_DEPTH = 32
 _UNSETTLED = frozenset(
     {"not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems"}
     | {"dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "propertyNames"}
@@ -34,7 +34,7 @@ _OUTPUT_PATH_PROPERTY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedTool:
     """One tool as the LLM sees it, and what its arguments must fit."""
 
     spec: ToolSpec
@@ -46,27 +46,27 @@ class Offered:
     """Whether `_outputPath` is ours; else it is the tool's own parameter."""
 
 
-def offer(tools: Mapping[str, Any]) -> dict[str, Offered]:
+def offer(tools: Mapping[str, Any]) -> dict[str, OfferedTool]:
     """The mounted tools by name."""
-    return {spec.name: _offered(spec) for spec in tool_specs(tools)}
+    return {spec.name: _build_offer(spec) for spec in tool_specs(tools)}
 
 
-def _offered(spec: ToolSpec) -> Offered:
+def _build_offer(spec: ToolSpec) -> OfferedTool:
     schema = spec.parameters
     properties = schema.get("properties")
     writes = not (isinstance(properties, Mapping) and OUTPUT_PATH in properties)
     movable = _movable(schema)
-    shown = widened(schema) if movable else dict(schema)
+    shown = widen(schema) if movable else dict(schema)
     if writes:
         inner = shown.get("properties")
         shown["properties"] = {
             **(inner if isinstance(inner, Mapping) else {}),
             OUTPUT_PATH: _OUTPUT_PATH_PROPERTY,
         }
-    return Offered(
+    return OfferedTool(
         ToolSpec(name=spec.name, description=spec.description, parameters=shown),
         Checker(schema),
-        Checker(widened(schema, lenient=True)) if movable else None,
+        Checker(widen(schema, lenient=True)) if movable else None,
         writes,
     )
 
@@ -79,7 +79,7 @@ def final_output_spec(name: str, schema: Mapping[str, Any]) -> ToolSpec:
     if not _movable(schema) or _points_to_root(schema):
         description += f" `output` must fit this JSON Schema: {json.dumps(schema, ensure_ascii=False)}"
         own, shared = {}, {}
-    wide = widened({**own, **shared})
+    wide = widen({**own, **shared})
     shared = {key: wide.pop(key) for key in shared}
     parameters = {
         "type": "object",
@@ -90,7 +90,7 @@ def final_output_spec(name: str, schema: Mapping[str, Any]) -> ToolSpec:
     return ToolSpec(name=name, description=description, parameters=parameters)
 
 
-def widened(schema: Mapping[str, Any], *, lenient: bool = False, depth: int = 0) -> dict[str, Any]:
+def widen(schema: Mapping[str, Any], *, lenient: bool = False, depth: int = 0) -> dict[str, Any]:
     """A copy in which every property and item may also be a reference.
 
     A lenient one refuses nothing that could fit once the references are replaced.
@@ -106,7 +106,7 @@ def widened(schema: Mapping[str, Any], *, lenient: bool = False, depth: int = 0)
 
 
 def _keyword(key: str, value: Any, lenient: bool, depth: int) -> Any:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return value
     if key in ("properties", "patternProperties") and isinstance(value, Mapping):
         return {name: _or_reference(inner, lenient, depth) for name, inner in value.items()}
@@ -126,14 +126,14 @@ def _or_reference(schema: Any, lenient: bool, depth: int) -> Any:
         return [_or_reference(inner, lenient, depth) for inner in schema]
     if not isinstance(schema, Mapping) or not schema:
         return schema  # true, false and {} say all there is to say
-    wide: dict[str, Any] = {"anyOf": [widened(schema, lenient=lenient, depth=depth), REFERENCE]}
+    wide: dict[str, Any] = {"anyOf": [widen(schema, lenient=lenient, depth=depth), REFERENCE]}
     if isinstance(schema.get("description"), str):
         wide["description"] = schema["description"]
     return wide
 
 
 def _inside(schema: Any, lenient: bool, depth: int) -> Any:
-    return widened(schema, lenient=lenient, depth=depth) if isinstance(schema, Mapping) else schema
+    return widen(schema, lenient=lenient, depth=depth) if isinstance(schema, Mapping) else schema
 
 
 def _compares_objects(key: str, value: Any) -> bool:
@@ -144,7 +144,7 @@ def _compares_objects(key: str, value: Any) -> bool:
 
 def _movable(schema: Any, depth: int = 0) -> bool:
     """Whether references inside the schema still lead to the same place once it is widened."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return False
     if isinstance(schema, list):
         return all(_movable(inner, depth + 1) for inner in schema)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from toolgate_orchestrator.loops.reactive_engine.references import Path, Reference
-from toolgate_orchestrator.turn.jsonable import MOST_CHARS, MOST_VALUES, jsonable
+from toolgate_orchestrator.turn.jsonable import MAX_CHARS, MAX_VALUES, jsonable
 from toolgate_orchestrator.turn.raw_call import size_of
 
 __all__ = ["Data", "Reader", "TooMuch", "Write"]
@@ -86,7 +86,7 @@ class Reader:
     """Reads for one call, and adds up: what holds a value many times and is kept again grows for ever."""
 
     def __init__(self, data: Data) -> None:
-        self._data, self._values, self._chars = data, MOST_VALUES, MOST_CHARS
+        self._data, self._values, self._chars = data, MAX_VALUES, MAX_CHARS
 
     def __call__(self, reference: Reference) -> Any:
         """A copy of the value; raises KeyError, TooMuch."""
@@ -94,8 +94,8 @@ class Reader:
         self._values, self._chars = self._values - values, self._chars - chars
         if self._values < 0 or self._chars < 0:
             raise TooMuch(
-                f"what is referred to is too large together: at most {MOST_VALUES} values "
-                f"and {MOST_CHARS} characters"
+                f"what is referred to is too large together: at most {MAX_VALUES} values "
+                f"and {MAX_CHARS} characters"
             )
         return self._data.read(reference)
 

@@ -19,28 +19,28 @@ from typing import Any, NamedTuple
 
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.loops.reactive_engine.arrival import Arrival, arrive, misfit, received
+from toolgate_orchestrator.loops.reactive_engine.arrival import Arrival, accept_call, arrive, misfit
 from toolgate_orchestrator.loops.reactive_engine.errors import (
-    cancelled,
     data_message,
     error_message,
+    explain_cancellation,
+    explain_unresolved,
     reason,
     text_for_llm,
-    unresolved,
 )
 from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, resolve
-from toolgate_orchestrator.loops.reactive_engine.schemas import Offered
+from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool
 from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
-from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, Ran
+from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
-from toolgate_orchestrator.turn.messages import Call
+from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.provider_stream import Reply
-from toolgate_orchestrator.turn.tool_call import Refusal
+from toolgate_orchestrator.turn.tool_call import CallRefusal
 from toolgate_orchestrator.turn.turn import Turn
 
-__all__ = ["Ask", "Came", "Tick"]
+__all__ = ["Ask", "CallFeedback", "Tick"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ Ask = Callable[[Callable[[Any], None]], Awaitable[Reply]]
 """Sends the request; tells the function that it is given of each raw call."""
 
 
-class Came(NamedTuple):
+class CallFeedback(NamedTuple):
     """What came of one call."""
 
     content: Any
@@ -60,12 +60,14 @@ class Came(NamedTuple):
 class Tick:
     """One request of a turn; run it once, then read what came of its calls."""
 
-    def __init__(self, turn: Turn, offered: Mapping[str, Offered], data: Data, output_tool: str = "") -> None:
-        self.calls: list[Call] = []
+    def __init__(
+        self, turn: Turn, offered: Mapping[str, OfferedTool], data: Data, output_tool: str = ""
+    ) -> None:
+        self.calls: list[ToolCall] = []
         """In stream order, final outputs included."""
-        self.finals: list[Call] = []
+        self.finals: list[ToolCall] = []
         """The calls of the output tool; they are no calls to run."""
-        self.came: dict[str, Came] = {}
+        self.came: dict[str, CallFeedback] = {}
         """By id of the call; each call but the final outputs has one at the end."""
         self.readiness = Readiness(data.has)
         self.reply: Reply | None = None
@@ -88,14 +90,14 @@ class Tick:
         try:
             await self._until_drained(reader)
         except BaseException:
-            await despite_cancellation(_ended([reader, *self._running]))
+            await despite_cancellation(_cancel_all([reader, *self._running]))
             self._leave_off("it was cancelled, because the turn was")
             raise
         self._give_up(reader)
         return reader.result()
 
     @property
-    def interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether a cancellation of the session kept calls from running."""
         return self._turn.cancelled and any(
             came.error is not None and came.error["phase"] == "cancelled" for came in self.came.values()
@@ -104,28 +106,30 @@ class Tick:
     # ------------------------------------------------------------------ the two events
 
     async def _read(self, ask: Ask) -> Reply:
-        self.reply = reply = await ask(self._arrived)
+        self.reply = reply = await ask(self._on_call)
         for raw in reply.calls[len(self.calls) :]:  # those that only the finished response shows
-            self._arrived(raw)
+            self._on_call(raw)
         return reply
 
-    def _arrived(self, raw: Any) -> None:
+    def _on_call(self, raw: Any) -> None:
         taken = {call.id: call for call in self.calls}
-        call, text = received(raw, taken, self._group, self._turn.llm.iterations)
+        call, text = accept_call(raw, taken, self._group, self._turn.llm.iterations)
         self.calls.append(call)
         if call.name == self._output_tool:
             self.finals.append(call)
             return
         arrival = arrive(call, text, len(self._arrivals), self.offered, self._data)
         self._arrivals[call.id] = arrival
-        self.readiness.arrived(arrival.needs, failed=arrival.error is not None)
+        self.readiness.add_call(arrival.needs, failed=arrival.error is not None)
         if arrival.error is not None:
-            self._failed(arrival, arrival.error)
+            self._record_failure(arrival, arrival.error)
         self._wake.set()
 
-    def _finished(self, task: asyncio.Task[bool]) -> None:
+    def _on_task_done(self, task: asyncio.Task[bool]) -> None:
         call_id = self._running.pop(task)
-        self.readiness.finished(call_id, not task.cancelled() and task.exception() is None and task.result())
+        self.readiness.finish_call(
+            call_id, not task.cancelled() and task.exception() is None and task.result()
+        )
         self._wake.set()
 
     # ------------------------------------------------------------------ the loop
@@ -133,13 +137,13 @@ class Tick:
     async def _until_drained(self, reader: "asyncio.Task[Reply]") -> None:
         while True:
             self._wake.clear()
-            if not self._stopped(reader):
+            if not self._must_stop(reader):
                 self._start_ready()
             if reader.done() and not self._running:
                 return
             await self._wake.wait()
 
-    def _stopped(self, reader: "asyncio.Task[Reply]") -> bool:
+    def _must_stop(self, reader: "asyncio.Task[Reply]") -> bool:
         """Whether nothing may be started any more."""
         if self._turn.cancelled or self._turn.llm.broken:
             return True
@@ -151,14 +155,14 @@ class Tick:
             try:
                 arguments = resolve(arrival.arguments, Reader(self._data))
             except TooMuch as much:
-                self._failed(arrival, reason("structural", "invalid_reference", str(much)))
-                self.readiness.finished(call_id, ok=False)
+                self._record_failure(arrival, reason("structural", "invalid_reference", str(much)))
+                self.readiness.finish_call(call_id, ok=False)
                 self._wake.set()
                 continue
             task = asyncio.ensure_future(self._run(arrival, arguments))
             task.set_name(f"toolgate-{call_id}")
             self._running[task] = call_id
-            task.add_done_callback(self._finished)
+            task.add_done_callback(self._on_task_done)
 
     # ------------------------------------------------------------------ one call
 
@@ -166,37 +170,37 @@ class Tick:
         """Whether it succeeded; its result is in the state by then."""
         tool = self.offered[arrival.call.name]
         if error := misfit(tool.original, arguments):
-            return self._failed(arrival, error)
+            return self._record_failure(arrival, error)
         kept_at = arrival.needs.writes
         sent = replace(
             arrival.call, arguments=arguments, output_path=f"†state.{'.'.join(kept_at)}" if kept_at else None
         )
         try:
             selected = await self._turn.select(sent)
-            ran = await self._turn.run(self._stripped(selected))
+            ran = await self._turn.run(self._strip_output_path(selected))
         except Exception as fault:  # noqa: BLE001 - of the engine's: it ends one call, not the turn
             logger.error("call %s broke: %s", arrival.call.name, where(fault))
-            return self._failed(arrival, reason("runtime", type(fault).__name__, str(fault)))
+            return self._record_failure(arrival, reason("runtime", type(fault).__name__, str(fault)))
         return self._record(arrival, sent, ran)
 
-    def _record(self, arrival: Arrival, sent: Call, ran: Ran) -> bool:
+    def _record(self, arrival: Arrival, sent: ToolCall, ran: CallResult) -> bool:
         corrected = ran.call if _differs(ran.call, sent) else None
         if ran.refused == NOT_RUN:
-            return self._failed(arrival, cancelled(NOT_RUN))
+            return self._record_failure(arrival, explain_cancellation(NOT_RUN))
         if ran.refused is not None:
-            return self._failed(arrival, reason("denied", "denied", ran.refused))
+            return self._record_failure(arrival, reason("denied", "denied", ran.refused))
         if ran.error is not None:
-            return self._failed(arrival, reason("runtime", *ran.error), corrected)
+            return self._record_failure(arrival, reason("runtime", *ran.error), corrected)
         output, path = jsonable(ran.output), arrival.needs.writes
         if path is not None:
             self._data.write(path, output, arrival.call.id)
         message = data_message(output, arrival.call if path else None, corrected)
-        self.came[arrival.call.id] = Came(_with_blocks(text_for_llm(message), ran.content))
+        self.came[arrival.call.id] = CallFeedback(_with_blocks(text_for_llm(message), ran.content))
         return True
 
-    def _stripped(self, selected: Call | Refusal) -> Call | Refusal:
+    def _strip_output_path(self, selected: ToolCall | CallRefusal) -> ToolCall | CallRefusal:
         """A correction does not move the result: those who wait for it wait for the first path."""
-        if isinstance(selected, Refusal) or OUTPUT_PATH not in selected.arguments:
+        if isinstance(selected, CallRefusal) or OUTPUT_PATH not in selected.arguments:
             return selected
         tool = self.offered.get(selected.name)
         if tool is not None and not tool.writes:
@@ -204,11 +208,13 @@ class Tick:
         kept = {key: value for key, value in selected.arguments.items() if key != OUTPUT_PATH}
         return replace(selected, arguments=kept)
 
-    def _failed(self, arrival: Arrival, error: dict[str, Any], corrected: Call | None = None) -> bool:
+    def _record_failure(
+        self, arrival: Arrival, error: dict[str, Any], corrected: ToolCall | None = None
+    ) -> bool:
         message = error_message(arrival.call, error, arrival.raw)
         if corrected is not None:
             message["corrected"] = {"_tool": corrected.name, **corrected.arguments}
-        self.came[arrival.call.id] = Came(text_for_llm(message), error)
+        self.came[arrival.call.id] = CallFeedback(text_for_llm(message), error)
         return False
 
     # ------------------------------------------------------------------ the end
@@ -221,15 +227,17 @@ class Tick:
             self._leave_off("it was not run: the response broke off")
         else:
             for blocked in self.readiness.leftover():
-                self._failed(self._arrivals[blocked.id], unresolved(blocked.missing, blocked.blocked_by))
+                self._record_failure(
+                    self._arrivals[blocked.id], explain_unresolved(blocked.missing, blocked.blocked_by)
+                )
 
     def _leave_off(self, message: str) -> None:
         for call_id, arrival in self._arrivals.items():
             if call_id not in self.came:
-                self._failed(arrival, cancelled(message))
+                self._record_failure(arrival, explain_cancellation(message))
 
 
-def _differs(ran: Call, sent: Call) -> bool:
+def _differs(ran: ToolCall, sent: ToolCall) -> bool:
     """Whether another call ran than the one that was sent."""
     return ran.name != sent.name or not same_json(jsonable(ran.arguments), jsonable(sent.arguments))
 
@@ -239,7 +247,7 @@ def _with_blocks(text: str, content: Any) -> Any:
     return [{"type": "text", "text": text}, *content[1:]] if isinstance(content, list) else text
 
 
-async def _ended(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+async def _cancel_all(tasks: Sequence["asyncio.Task[Any]"]) -> None:
     """Cancel tasks and wait until they are gone."""
     for task in tasks:
         task.cancel("the turn was cancelled")

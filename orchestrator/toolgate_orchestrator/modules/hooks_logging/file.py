@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_LINE", "Entry", "EventFile", "Lost", "file_name", "last_seq"]
+__all__ = ["MAX_LINE", "EventFile", "LostLines", "NumberedLine", "file_name", "last_seq"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """No link is followed, and a pipe in the file's place keeps nobody waiting."""
 
 
-class Entry(NamedTuple):
+class NumberedLine(NamedTuple):
     """A line with its number; the bytes end in a line end."""
 
     seq: int
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     """How many lines are lost if this one is."""
 
 
-class Lost(NamedTuple):
+class LostLines(NamedTuple):
     """Lines that were not kept: the number of the first, how many, and why."""
 
     seq: int
@@ -92,21 +92,21 @@ class EventFile:
     the line that stands for lost ones.
     """
 
-    def __init__(self, path: Path, max_bytes: int | None, lost_line: Callable[[Lost], bytes]) -> None:
+    def __init__(self, path: Path, max_bytes: int | None, lost_line: Callable[[LostLines], bytes]) -> None:
         self.path = path
         self._max_bytes, self._lost_line = max_bytes, lost_line
         self._changed = threading.Condition()
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[NumberedLine] = deque()
         self._waiting_bytes = 0
-        self._overflown: Lost | None = None
+        self._overflown: LostLines | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
         self._disk = threading.Lock()  # guards what follows
         self._fd: int | None = None
-        self._unwritten: Lost | None = None
+        self._unwritten: LostLines | None = None
         self._warned = False
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: NumberedLine) -> None:
         """Take one line; returns at once. After `close` it is written here and now."""
         with self._changed:
             if not self._closed:
@@ -129,7 +129,7 @@ class EventFile:
         elif self._unwritten is not None:
             logger.warning("hooks-logging: %s lines are missing from %s", self._unwritten.lines, self.path)
 
-    def _enqueue(self, entry: Entry) -> None:
+    def _enqueue(self, entry: NumberedLine) -> None:
         if self._waiting_bytes + len(entry.line) > _MAX_WAITING:
             self._overflown = _more(self._overflown, [entry], "the disk is too slow")
             return
@@ -144,12 +144,12 @@ class EventFile:
         self._wait(entry)
         self._changed.notify()
 
-    def _wait(self, entry: Entry) -> None:
+    def _wait(self, entry: NumberedLine) -> None:
         self._waiting.append(entry)
         self._waiting_bytes += len(entry.line)
 
-    def _mark(self, lost: Lost) -> Entry:
-        return Entry(lost.seq, self._lost_line(lost), lost.lines)
+    def _mark(self, lost: LostLines) -> NumberedLine:
+        return NumberedLine(lost.seq, self._lost_line(lost), lost.lines)
 
     # ------------------------------------------------------------------ in the thread
 
@@ -159,7 +159,7 @@ class EventFile:
         with self._disk:
             self._leave()
 
-    def _next(self) -> list[Entry]:
+    def _next(self) -> list[NumberedLine]:
         """The lines to write next; none once the file is closed."""
         with self._changed:
             while not self._waiting and not self._closed:
@@ -167,7 +167,7 @@ class EventFile:
             if not self._waiting and self._overflown is not None:
                 self._wait(self._mark(self._overflown))
                 self._overflown = None
-            batch: list[Entry] = []
+            batch: list[NumberedLine] = []
             size = 0
             while self._waiting and size < _BATCH:
                 batch.append(self._waiting.popleft())
@@ -175,7 +175,7 @@ class EventFile:
             self._waiting_bytes -= size
             return batch
 
-    def _put(self, entries: list[Entry]) -> None:
+    def _put(self, entries: list[NumberedLine]) -> None:
         """Write lines; those that the disk does not take are lost, and counted."""
         with self._disk:
             if self._unwritten is not None:
@@ -183,22 +183,22 @@ class EventFile:
                 self._unwritten = None
             try:
                 while entries:
-                    fitting = self._fitting(entries)
+                    fitting = self._select_fitting(entries)
                     self._append(b"".join(entry.line for entry in fitting))
                     entries = entries[len(fitting) :]
             except OSError as error:
-                self._failed(entries, error.strerror or type(error).__name__)
+                self._record_loss(entries, error.strerror or type(error).__name__)
             if self._closed and not self._waiting:
                 self._leave()
 
-    def _failed(self, entries: Sequence[Entry], why: str) -> None:
+    def _record_loss(self, entries: Sequence[NumberedLine], why: str) -> None:
         self._leave()
         self._unwritten = _more(None, entries, why)
         if not self._warned:
             self._warned = True
             logger.warning("hooks-logging: %s cannot be written (%s): its events are lost", self.path, why)
 
-    def _fitting(self, entries: list[Entry]) -> list[Entry]:
+    def _select_fitting(self, entries: list[NumberedLine]) -> list[NumberedLine]:
         """Those of the lines that the file takes, after making room for at least one."""
         size = self._enter()
         if self._max_bytes is None:
@@ -252,7 +252,7 @@ class EventFile:
                 os.close(fd)
 
 
-def _more(lost: Lost | None, entries: Sequence[Entry], why: str) -> Lost:
+def _more(lost: LostLines | None, entries: Sequence[NumberedLine], why: str) -> LostLines:
     """What is lost when these are lost too."""
     count = sum(entry.stands_for for entry in entries)
-    return Lost(entries[0].seq, count, why) if lost is None else lost._replace(lines=lost.lines + count)
+    return LostLines(entries[0].seq, count, why) if lost is None else lost._replace(lines=lost.lines + count)

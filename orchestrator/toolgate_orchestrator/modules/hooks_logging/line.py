@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from toolgate_orchestrator.turn.jsonable import jsonable
 
-__all__ = ["HEAD_BYTES", "REDACTED", "SCHEMA", "SECRET_NAMES", "Shape", "encoded", "redactor"]
+__all__ = ["HEAD_BYTES", "REDACTED", "SCHEMA", "SECRET_NAMES", "Shape", "encode_name", "redactor"]
 
 SCHEMA: Final = 1
 """Rises when a field of the line is renamed, removed or means something else."""
@@ -48,13 +48,13 @@ SECRET_NAMES: Final = (
 )
 """A field is redacted whose name is, or ends in, one of these words: `github_token`, `X-Api-Key`."""
 
-_DEEPEST: Final = 40
+_MAX_DEPTH: Final = 40
 _MARK: Final = 64
 """Room for a mark where something was cut."""
 _LEAST: Final = 2 * _MARK
 """Every value can be said in this, if only by a mark."""
-_LONGEST_NAME: Final = 128
-_WIDEST: Final = 12
+_MAX_NAME: Final = 128
+_MAX_WIDTH: Final = 12
 """Bytes of one character at most, as two escapes."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -70,7 +70,7 @@ def redactor(more: Iterable[str] = ()) -> IsSecret:
         words = _words(tail)
         return any("".join(words[start:]) in secret for start in range(len(words)))
 
-    return lambda name: is_secret(name[-_LONGEST_NAME:])
+    return lambda name: is_secret(name[-_MAX_NAME:])
 
 
 def _words(name: str) -> list[str]:
@@ -78,9 +78,9 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
 
 
-def encoded(value: str | None) -> str:
+def encode_name(value: str | None) -> str:
     """A name of the line's head as JSON, at most HEAD_BYTES / 3 long."""
-    return json.dumps(None if value is None else jsonable(value[:_LONGEST_NAME]))
+    return json.dumps(None if value is None else jsonable(value[:_MAX_NAME]))
 
 
 class Shape:
@@ -94,7 +94,7 @@ class Shape:
     def data(self, data: Any) -> str:
         """The data as JSON, without a line end; never raises, whatever the value."""
         try:
-            if _Look(self._room, self._field_chars, self._is_secret).finds_nothing(data):
+            if _PlainScan(self._room, self._field_chars, self._is_secret).finds_nothing(data):
                 text = json.dumps(data, separators=(",", ":"))
                 if len(text) <= self._room and "\\ud" not in text:  # half a character may be in it
                     return text
@@ -103,7 +103,7 @@ class Shape:
             return json.dumps({"[unreadable]": type(error).__name__})
 
 
-class _Look:
+class _PlainScan:
     """A quick look over data: most are short, plain JSON without secrets, and need no more than this."""
 
     def __init__(self, room: int, field_chars: int, is_secret: IsSecret) -> None:
@@ -118,15 +118,15 @@ class _Look:
         if kind is str:
             return len(value) <= self._field_chars
         if kind is dict:
-            return depth < _DEEPEST and all(
+            return depth < _MAX_DEPTH and all(
                 self._is_plain(key, item, depth + 1) for key, item in value.items()
             )
         if kind is list:
-            return depth < _DEEPEST and all(self.finds_nothing(item, depth + 1) for item in value)
+            return depth < _MAX_DEPTH and all(self.finds_nothing(item, depth + 1) for item in value)
         return value is None or kind is bool or (kind in (int, float) and -(2**63) <= value < 2**64)
 
     def _is_plain(self, key: Any, value: Any, depth: int) -> bool:
-        if type(key) is not str or len(key) > _LONGEST_NAME or self._is_secret(key):
+        if type(key) is not str or len(key) > _MAX_NAME or self._is_secret(key):
             return False
         self._room -= len(key)
         return self.finds_nothing(value, depth)
@@ -145,15 +145,15 @@ class _Cut:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, Mapping | list | tuple | set | frozenset):
-            if depth >= _DEEPEST:
-                return self._spent(f"[cut: nested over {_DEEPEST} deep]")
+            if depth >= _MAX_DEPTH:
+                return self._use_room(f"[cut: nested over {_MAX_DEPTH} deep]")
             return self._fields(value, depth) if isinstance(value, Mapping) else self._items(value, depth)
         if isinstance(value, BaseModel):
             return self._value(jsonable(value), depth)
         plain = _plain(value)
-        return self._text(plain) if isinstance(plain, str) else self._spent(plain)
+        return self._text(plain) if isinstance(plain, str) else self._use_room(plain)
 
-    def _spent(self, value: Any) -> Any:
+    def _use_room(self, value: Any) -> Any:
         self._room -= len(json.dumps(value))
         return value
 
@@ -164,8 +164,8 @@ class _Cut:
             fit = self._room - _MARK
             if size > fit:
                 keep = keep * fit // size
-                keep = keep if _size(text[:keep]) <= fit else fit // _WIDEST
-            return str(self._spent(f"{_exact(text[:keep])}[cut: {len(text) - keep} more characters]"))
+                keep = keep if _size(text[:keep]) <= fit else fit // _MAX_WIDTH
+            return str(self._use_room(f"{_exact(text[:keep])}[cut: {len(text) - keep} more characters]"))
         self._room -= size
         return _exact(text)
 
@@ -192,7 +192,7 @@ class _Cut:
                 return fields
             self._room -= size
             hidden = value is not None and not isinstance(value, bool) and self._is_secret(str(key))
-            fields[name] = self._spent(REDACTED) if hidden else self._value(value, depth + 1)
+            fields[name] = self._use_room(REDACTED) if hidden else self._value(value, depth + 1)
         self._room += _MARK - 2
         return fields
 
@@ -207,7 +207,7 @@ def _plain(value: Any) -> Any:
 
 def _name(key: Any) -> str:
     name = key if isinstance(key, str) else str(key)
-    return _exact(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}[cut]")
+    return _exact(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}[cut]")
 
 
 def _exact(text: str) -> str:

@@ -46,8 +46,8 @@ NAME: Final = "hooks-logging"
 _CHANNEL: Final = "observability.events"
 _FIRST: Final = -(2**31)
 _LAST: Final = 2**31 - 1
-_MOST_EVENTS: Final = 2_000
-_LONGEST_NAME: Final = 200
+_MAX_EVENTS: Final = 2_000
+_MAX_NAME: Final = 200
 
 
 class LoggingConfig(StrictModel):
@@ -106,12 +106,12 @@ class Listener:
     def listen(self, events: Iterable[Any]) -> None:
         """Log these events too; those already logged, excluded ones and what is no name are passed over."""
         for event in events:
-            if isinstance(event, str) and event not in self._events and self._wanted(event):
+            if isinstance(event, str) and event not in self._events and self._wants(event):
                 self._events.add(event)
                 register = self._coordinator.hooks.register
-                register(event, self._emitted, priority=_FIRST, name=NAME)
+                register(event, self._log_event, priority=_FIRST, name=NAME)
                 if not event.endswith("delta"):  # one a token: nobody changes them, and each handler costs
-                    register(event, self._passed, priority=_LAST, name=NAME)
+                    register(event, self._log_change, priority=_LAST, name=NAME)
 
     async def discover(self) -> None:
         """Log the events that modules contribute by now."""
@@ -127,17 +127,17 @@ class Listener:
             logger.warning("%s: contributed events could not be collected: %s", NAME, error)
         return HookResult()
 
-    def _wanted(self, event: str) -> bool:
-        fits = 0 < len(event) <= _LONGEST_NAME and len(self._events) < _MOST_EVENTS
+    def _wants(self, event: str) -> bool:
+        fits = 0 < len(event) <= _MAX_NAME and len(self._events) < _MAX_EVENTS
         return fits and not any(fnmatchcase(event, pattern) for pattern in self._excluded)
 
-    def _emitted(self, event: str, data: dict[str, Any]) -> HookResult:
-        return self._noted(self.recorder.emitted, event, data)
+    def _log_event(self, event: str, data: dict[str, Any]) -> HookResult:
+        return self._log_safely(self.recorder.write_event, event, data)
 
-    def _passed(self, event: str, data: dict[str, Any]) -> HookResult:
-        return self._noted(self.recorder.passed, event, data)
+    def _log_change(self, event: str, data: dict[str, Any]) -> HookResult:
+        return self._log_safely(self.recorder.write_change, event, data)
 
-    def _noted(
+    def _log_safely(
         self, note: Callable[[str, dict[str, Any]], None], event: str, data: dict[str, Any]
     ) -> HookResult:
         try:

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from amplifier_core.events import EXECUTION_END
 
-from toolgate_orchestrator.modules.hooks_logging.file import Entry, EventFile, Lost
-from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, encoded
+from toolgate_orchestrator.modules.hooks_logging.file import EventFile, LostLines, NumberedLine
+from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, encode_name
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING
 
 __all__ = ["CHANGED", "LOST", "Recorder"]
@@ -29,8 +29,8 @@ CHANGED: Final = "hooks-logging:changed"
 LOST: Final = "hooks-logging:lost"
 """Stands for `lines` that could not be written, from its own number on."""
 
-_MOST_OPEN: Final = 64
-_MOST_QUESTIONS: Final = 256
+_MAX_OPEN: Final = 64
+_MAX_QUESTIONS: Final = 256
 
 Question = tuple[str, str]
 
@@ -49,15 +49,15 @@ class Recorder:
     def __init__(
         self, session: str, parent: str | None, shape: Shape, path: Path, max_bytes: int | None, seq: int = 0
     ) -> None:
-        self.file = EventFile(path, max_bytes, self._lost)
-        self._who = f'"session":{encoded(session)},"parent":{encoded(parent)}'
+        self.file = EventFile(path, max_bytes, self._format_loss)
+        self._who = f'"session":{encode_name(session)},"parent":{encode_name(parent)}'
         self._shape = shape
         self._seq = seq
         self._lock = threading.Lock()
-        self._open: deque[_Open] = deque(maxlen=_MOST_OPEN)
+        self._open: deque[_Open] = deque(maxlen=_MAX_OPEN)
         self._questions: dict[Question, int] = {}
 
-    def emitted(self, event: str, data: dict[str, Any]) -> None:
+    def write_event(self, event: str, data: dict[str, Any]) -> None:
         """Write an event's line."""
         question = _question(event, data)
         with self._lock:
@@ -74,7 +74,7 @@ class Recorder:
             if question is not None:
                 self._remember(question, seq)
 
-    def passed(self, event: str, data: dict[str, Any]) -> None:
+    def write_change(self, event: str, data: dict[str, Any]) -> None:
         """Write what the hooks made of an event, if that is not what was emitted."""
         with self._lock:
             candidates = [each for each in self._open if each.event == event]
@@ -90,20 +90,20 @@ class Recorder:
 
     def _remember(self, question: Question, seq: int) -> None:
         self._questions[question] = seq
-        if len(self._questions) > _MOST_QUESTIONS:
+        if len(self._questions) > _MAX_QUESTIONS:
             del self._questions[next(iter(self._questions))]
 
     def _write(self, event: str, body: str) -> int:
         self._seq += 1
-        self.file.write(Entry(self._seq, self._line(self._seq, event, body)))
+        self.file.write(NumberedLine(self._seq, self._line(self._seq, event, body)))
         return self._seq
 
-    def _lost(self, lost: Lost) -> bytes:
+    def _format_loss(self, lost: LostLines) -> bytes:
         return self._line(lost.seq, LOST, json.dumps({"lines": lost.lines, "why": lost.why}))
 
     def _line(self, seq: int, event: str, body: str) -> bytes:
         at = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-        head = f'"schema":{SCHEMA},"seq":{seq},"ts":"{at}Z",{self._who},"event":{encoded(event)}'
+        head = f'"schema":{SCHEMA},"seq":{seq},"ts":"{at}Z",{self._who},"event":{encode_name(event)}'
         return f'{{{head},"data":{body}}}\n'.encode("ascii")
 
 
@@ -116,10 +116,10 @@ def _question(event: str, data: dict[str, Any]) -> Question | None:
 
 def _same(emitted: dict[str, Any], seen: dict[str, Any]) -> bool:
     """Whether hooks left it alone; a hook's own copy may lack the time that the kernel adds."""
-    return _untimed(emitted) == _untimed(seen)
+    return _drop_timestamp(emitted) == _drop_timestamp(seen)
 
 
-def _untimed(data: dict[str, Any]) -> dict[str, Any]:
+def _drop_timestamp(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != "timestamp"}
 
 

@@ -31,7 +31,7 @@ from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIC
 from toolgate_orchestrator.modules.provider_openai.request import Ask
 from toolgate_orchestrator.modules.provider_openai.stream import BadReply
 
-__all__ = ["Answer", "Chunks", "Endpoint", "Whose", "told"]
+__all__ = ["Chunks", "Endpoint", "EndpointReply", "Whose", "translate_error"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _QUOTA = re.compile(
 )
 
 
-class Answer(NamedTuple):
+class EndpointReply(NamedTuple):
     """A whole answer."""
 
     body: dict[str, Any]
@@ -78,18 +78,18 @@ class Endpoint:
             timeout=openai.Timeout(config.timeout_s, connect=min(_CONNECT_S, config.timeout_s)),
             default_headers={key: value.get_secret_value() for key, value in config.extra_headers.items()},
         )
-        self.whose = Whose(config.name, _shown(server), config.secrets(os.environ))
+        self.whose = Whose(config.name, _format_address(server), config.secrets(os.environ))
         self.length_field = config.length_field(os.environ)
         """The server's name for the longest answer."""
         self._tells_usage = True
         """False once the server has refused `stream_options`."""
 
-    async def whole(self, ask: Ask) -> Answer:
+    async def whole(self, ask: Ask) -> EndpointReply:
         """The answer in one piece; raises LLMError."""
         try:
             async with asyncio.timeout(ask.timeout):
                 raw = await self._client.chat.completions.with_raw_response.create(**ask.params)
-                return Answer(self._body(raw.parse(), ask), raw.headers, raw.retries_taken)
+                return EndpointReply(self._body(raw.parse(), ask), raw.headers, raw.retries_taken)
         except LLMError:
             raise
         except Exception as error:
@@ -99,13 +99,13 @@ class Endpoint:
         """The answer chunk by chunk, once the server has begun; raises LLMError."""
         deadline = None if ask.timeout is None else asyncio.get_running_loop().time() + ask.timeout
         try:
-            return await self._opened(ask, deadline)
+            return await self._open_stream(ask, deadline)
         except llm_errors.InvalidRequestError as error:
             if not self._tells_usage or "stream_options" not in str(error):
                 raise
             logger.info("%s does not take stream_options: usage of streams stays unknown", self.whose.server)
             self._tells_usage = False
-            return await self._opened(ask, deadline)
+            return await self._open_stream(ask, deadline)
 
     async def models(self) -> list[dict[str, Any]]:
         """What the server lists; raises LLMError."""
@@ -116,7 +116,7 @@ class Endpoint:
                 if len(listed) >= _MAX_MODELS:
                     break
         except Exception as error:
-            raise told(error, self.whose, None) from error
+            raise translate_error(error, self.whose, None) from error
         return listed
 
     async def close(self) -> None:
@@ -125,9 +125,9 @@ class Endpoint:
 
     def error(self, error: Exception, ask: Ask, *, streaming: bool = False) -> LLMError:
         """The kernel's error for one of the SDK's."""
-        return told(error, self.whose, ask.model, streaming=streaming)
+        return translate_error(error, self.whose, ask.model, streaming=streaming)
 
-    async def _opened(self, ask: Ask, deadline: float | None) -> "Chunks":
+    async def _open_stream(self, ask: Ask, deadline: float | None) -> "Chunks":
         options = {"stream_options": {"include_usage": True}} if self._tells_usage else {}
         create = self._client.chat.completions.with_raw_response.create
         try:
@@ -190,7 +190,7 @@ def _plain(value: Any) -> dict[str, Any]:
     return plain
 
 
-def _shown(server: str | None) -> str:
+def _format_address(server: str | None) -> str:
     """A server's address, fit for a message."""
     parts = urlsplit(server or "https://api.openai.com/v1")
     port = f":{parts.port}" if parts.port else ""
@@ -216,7 +216,9 @@ class Whose(NamedTuple):
     secrets: tuple[str, ...]
 
 
-def told(error: Exception, whose: Whose, model: str | None, *, streaming: bool = False) -> LLMError:
+def translate_error(
+    error: Exception, whose: Whose, model: str | None, *, streaming: bool = False
+) -> LLMError:
     """The kernel's error for whatever came out of the SDK; the SDK's is freed of secrets in passing."""
     import openai
 
@@ -292,18 +294,18 @@ def _message(error: Exception, whose: Whose) -> str:
         cause = error.__cause__
         text = f"the connection to {whose.server} failed" + (f": {cause}" if cause and str(cause) else "")
     else:
-        text = _said(getattr(error, "body", None)) or str(error) or type(error).__name__
+        text = _extract_message(getattr(error, "body", None)) or str(error) or type(error).__name__
         if isinstance(error, ValueError):
             text = f"{whose.server} sent what is no JSON: {text}"
     return _without_secrets(text, whose.secrets)[:_MAX_MESSAGE]
 
 
-def _said(body: Any) -> str:
+def _extract_message(body: Any) -> str:
     """The message in an error's body, in the forms that servers have."""
     if isinstance(body, Mapping):
         for key in ("message", "error", "detail"):
             if body.get(key):
-                return _said(body[key])
+                return _extract_message(body[key])
         return str(dict(body)) if body else ""
     return str(body) if body else ""
 

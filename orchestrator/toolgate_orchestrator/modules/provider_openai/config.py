@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, field_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["OpenAIConfig", "Prices"]
+__all__ = ["OpenAIConfig", "TokenPrices"]
 
 MODULE = "provider-openai-compatible"
 NO_KEY = "no-key"
@@ -22,7 +22,7 @@ _OFFICIAL = "api.openai.com"
 Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 
 
-class Prices(StrictModel):
+class TokenPrices(StrictModel):
     """US dollars for a million tokens of the configured model."""
 
     input_per_million: Price
@@ -63,7 +63,7 @@ class OpenAIConfig(StrictModel):
     """Headers of every request."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Fields of the request that only this server knows."""
-    prices: Prices | None = None
+    prices: TokenPrices | None = None
     """In US dollars for a million tokens: `input_per_million`, `output_per_million`,
     `cached_input_per_million`. By these a request is charged where the server tells no cost."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None

@@ -137,7 +137,7 @@ def _assistant(message: Message, names: ToolNames, dialect: Dialect) -> Iterable
     wire: WireMessage = {"role": "assistant", "content": _text(message.content) or None}
     if calls := _calls(message):
         wire["tool_calls"] = [_wire_call(call, names) for call in calls]
-    if dialect.reasoning_field and (thinking := _thinking(message)):
+    if dialect.reasoning_field and (thinking := _join_thinking(message)):
         wire[dialect.reasoning_field] = thinking
     if wire["content"] or calls:
         yield wire
@@ -208,7 +208,7 @@ def _text(content: Any) -> str:
     return "\n".join(_clean(block.text) for block in content if isinstance(block, TextBlock) and block.text)
 
 
-def _thinking(message: Message) -> str:
+def _join_thinking(message: Message) -> str:
     return "\n".join(_clean(block.thinking) for block in _blocks(message) if isinstance(block, ThinkingBlock))
 
 
@@ -218,7 +218,7 @@ def _calls(message: Message) -> list[_Call]:
         return []
     listed = (message.model_extra or {}).get("tool_calls")
     if isinstance(listed, list) and listed:
-        return [_listed_call(each) for each in listed if isinstance(each, Mapping)]
+        return [_parse_call(each) for each in listed if isinstance(each, Mapping)]
     return [
         _Call(block.id, block.name, block.input)
         for block in _blocks(message)
@@ -226,7 +226,7 @@ def _calls(message: Message) -> list[_Call]:
     ]
 
 
-def _listed_call(call: Mapping[str, Any]) -> _Call:
+def _parse_call(call: Mapping[str, Any]) -> _Call:
     """A stored call, in this engine's form or in that of the wire."""
     function = call.get("function")
     told = function if isinstance(function, Mapping) else call

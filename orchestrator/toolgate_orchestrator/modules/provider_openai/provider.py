@@ -18,8 +18,8 @@ from toolgate_bus.config.check import check
 from toolgate_orchestrator.modules.provider_openai.client import Chunks, Endpoint
 from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
 from toolgate_orchestrator.modules.provider_openai.reply import chat_response, cost_of, raw_calls, usage_of
-from toolgate_orchestrator.modules.provider_openai.request import Ask, asked
-from toolgate_orchestrator.modules.provider_openai.stream import BadReply, Joined
+from toolgate_orchestrator.modules.provider_openai.request import Ask, build_request
+from toolgate_orchestrator.modules.provider_openai.stream import BadReply, ChunkAssembler
 
 __all__ = ["ProviderOpenAI", "mount"]
 
@@ -81,9 +81,9 @@ class ProviderOpenAI:
         """
         ask = self._ask(request, options)
         answer = await self._endpoint.whole(ask)
-        joined = Joined(ask.names.original)
-        self._understood(ask, joined.feed, answer.body)
-        self._understood(ask, joined.close)
+        joined = ChunkAssembler(ask.names.original)
+        self._interpret(ask, joined.feed, answer.body)
+        self._interpret(ask, joined.close)
         return self._response(joined, ask, answer.headers, answer.retries, streamed=False)
 
     async def stream(
@@ -94,22 +94,26 @@ class ProviderOpenAI:
         Closing the iterator, or cancelling its reader, closes the connection.
         """
         ask = self._ask(request, options)
-        joined = Joined(ask.names.original)
+        joined = ChunkAssembler(ask.names.original)
         async with await self._endpoint.chunks(ask) as chunks:
             while (chunk := await _next(chunks, joined)) is not None:
-                for event in self._understood(ask, joined.feed, chunk):
+                for event in self._interpret(ask, joined.feed, chunk):
                     yield event
-        for event in self._understood(ask, joined.close):
+        for event in self._interpret(ask, joined.close):
             yield event
         response = self._response(joined, ask, chunks.headers, chunks.retries, streamed=True)
-        yield {"type": "message.end", "finish_reason": joined.finish_reason, "usage": _told(response.usage)}
+        yield {
+            "type": "message.end",
+            "finish_reason": joined.finish_reason,
+            "usage": _dump_usage(response.usage),
+        }
         yield response
 
     def parse_tool_calls(self, response: ChatResponse) -> list[Any]:
         """The calls of a response; one whose arguments are no JSON object as a dict that has them as text."""
         return raw_calls(response)
 
-    def spent(self) -> dict[str, Decimal] | None:
+    def report_cost(self) -> dict[str, Decimal] | None:
         """For the kernel's channel `session.cost`; None as long as nobody told a cost."""
         return None if self.cost_usd is None else {"cost_usd": self.cost_usd}
 
@@ -120,9 +124,9 @@ class ProviderOpenAI:
     # ------------------------------------------------------------------ the steps
 
     def _ask(self, request: ChatRequest, options: Mapping[str, Any]) -> Ask:
-        return asked(request, options, self._config, self._endpoint.length_field)
+        return build_request(request, options, self._config, self._endpoint.length_field)
 
-    def _understood(
+    def _interpret(
         self, ask: Ask, read: Callable[..., list[dict[str, Any]]], *chunk: Any
     ) -> list[dict[str, Any]]:
         """What was read; an answer that makes no sense is an error of the kernel's."""
@@ -132,7 +136,7 @@ class ProviderOpenAI:
             raise self._endpoint.error(error, ask) from error
 
     def _response(
-        self, joined: Joined, ask: Ask, headers: Mapping[str, str], retries: int, *, streamed: bool
+        self, joined: ChunkAssembler, ask: Ask, headers: Mapping[str, str], retries: int, *, streamed: bool
     ) -> ChatResponse:
         """The whole answer, its cost added to the total."""
         prices = self._config.prices if ask.model == self._config.model else None
@@ -166,7 +170,7 @@ class ProviderOpenAI:
         )
 
 
-async def _next(chunks: Chunks, joined: Joined) -> dict[str, Any] | None:
+async def _next(chunks: Chunks, joined: ChunkAssembler) -> dict[str, Any] | None:
     """The next chunk; None at the end. What breaks behind a whole answer does not matter any more."""
     try:
         return await anext(chunks)
@@ -179,7 +183,7 @@ async def _next(chunks: Chunks, joined: Joined) -> dict[str, Any] | None:
         return None
 
 
-def _told(usage: Usage | None) -> dict[str, Any] | None:
+def _dump_usage(usage: Usage | None) -> dict[str, Any] | None:
     return usage.model_dump(exclude_none=True) if usage else None
 
 
@@ -196,5 +200,5 @@ async def mount(
     await coordinator.mount("providers", provider, name=provider.name)
     contribute = getattr(coordinator, "register_contributor", None)
     if callable(contribute):
-        contribute("session.cost", f"provider-{provider.name}", provider.spent)
+        contribute("session.cost", f"provider-{provider.name}", provider.report_cost)
     return provider.close

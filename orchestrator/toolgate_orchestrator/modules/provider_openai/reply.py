@@ -16,18 +16,18 @@ from amplifier_core import ChatResponse, TextBlock, ToolCall, ToolCallBlock, Usa
 from amplifier_core.message_models import ThinkingBlock
 from toolgate_bus.protocol.money import dollars
 
-from toolgate_orchestrator.modules.provider_openai.config import Prices
-from toolgate_orchestrator.modules.provider_openai.stream import Joined, JoinedCall
+from toolgate_orchestrator.modules.provider_openai.config import TokenPrices
+from toolgate_orchestrator.modules.provider_openai.stream import ChunkAssembler, JoinedCall
 
 __all__ = ["chat_response", "cost_of", "raw_calls", "usage_of"]
 
 COST_HEADER = "x-litellm-response-cost"
 _MILLION = Decimal(1_000_000)
-_MOST_TOKENS = 10**12
+_MAX_TOKENS = 10**12
 """Of one answer; whoever tells more tells nonsense."""
 
 
-def chat_response(joined: Joined, usage: Usage | None, metadata: dict[str, Any]) -> ChatResponse:
+def chat_response(joined: ChunkAssembler, usage: Usage | None, metadata: dict[str, Any]) -> ChatResponse:
     """The whole answer: thinking, text, calls in the order in which they were complete."""
     calls = [_tool_call(call) for call in joined.calls]
     thinking = [ThinkingBlock(thinking=joined.thinking)] if joined.thinking else []
@@ -82,7 +82,7 @@ def usage_of(told: Mapping[str, Any] | None, cost: Decimal | None) -> Usage | No
 
 
 def cost_of(
-    told: Mapping[str, Any] | None, headers: Mapping[str, str], prices: Prices | None, *, streamed: bool
+    told: Mapping[str, Any] | None, headers: Mapping[str, str], prices: TokenPrices | None, *, streamed: bool
 ) -> Decimal | None:
     """US dollars of one answer; None where nobody knows.
 
@@ -94,10 +94,10 @@ def cost_of(
     if told is None:
         return None
     said = dollars(told.get("cost"))
-    return said if said is not None else _priced(told, prices)
+    return said if said is not None else _compute_cost(told, prices)
 
 
-def _priced(told: Mapping[str, Any], prices: Prices | None) -> Decimal | None:
+def _compute_cost(told: Mapping[str, Any], prices: TokenPrices | None) -> Decimal | None:
     given, made = _count(told, "prompt_tokens"), _count(told, "completion_tokens")
     if prices is None or given is None or made is None:
         return None
@@ -118,4 +118,4 @@ def _details(told: Mapping[str, Any], field: str) -> Mapping[str, Any]:
 
 def _count(told: Mapping[str, Any], field: str) -> int | None:
     value = told.get(field)
-    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None

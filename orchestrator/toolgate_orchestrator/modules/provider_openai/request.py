@@ -13,7 +13,7 @@ from amplifier_core.message_models import ResponseFormatJson, ResponseFormatJson
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.provider_openai.messages import Dialect, ToolNames, names_in, wire_messages
 
-__all__ = ["Ask", "asked"]
+__all__ = ["Ask", "build_request"]
 
 _FIELDS = (
     "model",
@@ -40,9 +40,11 @@ class Ask:
     """Seconds for the whole of it, retries included; None: no limit but the server's silence."""
 
 
-def asked(request: ChatRequest, options: Mapping[str, Any], config: OpenAIConfig, length_field: str) -> Ask:
+def build_request(
+    request: ChatRequest, options: Mapping[str, Any], config: OpenAIConfig, length_field: str
+) -> Ask:
     """The parameters for a request; `length_field` is the server's name for the longest answer."""
-    wanted = _wanted(request, options, config)
+    wanted = _resolve_fields(request, options, config)
     names = ToolNames([*(tool.name for tool in request.tools or ()), *names_in(request.messages)])
     dialect = Dialect(config.developer_role, config.reasoning_field)
     params: dict[str, Any] = {
@@ -60,7 +62,7 @@ def asked(request: ChatRequest, options: Mapping[str, Any], config: OpenAIConfig
     return Ask(params, names, wanted["model"], wanted.get("timeout"))
 
 
-def _wanted(request: ChatRequest, options: Mapping[str, Any], config: OpenAIConfig) -> dict[str, Any]:
+def _resolve_fields(request: ChatRequest, options: Mapping[str, Any], config: OpenAIConfig) -> dict[str, Any]:
     """Each field's value, from the first place that has one."""
     configured = {
         "model": config.model,

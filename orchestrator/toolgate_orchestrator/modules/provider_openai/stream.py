@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BadReply", "Joined", "JoinedCall", "ObjectEnd", "arguments_of"]
+__all__ = ["BadReply", "ChunkAssembler", "JoinedCall", "ObjectEnd", "arguments_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class JoinedCall:
         return self.raw if parsed is None else parsed
 
 
-class Joined:
+class ChunkAssembler:
     """One answer; also one that came in one piece, as a single chunk."""
 
     def __init__(self, original: Callable[[str], str] = lambda name: name) -> None:
@@ -186,17 +186,17 @@ class Joined:
 
     def _delta(self, delta: Mapping[str, Any]) -> list[Event]:
         thinking = _str(delta.get("reasoning_content")) or _str(delta.get("reasoning"))
-        events = self._said("thinking", thinking, self._thinking)
+        events = self._add_text("thinking", thinking, self._thinking)
         for kind, text in _texts(delta.get("content")):
-            events += self._said(kind, text, self._text if kind == "text" else self._thinking)
-        events += self._said("text", _str(delta.get("refusal")), self._text)
+            events += self._add_text(kind, text, self._text if kind == "text" else self._thinking)
+        events += self._add_text("text", _str(delta.get("refusal")), self._text)
         calls = delta.get("tool_calls")
         for position, part in enumerate(calls if isinstance(calls, list | tuple) else ()):
             if isinstance(part, Mapping):
                 events += self._part(part, position)
         return events
 
-    def _said(self, kind: str, text: str | None, kept: list[str]) -> list[Event]:
+    def _add_text(self, kind: str, text: str | None, kept: list[str]) -> list[Event]:
         if not text:
             return []
         self._count(text)

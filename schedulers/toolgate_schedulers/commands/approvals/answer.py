@@ -15,27 +15,27 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.commands.approvals.view import one_line, short
 from toolgate_schedulers.shipped.approval.messages import person
-from toolgate_schedulers.shipped.approval.queue import Became, Desk, Waiting
-from toolgate_schedulers.shipped.approval.records import Answer, Approval, Standing, always_id
+from toolgate_schedulers.shipped.approval.queue import ApprovalStatus, Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval, always_id
 
 __all__ = [
     "GONE",
-    "Outcome",
+    "AnswerOutcome",
     "Person",
     "answer",
-    "changed",
-    "failed",
+    "build_standing_rule",
+    "describe_answer",
+    "describe_change",
+    "describe_outcome",
+    "explain_failure",
     "find",
     "outcome",
     "past",
-    "said",
-    "settled",
-    "standing",
-    "told",
+    "resolve_outcome",
 ]
 
 LOOK_S: Final = 0.05
-FEWEST_DIGITS: Final = 4
+MIN_DIGITS: Final = 4
 GONE: Final = (
     "nobody waits for {} any longer: the agent that asked is gone (its process ended, or lost the bus); "
     "should it come back, answer again"
@@ -50,7 +50,7 @@ PROBLEMS: Final = {
 }
 
 Fact = dict[str, Any]
-Decided = Callable[[str], Awaitable[Fact | None]]
+DecisionLookup = Callable[[str], Awaitable[Fact | None]]
 """The decision with this id, if it was told since the last call."""
 
 
@@ -61,12 +61,12 @@ class Person(NamedTuple):
     host: str
 
 
-class Outcome(NamedTuple):
+class AnswerOutcome(NamedTuple):
     """What came of an answer, as far as is known."""
 
-    became: Became | None
+    became: ApprovalStatus | None
     decision: Fact | None = None
-    instead: Waiting | None = None
+    instead: WaitingCall | None = None
     """The call of the same decision that waits now."""
     late: bool = False
     """Whether the decision was made before the answer."""
@@ -74,23 +74,23 @@ class Outcome(NamedTuple):
     """Whether the agent that asked is gone: nothing will come of the answer."""
 
 
-async def find(desk: Desk, prefix: str) -> Waiting:
+async def find(desk: Desk, prefix: str) -> WaitingCall:
     """The waiting call whose id begins so; raises ToolgateError that says what became of it instead."""
     digits = _digits(prefix)
-    held = await desk.held()
+    held = await desk.list_held()
     waiting = [one for one in held if not one.gone]
-    meant = [one for one in waiting if named(one, digits)]
+    meant = [one for one in waiting if has_id_prefix(one, digits)]
     if len(meant) == 1:
         return meant[0]
     if meant:
         raise ToolgateError(f"{len(meant)} calls begin with {digits}: give more of the id")
-    if any(named(one, digits) for one in held):
+    if any(has_id_prefix(one, digits) for one in held):
         raise ToolgateError(GONE.format(digits))
     approval = await past(desk, digits)
-    raise ToolgateError(await _became_of(desk, approval, waiting))
+    raise ToolgateError(await _explain_absence(desk, approval, waiting))
 
 
-def named(one: Waiting, digits: str) -> bool:
+def has_id_prefix(one: WaitingCall, digits: str) -> bool:
     """Whether a call is meant: by its own id, or by that of its decision, which the asker is shown."""
     return one.approval.id.startswith(digits) or one.approval.question.id.startswith(digits)
 
@@ -98,7 +98,7 @@ def named(one: Waiting, digits: str) -> bool:
 async def past(desk: Desk, prefix: str) -> Approval:
     """The call, waiting or not, whose id begins so; raises ToolgateError."""
     digits = _digits(prefix)
-    ids = await desk.beginning_with(digits)
+    ids = await desk.find_ids(digits)
     if len(ids) > 1:
         raise ToolgateError(f"{len(ids)} calls begin with {digits}: give more of the id")
     approval = await desk.approval(ids[0]) if ids else None
@@ -109,27 +109,27 @@ async def past(desk: Desk, prefix: str) -> Approval:
 
 def _digits(prefix: str) -> str:
     digits = prefix.strip().lower()
-    if not re.fullmatch(rf"[0-9a-f]{{{FEWEST_DIGITS},32}}", digits):
+    if not re.fullmatch(rf"[0-9a-f]{{{MIN_DIGITS},32}}", digits):
         raise ConfigError(
-            f"ID: {FEWEST_DIGITS} to 32 hexadecimal digits, as `toolgate approvals list` shows them"
+            f"ID: {MIN_DIGITS} to 32 hexadecimal digits, as `toolgate approvals list` shows them"
         )
     return digits
 
 
-async def _became_of(desk: Desk, approval: Approval, waiting: list[Waiting]) -> str:
+async def _explain_absence(desk: Desk, approval: Approval, waiting: list[WaitingCall]) -> str:
     instead = _instead(approval, waiting)
     if instead is not None:
-        return changed(instead)
+        return describe_change(instead)
     given = await desk.answer_to(approval.id)
     if given is not None:
-        return f"{short(approval.id)} was {said(given)} already"
+        return f"{short(approval.id)} was {describe_answer(given)} already"
     return (
         f"nobody waits for {short(approval.id)} any longer: it expired, the turn ended, "
         "or another scheduler denied it"
     )
 
 
-def _instead(approval: Approval, waiting: list[Waiting]) -> Waiting | None:
+def _instead(approval: Approval, waiting: list[WaitingCall]) -> WaitingCall | None:
     decision = approval.question.id
     others = [
         one for one in waiting if one.approval.question.id == decision and one.approval.id != approval.id
@@ -137,7 +137,7 @@ def _instead(approval: Approval, waiting: list[Waiting]) -> Waiting | None:
     return next((one for one in others if one.approval.scheduler == approval.scheduler), None)
 
 
-def changed(instead: Waiting) -> str:
+def describe_change(instead: WaitingCall) -> str:
     """That another call waits in the place of the one that was shown."""
     new = instead.approval
     return (
@@ -146,7 +146,7 @@ def changed(instead: Waiting) -> str:
     )
 
 
-def said(given: Answer) -> str:
+def describe_answer(given: ApprovalAnswer) -> str:
     """What somebody answered, as a part of a sentence."""
     why = f" ({visible(given.reason)})" if given.reason else ""
     return f"{_DONE[given.action]} by {visible(person(given))}{why}"
@@ -159,10 +159,10 @@ async def answer(
     action: Literal["approve", "deny", "edit"],
     reason: str | None = None,
     corrected: tuple[str, Mapping[str, Any]] | None = None,
-) -> Answer:
+) -> ApprovalAnswer:
     """Give an answer about exactly this call; raises ToolgateError where somebody was first."""
     tool, arguments = corrected if corrected is not None else (None, None)
-    mine = Answer(
+    mine = ApprovalAnswer(
         action=action,
         decision=approval.question.id,
         digest=approval.digest,
@@ -175,11 +175,15 @@ async def answer(
     )
     counts = await desk.answer(approval, mine)
     if counts != mine:
-        raise ToolgateError(f"{short(approval.id)} was {said(counts)} already: that counts, not this")
+        raise ToolgateError(
+            f"{short(approval.id)} was {describe_answer(counts)} already: that counts, not this"
+        )
     return mine
 
 
-def standing(approval: Approval, who: Person, reason: str | None, *, exactly: bool) -> Standing:
+def build_standing_rule(
+    approval: Approval, who: Person, reason: str | None, *, exactly: bool
+) -> StandingApproval:
     """What lets later calls like this one pass in its session; raises ToolgateError where that may not be."""
     call = approval.question
     if not approval.always:
@@ -191,7 +195,7 @@ def standing(approval: Approval, who: Person, reason: str | None, *, exactly: bo
             "--exactly: the arguments hold placeholders, which are others in every call; leave --exactly out"
         )
     digest = approval.digest if exactly else None
-    return Standing(
+    return StandingApproval(
         id=always_id(approval, digest),
         scheduler=approval.scheduler,
         session=call.session,
@@ -205,22 +209,24 @@ def standing(approval: Approval, who: Person, reason: str | None, *, exactly: bo
     )
 
 
-async def settled(desk: Desk, one: Waiting, came: Outcome, earlier: Decided) -> Outcome:
+async def resolve_outcome(
+    desk: Desk, one: WaitingCall, came: AnswerOutcome, earlier: DecisionLookup
+) -> AnswerOutcome:
     """The same, where nothing is known yet: perhaps it was decided before, or nobody is there any longer.
 
     `earlier` finds a decision that was told at any time.
     """
     if came.decision is not None or came.instead is not None or came.became in ("gone", "changed"):
         return came
-    if await desk.gone({one.orchestrator}):
+    if await desk.find_gone({one.orchestrator}):
         return came._replace(gone=True)
     decision = await earlier(one.approval.question.id)
     if decision is None:
         return came
-    return came._replace(decision=decision, late=not _ruled(one.approval, decision))
+    return came._replace(decision=decision, late=not _has_ruled(one.approval, decision))
 
 
-def _ruled(approval: Approval, decision: Fact) -> bool:
+def _has_ruled(approval: Approval, decision: Fact) -> bool:
     """Whether the scheduler that asks people gave its verdict: it has one only once a person has answered.
 
     So where the replica that gave it died before it could say so, the answer was not too late.
@@ -231,58 +237,62 @@ def _ruled(approval: Approval, decision: Fact) -> bool:
     )
 
 
-async def outcome(desk: Desk, approval: Approval, decided: Decided, wait_s: float) -> Outcome:
+async def outcome(desk: Desk, approval: Approval, decided: DecisionLookup, wait_s: float) -> AnswerOutcome:
     """What comes of an answer within so many seconds."""
-    seen = Outcome(None)
+    seen = AnswerOutcome(None)
     with anyio.move_on_after(wait_s):
         while True:
-            became = await desk.became(approval.id)
+            became = await desk.get_status(approval.id)
             seen = seen._replace(became=became)
             if became == "gone":
                 break
             if became is not None:
                 decision = await decided(approval.question.id)
-                instead = None if decision else _instead(approval, await desk.waiting())
-                seen = Outcome(became, decision, instead)
+                instead = None if decision else _instead(approval, await desk.list_waiting())
+                seen = AnswerOutcome(became, decision, instead)
                 if decision or instead:
                     break
             await anyio.sleep(LOOK_S)
     return seen
 
 
-def failed(approval: Approval, given: Answer, came: Outcome) -> str | None:
+def explain_failure(approval: Approval, given: ApprovalAnswer, came: AnswerOutcome) -> str | None:
     """Why the answer did not do what it was meant to; None if it did, or if nothing is known yet."""
     if came.became == "gone":
         return "too late: nobody waits for this call any longer; it was not run by this answer"
     if came.became == "changed":
-        return changed(came.instead) if came.instead else "the call changed after it was shown; list it again"
+        return (
+            describe_change(came.instead)
+            if came.instead
+            else "the call changed after it was shown; list it again"
+        )
     if came.gone:
         return GONE.format(short(approval.id))
     if came.decision is None:
         return None
-    if came.late or (given.action == "deny" and _allowed(came.decision)):
+    if came.late or (given.action == "deny" and _is_allowed(came.decision)):
         how = f"{came.decision.get('outcome')}, {came.decision.get('why')}"
         return f"too late: the call had been decided ({visible(how)}); nothing was done by this answer"
     if given.action == "deny":
         return None
     problem = _problem(approval, came.decision)
     if problem is not None:
-        ran = f"; what ran instead: {_call(came.decision)}" if _allowed(came.decision) else ""
+        ran = f"; what ran instead: {_call(came.decision)}" if _is_allowed(came.decision) else ""
         return f"the correction was set aside: {PROBLEMS.get(problem, problem)}{ran}"
-    if not _allowed(came.decision):
+    if not _is_allowed(came.decision):
         return f"the call was not run all the same: {visible(str(came.decision.get('reason')))}"
     return None
 
 
-def told(approval: Approval, given: Answer, came: Outcome) -> str:
+def describe_outcome(approval: Approval, given: ApprovalAnswer, came: AnswerOutcome) -> str:
     """What came of an answer that was not in vain."""
-    done = said(given)
+    done = describe_answer(given)
     if came.became is None and came.decision is None:
         return (
             f"Kept: {done}. No replica of {approval.scheduler} has taken it up yet; one that is started will."
         )
     if came.instead is not None:
-        return f"{done}. Then {changed(came.instead)}"
+        return f"{done}. Then {describe_change(came.instead)}"
     if given.action == "deny":
         return f"{done}."
     if came.decision is None:
@@ -290,7 +300,7 @@ def told(approval: Approval, given: Answer, came: Outcome) -> str:
     return f"{done}: {_call(came.decision)}"
 
 
-def _allowed(decision: dict[str, Any]) -> bool:
+def _is_allowed(decision: dict[str, Any]) -> bool:
     return decision.get("outcome") in ("continue", "modify")
 
 

@@ -17,7 +17,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
-    joined_bus,
+    join_bus,
     run_async,
 )
 from toolgate_bus.commands.terminal import escape, escape_lines, print_json
@@ -27,25 +27,25 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.commands.approvals import correction as edits
 from toolgate_schedulers.commands.approvals.answer import (
+    AnswerOutcome,
     Fact,
-    Outcome,
     Person,
     answer,
-    failed,
+    build_standing_rule,
+    describe_answer,
+    describe_outcome,
+    explain_failure,
     find,
     outcome,
     past,
-    said,
-    settled,
-    standing,
-    told,
+    resolve_outcome,
 )
 from toolgate_schedulers.commands.approvals.editor import (
-    Opened,
-    decided_before,
+    DeskSession,
     decisions_from_now,
+    find_past_decision,
     in_editor,
-    opened_on,
+    open_approvals,
 )
 from toolgate_schedulers.commands.approvals.view import (
     always_table,
@@ -56,8 +56,8 @@ from toolgate_schedulers.commands.approvals.view import (
     short,
     table,
 )
-from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
-from toolgate_schedulers.shipped.approval.records import Answer, Approval, Standing
+from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval
 
 __all__ = ["app"]
 
@@ -157,9 +157,9 @@ def approve(
     if exactly and not always:
         raise ConfigError("--exactly: goes with --always")
 
-    async def do(opened: Opened) -> None:
+    async def do(opened: DeskSession) -> None:
         one, who = await find(opened.desk, id_), _person(as_)
-        rule = standing(one.approval, who, reason, exactly=exactly) if always else None
+        rule = build_standing_rule(one.approval, who, reason, exactly=exactly) if always else None
         await _answer(opened, one, wait, as_json, who, "approve", reason, rule=rule)
 
     _with(redis, namespace, do)
@@ -181,7 +181,7 @@ def deny(
       toolgate approvals deny 1f2e --reason 'we do not know the payee'
     """
 
-    async def do(opened: Opened) -> None:
+    async def do(opened: DeskSession) -> None:
         one, who = await find(opened.desk, id_), _person(as_)
         await _answer(opened, one, wait, as_json, who, "deny", reason)
 
@@ -214,7 +214,7 @@ def edit(
     """
     given = None if arguments is None else edits.read(arguments)
 
-    async def do(opened: Opened) -> None:
+    async def do(opened: DeskSession) -> None:
         one, who = await find(opened.desk, id_), _person(as_)
         approval = one.approval
         if given is None and tool is None:
@@ -246,17 +246,17 @@ def revoke(
 # ---------------------------------------------------------------------- what they do
 
 
-def _with(redis: str | None, namespace: str, do: Callable[[Opened], Coroutine[Any, Any, None]]) -> None:
+def _with(redis: str | None, namespace: str, do: Callable[[DeskSession], Coroutine[Any, Any, None]]) -> None:
     async def main(settings: BusSettings) -> None:
-        async with opened_on(settings) as opened:
+        async with open_approvals(settings) as opened:
             await do(opened)
 
-    with joined_bus(redis, namespace, None) as settings:
+    with join_bus(redis, namespace, None) as settings:
         run_async(lambda: main(settings))
 
 
 async def _list(desk: Desk, as_json: bool) -> None:
-    held = await desk.held()
+    held = await desk.list_held()
     waiting = [one for one in held if not one.gone]
     if as_json:
         for one in waiting:
@@ -271,7 +271,7 @@ async def _list(desk: Desk, as_json: bool) -> None:
 
 
 async def _list_always(desk: Desk, as_json: bool) -> None:
-    found = await desk.standing()
+    found = await desk.list_standing()
     if as_json:
         for one, left in found:
             print_json({**one.model_dump(), "seconds_left": left})
@@ -282,10 +282,10 @@ async def _list_always(desk: Desk, as_json: bool) -> None:
 
 
 async def _follow(desk: Desk, as_json: bool) -> None:
-    known: dict[str, Waiting] = {}
+    known: dict[str, WaitingCall] = {}
     after = "0-0"
     while True:
-        now = {one.approval.id: one for one in await desk.waiting()}
+        now = {one.approval.id: one for one in await desk.list_waiting()}
         for id_ in known.keys() - now.keys():
             await _say_gone(desk, known[id_].approval, as_json)
         for id_ in [id_ for id_ in now if id_ not in known]:
@@ -295,7 +295,7 @@ async def _follow(desk: Desk, as_json: bool) -> None:
             after = notice.id
 
 
-def _say_waiting(one: Waiting, as_json: bool) -> None:
+def _say_waiting(one: WaitingCall, as_json: bool) -> None:
     if as_json:
         print_json({"event": "waiting", **as_fields(one.approval, one.seconds_left)})
         return
@@ -311,7 +311,7 @@ async def _say_gone(desk: Desk, approval: Approval, as_json: bool) -> None:
     if as_json:
         print_json({"event": "over", **as_fields(approval, None, given)})
         return
-    words = said(given) if given is not None else "waits no longer"
+    words = describe_answer(given) if given is not None else "waits no longer"
     console.print(escape(f"{short(approval.id)} {words}"), soft_wrap=True)
 
 
@@ -333,7 +333,7 @@ async def _show(desk: Desk, id_: str, as_json: bool) -> None:
 
 
 async def _revoke(desk: Desk, id_: str, as_json: bool) -> None:
-    meant = [one for one, _ in await desk.standing() if one.id.startswith(id_.strip().lower())]
+    meant = [one for one, _ in await desk.list_standing() if one.id.startswith(id_.strip().lower())]
     if len(meant) != 1 or len(id_.strip()) < 4:
         count = len(meant) if len(id_.strip()) >= 4 else 0
         raise ToolgateError(
@@ -349,15 +349,15 @@ async def _revoke(desk: Desk, id_: str, as_json: bool) -> None:
 
 
 async def _answer(
-    opened: Opened,
-    one: Waiting,
+    opened: DeskSession,
+    one: WaitingCall,
     wait: float,
     as_json: bool,
     who: Person,
     action: Literal["approve", "deny", "edit"],
     reason: str | None,
     corrected: tuple[str, dict[str, Any]] | None = None,
-    rule: Standing | None = None,
+    rule: StandingApproval | None = None,
 ) -> None:
     """Give the answer, then tell what came of it; ends with 1 if it is not what was wanted."""
     decided = await decisions_from_now(opened)
@@ -365,12 +365,12 @@ async def _answer(
     if rule is not None:
         await opened.desk.let_pass(rule)
     came = await outcome(opened.desk, one.approval, decided, wait)
-    came = await settled(opened.desk, one, came, lambda id_: decided_before(opened, id_))
-    wrong = failed(one.approval, given, came)
+    came = await resolve_outcome(opened.desk, one, came, lambda id_: find_past_decision(opened, id_))
+    wrong = explain_failure(one.approval, given, came)
     if as_json:
         print_json(_outcome_fields(one.approval, given, rule, came, wrong))
     elif wrong is None:
-        console.print(escape_lines(told(one.approval, given, came)), soft_wrap=True)
+        console.print(escape_lines(describe_outcome(one.approval, given, came)), soft_wrap=True)
         if rule is not None:
             console.print(
                 escape(f"Later ones pass: end that by `toolgate approvals revoke {short(rule.id)}`.")
@@ -380,7 +380,11 @@ async def _answer(
 
 
 def _outcome_fields(
-    approval: Approval, given: Answer, rule: Standing | None, came: Outcome, wrong: str | None
+    approval: Approval,
+    given: ApprovalAnswer,
+    rule: StandingApproval | None,
+    came: AnswerOutcome,
+    wrong: str | None,
 ) -> Fact:
     decision = came.decision or {}
     return {

@@ -14,11 +14,11 @@ from toolgate_bus.protocol import packing
 
 from toolgate_schedulers.shipped.approval.records import Approval
 
-__all__ = ["Problem", "as_text", "check", "from_text", "mapping", "problem", "read"]
+__all__ = ["Problem", "as_text", "check", "from_text", "parse_object", "problem", "read"]
 
 MARK: Final = "⟦toolgate:"
 """How placeholders begin (docs/reference/wire.md)."""
-LARGEST: Final = packing.MAX_VERDICT - 4096
+MAX_VALUE: Final = packing.MAX_VERDICT - 4096
 
 
 class Problem(NamedTuple):
@@ -37,7 +37,7 @@ def read(written: str) -> dict[str, Any]:
             text = Path(written[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise ConfigError(f"--arguments: {written[1:]} cannot be read: {error}") from None
-    return mapping(text, "--arguments")
+    return parse_object(text, "--arguments")
 
 
 def as_text(approval: Approval) -> str:
@@ -48,7 +48,7 @@ def as_text(approval: Approval) -> str:
 
 def from_text(text: str) -> tuple[str, dict[str, Any]]:
     """What came back from the editor; raises ConfigError."""
-    call = mapping(text, "the call")
+    call = parse_object(text, "the call")
     if set(call) != {"tool", "arguments"} or not isinstance(call["tool"], str):
         raise ConfigError('the call: must be {"tool": NAME, "arguments": {…}}')
     if not isinstance(call["arguments"], dict):
@@ -56,7 +56,7 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
     return call["tool"], call["arguments"]
 
 
-def mapping(text: str, where: str) -> dict[str, Any]:
+def parse_object(text: str, where: str) -> dict[str, Any]:
     """The JSON object in a text; raises ConfigError that begins with `where`."""
     try:
         value = json.loads(text, parse_constant=_refuse)
@@ -94,8 +94,8 @@ def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Prob
     if tool == call.tool_name and arguments == call.tool_input:
         return Problem("", "nothing is changed: approve it as it is")
     try:
-        if not packing.within_bounds(dict(arguments)) or packing.size(arguments) > LARGEST:
-            return Problem("arguments", f"at most {LARGEST} bytes, and not too deep or wide")
+        if not packing.within_bounds(dict(arguments)) or packing.size(arguments) > MAX_VALUE:
+            return Problem("arguments", f"at most {MAX_VALUE} bytes, and not too deep or wide")
     except CodecError as error:
         return Problem("arguments", f"cannot travel: {error}")
     return _placeholder_problem(approval, tool, arguments)

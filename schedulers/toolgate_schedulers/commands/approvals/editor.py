@@ -13,19 +13,19 @@ import anyio
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.state.shared import shared_on
+from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-from toolgate_schedulers.commands.approvals.answer import Decided, Fact
+from toolgate_schedulers.commands.approvals.answer import DecisionLookup, Fact
 from toolgate_schedulers.shipped.approval.queue import Desk
 
-__all__ = ["Opened", "decided_before", "decisions_from_now", "in_editor", "opened_on"]
+__all__ = ["DeskSession", "decisions_from_now", "find_past_decision", "in_editor", "open_approvals"]
 
 
 SEARCH_S: Final = 3.0
 
 
-class Opened(NamedTuple):
+class DeskSession(NamedTuple):
     """The desk of one namespace, as long as a command runs."""
 
     desk: Desk
@@ -34,39 +34,39 @@ class Opened(NamedTuple):
 
 
 @asynccontextmanager
-async def opened_on(settings: BusSettings) -> AsyncIterator[Opened]:
+async def open_approvals(settings: BusSettings) -> AsyncIterator[DeskSession]:
     """The desk on a server."""
     url = str(settings.redis)
     commands = RedisCommands(url, "toolgate-approvals")
-    shared = shared_on(url, commands, settings.namespace)
+    shared = connect_shared_state(url, commands, settings.namespace)
     try:
         alive = FactsReader(commands, settings.namespace).alive
-        yield Opened(Desk(shared.store, shared.notices, alive), commands, settings.namespace)
+        yield DeskSession(Desk(shared.store, shared.notices, alive), commands, settings.namespace)
     finally:
         await shared.aclose()
         await commands.aclose()
 
 
-async def decisions_from_now(opened: Opened) -> Decided:
+async def decisions_from_now(opened: DeskSession) -> DecisionLookup:
     """Reads the decisions that are told from now on."""
     reader = FactsReader(opened.commands, opened.namespace)
     now = f"{await reader.now_ms() - 1}-0"
     reader.resume(dict.fromkeys(await reader.writers(), now))
     found: dict[str, Fact] = {}
 
-    async def decided(decision: str) -> Fact | None:
+    async def find_decision(decision: str) -> Fact | None:
         if decision not in found:
             found.update({fact["id"]: fact for fact in await reader.next() if fact["event"] == "decision"})
         return found.get(decision)
 
-    return decided
+    return find_decision
 
 
-async def decided_before(opened: Opened, decision: str) -> Fact | None:
+async def find_past_decision(opened: DeskSession, decision: str) -> Fact | None:
     """The decision with this id, if it is in the record and can be found in a few seconds."""
     reader = FactsReader(opened.commands, opened.namespace)
     with anyio.move_on_after(SEARCH_S):
-        async for fact in reader.stored():
+        async for fact in reader.read_stored():
             if fact["event"] == "decision" and fact.get("id") == decision:
                 return fact
     return None

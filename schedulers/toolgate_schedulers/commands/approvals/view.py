@@ -13,8 +13,8 @@ from toolgate_bus.commands.terminal import escape, new_table
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.telemetry.printable import visible
 
-from toolgate_schedulers.shipped.approval.queue import Waiting
-from toolgate_schedulers.shipped.approval.records import Answer, Approval, Standing
+from toolgate_schedulers.shipped.approval.queue import WaitingCall
+from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval
 
 __all__ = ["always_table", "as_fields", "duration", "full", "one_line", "short", "table"]
 
@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
     return f"{round(whole / 60)} min" if whole < 6000 else f"{round(whole / 3600)} h"
 
 
-def age(one: Waiting) -> float | None:
+def age(one: WaitingCall) -> float | None:
     """Seconds since it was held; None where that is not known."""
     known = one.approval.expires_s
     return max(0.0, known - one.seconds_left) if known else None
@@ -52,7 +52,7 @@ def asker(call: ToolSelecting) -> str:
     return visible(" · ".join(word for word in (call.agent, call.session) if word) or "?")
 
 
-def table(waiting: Iterable[Waiting]) -> Table:
+def table(waiting: Iterable[WaitingCall]) -> Table:
     """The calls that wait."""
     columns = ("id", "call", "asked by", "rule", "age", "left")
     made = new_table(columns, whole=("id", "age", "left"), header="dim")
@@ -69,7 +69,7 @@ def table(waiting: Iterable[Waiting]) -> Table:
     return made
 
 
-def always_table(standing: Iterable[tuple[Standing, float]]) -> Table:
+def always_table(standing: Iterable[tuple[StandingApproval, float]]) -> Table:
     """What passes without asking."""
     made = new_table(("id", "tool", "arguments", "session", "rule", "by", "left"), header="dim")
     for one, left in standing:
@@ -85,7 +85,7 @@ def always_table(standing: Iterable[tuple[Standing, float]]) -> Table:
     return made
 
 
-def full(approval: Approval, left: float | None, answer: Answer | None) -> list[str]:
+def full(approval: Approval, left: float | None, answer: ApprovalAnswer | None) -> list[str]:
     """One call in full, line by line."""
     call = approval.question
     rows = {
@@ -104,7 +104,7 @@ def full(approval: Approval, left: float | None, answer: Answer | None) -> list[
         "left": "" if left is None else duration(left),
     }
     lines = [f"{name:<12} {visible(str(value))}" for name, value in rows.items() if value]
-    if left is not None and (old := age(Waiting(approval, left))) is not None:
+    if left is not None and (old := age(WaitingCall(approval, left))) is not None:
         lines.append(f"{'age':<12} {duration(old)}")
     if answer is not None:
         lines.append(f"{'answer':<12} {answer.action} by {visible(f'{answer.by}@{answer.host}')}")
@@ -114,7 +114,9 @@ def full(approval: Approval, left: float | None, answer: Answer | None) -> list[
     return [*lines, "arguments", *(f"  {visible(line)}" for line in arguments.split("\n"))]
 
 
-def as_fields(approval: Approval, left: float | None = None, answer: Answer | None = None) -> dict[str, Any]:
+def as_fields(
+    approval: Approval, left: float | None = None, answer: ApprovalAnswer | None = None
+) -> dict[str, Any]:
     """The same for `--json`."""
     call = approval.question
     fields: dict[str, Any] = {
@@ -135,6 +137,6 @@ def as_fields(approval: Approval, left: float | None = None, answer: Answer | No
         "truncated": call.truncated,
         "always": approval.always,
         "seconds_left": left,
-        "age": None if left is None else age(Waiting(approval, left)),
+        "age": None if left is None else age(WaitingCall(approval, left)),
     }
     return fields | ({"answer": answer.model_dump(exclude_none=True)} if answer is not None else {})

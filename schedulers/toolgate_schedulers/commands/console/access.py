@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["HEADER", "Access", "Session", "checked_name", "checked_token", "host_of", "is_loopback"]
+__all__ = ["HEADER", "Access", "Session", "check_name", "check_token", "host_of", "is_loopback"]
 
 HEADER: Final = "x-toolgate-console"
 """Every POST of the page has it."""
-MOST_SESSIONS: Final = 256
-SHORTEST_TOKEN: Final = 16
-LONGEST_NAME: Final = 64
+MAX_SESSIONS: Final = 256
+MIN_TOKEN: Final = 16
+MAX_NAME: Final = 64
 
 
 class Session(NamedTuple):
@@ -50,9 +50,9 @@ class Access:
         """A new session for who knows the token; None otherwise. Raises ConfigError for a bad name."""
         if not hmac.compare_digest(_digest(token), self._token):
             return None
-        session = Session(secrets.token_urlsafe(32), checked_name(user or self.user))
+        session = Session(secrets.token_urlsafe(32), check_name(user or self.user))
         self._sessions[_digest(session.key)] = session
-        while len(self._sessions) > MOST_SESSIONS:
+        while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return session
 
@@ -63,7 +63,7 @@ class Access:
 
     def rename(self, session: Session, user: str) -> Session:
         """Let a session answer under another name; raises ConfigError."""
-        renamed = session._replace(user=checked_name(user))
+        renamed = session._replace(user=check_name(user))
         self._sessions[_digest(session.key)] = renamed
         return renamed
 
@@ -88,21 +88,21 @@ class Access:
         return origin is None or origin == f"{self._scheme}://{host}"
 
 
-def checked_token(token: str) -> str:
+def check_token(token: str) -> str:
     """The token, if it is long enough not to be guessed; raises ConfigError."""
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"--token: at least {SHORTEST_TOKEN} printable ASCII characters without spaces "
+            f"--token: at least {MIN_TOKEN} printable ASCII characters without spaces "
             "(`openssl rand -hex 24`); without it, one is made"
         )
     return token
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """A person's name; raises ConfigError."""
     name = name.strip()
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise ConfigError(f"name: 1 to {LONGEST_NAME} visible characters")
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise ConfigError(f"name: 1 to {MAX_NAME} visible characters")
     return name
 
 

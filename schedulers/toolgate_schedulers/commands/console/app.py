@@ -26,8 +26,8 @@ from toolgate_schedulers.commands.console.doorway import (
     sign_in_page,
 )
 from toolgate_schedulers.commands.console.filters import filter_from
-from toolgate_schedulers.commands.console.inbox import Asked, NotSent
-from toolgate_schedulers.commands.console.knowledge import Knowledge, StopAsked
+from toolgate_schedulers.commands.console.inbox import AnswerRequest, CorrectionProblem
+from toolgate_schedulers.commands.console.knowledge import Knowledge, StopRequest
 
 __all__ = ["make_app"]
 
@@ -58,7 +58,7 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/api/approvals/{id}/answer", console.answer, methods=["POST"]),
     ]
     door = Middleware(Doorway, access=access)
-    return Starlette(routes=routes, middleware=[door], exception_handlers={ToolgateError: _failed})
+    return Starlette(routes=routes, middleware=[door], exception_handlers={ToolgateError: _handle_error})
 
 
 class _Console:
@@ -73,7 +73,7 @@ class _Console:
     async def page(self, request: Request) -> Response:
         """The page; with `?token=`, signs in first."""
         if "token" in request.query_params:
-            return self._signed_in(self._access.sign_in(request.query_params["token"]))
+            return self._finish_sign_in(self._access.sign_in(request.query_params["token"]))
         return await self.static.get_response("index.html", request.scope)
 
     async def sign_in(self, request: Request) -> Response:
@@ -81,11 +81,11 @@ class _Console:
         form = parse_qs((await body_of(request)).decode("utf-8", "replace"), max_num_fields=8)
         token, user = ((form.get(name) or [""])[0].strip() for name in ("token", "user"))
         try:
-            return self._signed_in(self._access.sign_in(token, user))
+            return self._finish_sign_in(self._access.sign_in(token, user))
         except ConfigError as error:
             return sign_in_page(400, str(error))
 
-    def _signed_in(self, session: Session | None) -> Response:
+    def _finish_sign_in(self, session: Session | None) -> Response:
         if session is None:
             return sign_in_page(401, WRONG)
         answer = RedirectResponse("/", 303)
@@ -155,7 +155,7 @@ class _Console:
     async def stop(self, request: Request) -> Response:
         """End turns, on a person's word."""
         try:
-            asked = StopAsked.model_validate(await _json_of(request))
+            asked = StopRequest.model_validate(await _json_of(request))
         except ValidationError as error:
             return _misfit("this is no order to stop", error)
         return _json(await self._known.stop(asked, session_of(request).user))
@@ -164,18 +164,18 @@ class _Console:
 
     async def approvals(self, request: Request) -> Response:
         """The calls that wait for a person."""
-        return _json({**await self._known.inbox.listed(), "now": time.time()})
+        return _json({**await self._known.inbox.list_calls(), "now": time.time()})
 
     async def answer(self, request: Request) -> Response:
         """A person's answer."""
         try:
-            asked = Asked.model_validate(await _json_of(request))
+            asked = AnswerRequest.model_validate(await _json_of(request))
         except ValidationError as error:
             return _misfit("this is no answer", error)
         who = Person(session_of(request).user, self._from(request))
         try:
             return _json(await self._known.inbox.answer(request.path_params["id"], asked, who))
-        except NotSent as error:
+        except CorrectionProblem as error:
             return JSONResponse({"error": str(error), "fields": error.fields, "doubts": error.doubts}, 422)
 
     def _from(self, request: Request) -> str:
@@ -195,7 +195,7 @@ async def _json_of(request: Request) -> Mapping[str, Any]:
     return found
 
 
-async def _failed(_request: Request, error: Exception) -> Response:
+async def _handle_error(_request: Request, error: Exception) -> Response:
     if isinstance(error, ConfigError):
         return _error(str(error), 400)
     if isinstance(error, TransportError):

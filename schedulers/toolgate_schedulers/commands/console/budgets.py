@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import Described, Limits, Overrides, described, limit_of
-from toolgate_bus.protocol.money import shown
+from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.store import RedisStore
 
@@ -20,7 +20,7 @@ BOOKS: Final = {
     "budget-hooks": "Hook modules",
     "budget-shadow": "Rehearsals of shadows",
 }
-MOST: Final = 100
+MAX_COUNT: Final = 100
 
 
 async def budgets(commands: Commands, namespace: str) -> list[dict[str, Any]]:
@@ -30,23 +30,28 @@ async def budgets(commands: Commands, namespace: str) -> list[dict[str, Any]]:
         balances = await RedisLedger(commands, namespace, book).balances()
         if not balances:
             continue
-        known, limits = await described(store, book), await Limits(store, book).read()
+        known, limits = await read_budgets(store, book), await Limits(store, book).read()
         accounts = accounts_of(balances, known, limits, time.time())
         found.append(
-            {"book": book, "words": words, "accounts": accounts[:MOST], "more": len(accounts[MOST:])}
+            {
+                "book": book,
+                "words": words,
+                "accounts": accounts[:MAX_COUNT],
+                "more": len(accounts[MAX_COUNT:]),
+            }
         )
     return found
 
 
 def accounts_of(
-    balances: Iterable[Balance], known: Mapping[str, Described], limits: Overrides, now: float
+    balances: Iterable[Balance], known: Mapping[str, BudgetDescription], limits: Overrides, now: float
 ) -> list[dict[str, Any]]:
     """The accounts of the windows that are open now, the fullest first."""
     accounts = [_account(one, known, limits) for one in balances if _is_current(one, known, now)]
     return sorted(accounts, key=lambda one: (-(one["used"] or 0.0), one["account"]))
 
 
-def _account(one: Balance, known: Mapping[str, Described], limits: Overrides) -> dict[str, Any]:
+def _account(one: Balance, known: Mapping[str, BudgetDescription], limits: Overrides) -> dict[str, Any]:
     name, _, whose = one.key.partition("/")
     budget = known.get(name)
     currency = budget.currency if budget else ""
@@ -57,11 +62,11 @@ def _account(one: Balance, known: Mapping[str, Described], limits: Overrides) ->
         "budget": name,
         "whose": whose,
         "window": _window(budget.window_s if budget else 0),
-        "limit": None if limit is None else shown(limit, currency),
+        "limit": None if limit is None else format_amount(limit, currency),
         "limit_set": one.key in limits or name in limits,
-        "spent": shown(one.spent, currency),
-        "reserved": shown(one.reserved, currency),
-        "left": None if limit is None else shown(limit - taken, currency),
+        "spent": format_amount(one.spent, currency),
+        "reserved": format_amount(one.reserved, currency),
+        "left": None if limit is None else format_amount(limit - taken, currency),
         "used": (taken / limit if limit else float(taken > 0)) if limit is not None else None,
         "spent_part": one.spent / limit if limit else 0.0,
         "overruns": one.overruns,
@@ -69,7 +74,7 @@ def _account(one: Balance, known: Mapping[str, Described], limits: Overrides) ->
     }
 
 
-def _is_current(one: Balance, known: Mapping[str, Described], now: float) -> bool:
+def _is_current(one: Balance, known: Mapping[str, BudgetDescription], now: float) -> bool:
     budget = known.get(one.key.partition("/")[0])
     length = budget.window_s if budget else 0
     return not (length and one.window) or one.window >= now // length

@@ -12,15 +12,15 @@ from typing import Annotated, Final
 
 import typer
 from toolgate_bus.commands import options
-from toolgate_bus.commands.options import NamespaceOption, RedisOption, err_console, run_async, started_bus
+from toolgate_bus.commands.options import NamespaceOption, RedisOption, err_console, run_async, start_bus
 from toolgate_bus.commands.terminal import escape, print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_schedulers.commands.console.access import Access, checked_name, checked_token, is_loopback
+from toolgate_schedulers.commands.console.access import Access, check_name, check_token, is_loopback
 from toolgate_schedulers.commands.console.app import make_app
-from toolgate_schedulers.commands.console.knowledge import opened
-from toolgate_schedulers.commands.console.server import Tls, checked_tls, listening, serve
+from toolgate_schedulers.commands.console.knowledge import open_state
+from toolgate_schedulers.commands.console.server import Tls, bind_socket, check_tls, serve
 
 __all__ = ["console"]
 
@@ -69,7 +69,7 @@ def console(
     """
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert, --tls-key: give both or neither")
-    tls = checked_tls(tls_cert, tls_key) if tls_cert and tls_key else None
+    tls = check_tls(tls_cert, tls_key) if tls_cert and tls_key else None
     source = ctx.get_parameter_source("token")
     if token and source is not None and source.name == "COMMANDLINE":
         err_console.print(
@@ -77,16 +77,16 @@ def console(
             "Set TOOLGATE_CONSOLE_TOKEN instead.",
             soft_wrap=True,
         )
-    secret = checked_token(token) if token else secrets.token_urlsafe(24)
-    who = checked_name(user or getpass.getuser())
-    bound = listening(address, port)
-    with bound, started_bus(redis, namespace, None) as settings:
+    secret = check_token(token) if token else secrets.token_urlsafe(24)
+    who = check_name(user or getpass.getuser())
+    bound = bind_socket(address, port)
+    with bound, start_bus(redis, namespace, None) as settings:
         hosts = tuple(allow_host or ())
-        place = _Place(bound, address, tls, hosts, secret, who, open_, as_json, told=not token)
+        place = _ServeOptions(bound, address, tls, hosts, secret, who, open_, as_json, told=not token)
         run_async(lambda: _serve(settings, place))
 
 
-class _Place:
+class _ServeOptions:
     """Where and how the page is served."""
 
     def __init__(
@@ -137,7 +137,7 @@ class _Place:
             threading.Thread(target=webbrowser.open, args=(self.url,), daemon=True).start()
 
 
-async def _serve(settings: BusSettings, place: _Place) -> None:
-    async with opened(settings) as known:
+async def _serve(settings: BusSettings, place: _ServeOptions) -> None:
+    async with open_state(settings) as known:
         app = make_app(place.access, known, place.host[:64], tls=place.tls is not None)
         await serve(app, place.bound, place.tls, place.ready, known.hub.close)

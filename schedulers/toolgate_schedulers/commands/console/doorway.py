@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_schedulers.commands.console.access import HEADER, Access, Session
 
-__all__ = ["MOST_BODY", "Doorway", "TooLarge", "body_of", "cookies", "session_of", "sign_in_page"]
+__all__ = ["MAX_BODY", "Doorway", "TooLarge", "body_of", "cookies", "session_of", "sign_in_page"]
 
-MOST_BODY: Final = 256 * 1024
+MAX_BODY: Final = 256 * 1024
 """Bytes of a request: a correction has at most 64 KiB, and JSON may spell each as six."""
 HEADERS: Final = {
     "content-security-policy": (
@@ -65,7 +65,7 @@ class Doorway:
             return
         headers, path = Headers(scope=scope), scope["path"]
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 told = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -73,16 +73,16 @@ class Doorway:
                 told.setdefault("cache-control", "no-cache" if "etag" in told else "no-store")
             await send(message)
 
-        refused = self._refused(scope, headers, path)
+        refused = self._check_request(scope, headers, path)
         if refused is not None:
-            await refused(scope, receive, sending)
+            await refused(scope, receive, send_with_headers)
             return
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send_with_headers)
         except TooLarge:
-            await _said(413, f"at most {MOST_BODY} bytes")(scope, receive, sending)
+            await _respond_error(413, f"at most {MAX_BODY} bytes")(scope, receive, send_with_headers)
 
-    def _refused(self, scope: Scope, headers: Mapping[str, str], path: str) -> Response | None:
+    def _check_request(self, scope: Scope, headers: Mapping[str, str], path: str) -> Response | None:
         """The answer to who may not go on; None lets through."""
         if path == "/healthz":
             return None
@@ -93,16 +93,16 @@ class Doorway:
             )
         if scope["method"] not in _READS:
             if not self._access.is_own(host, headers):
-                return _said(403, "only pages of this console may do that")
+                return _respond_error(403, "only pages of this console may do that")
             if path.startswith("/api/") and headers.get(HEADER) != "1":
-                return _said(403, f"the header {HEADER}: 1 is missing")
+                return _respond_error(403, f"the header {HEADER}: 1 is missing")
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BODY:
-            return _said(413, f"at most {MOST_BODY} bytes")
+        if not length.isdecimal() or int(length) > MAX_BODY:
+            return _respond_error(413, f"at most {MAX_BODY} bytes")
         session = self._access.session(cookies(headers.get("cookie", "")))
         scope.setdefault("state", {})["session"] = session
         if session is None and not _is_open(scope, path):
-            return _said(401, "sign in first") if path.startswith("/api/") else sign_in_page(401)
+            return _respond_error(401, "sign in first") if path.startswith("/api/") else sign_in_page(401)
         return None
 
 
@@ -125,12 +125,12 @@ async def body_of(request: Request) -> bytes:
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > MOST_BODY:
+        if len(body) > MAX_BODY:
             raise TooLarge
     return bytes(body)
 
 
-def _said(status: int, error: str) -> Response:
+def _respond_error(status: int, error: str) -> Response:
     return JSONResponse({"error": error}, status)
 
 

@@ -16,7 +16,7 @@ __all__ = ["FIELDS", "Filter", "filter_from"]
 FIELDS: Final = ("tool", "scheduler", "outcome", "agent", "session", "text")
 OUTCOMES: Final = frozenset((*get_args(Outcome), "late", "shadow"))
 """Beside the outcomes: decisions on which a verdict came late, or that a shadow would have changed."""
-LONGEST: Final = 200
+MAX_LENGTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ def filter_from(query: Mapping[str, str]) -> Filter:
     """The filter that a page's address names; raises ConfigError by field."""
     given = {name: query.get(name, "").strip() for name in FIELDS}
     for name, value in given.items():
-        if len(value) > LONGEST:
-            raise ConfigError(f"{name}: at most {LONGEST} characters")
+        if len(value) > MAX_LENGTH:
+            raise ConfigError(f"{name}: at most {MAX_LENGTH} characters")
     if given["outcome"] and given["outcome"] not in OUTCOMES:
         raise ConfigError(f"outcome: one of {', '.join(sorted(OUTCOMES))}")
     return Filter(**given)

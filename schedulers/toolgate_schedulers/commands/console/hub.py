@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Final
 
 from toolgate_schedulers.commands.console.filters import Filter
-from toolgate_schedulers.commands.console.ring import Entry, Ring
+from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
 
-__all__ = ["MOST_CLIENTS", "MOST_ROWS", "Client", "Hub", "message"]
+__all__ = ["MAX_CLIENTS", "MAX_ROWS", "Hub", "PageClient", "message"]
 
-MOST_CLIENTS: Final = 64
-MOST_ROWS: Final = 200
+MAX_CLIENTS: Final = 64
+MAX_ROWS: Final = 200
 """Decisions that wait for one page; of more, the oldest are skipped."""
 PAUSE_S: Final = 0.25
 HEARTBEAT_S: Final = 10.0
@@ -30,7 +30,7 @@ def message(event: str, data: str, id_: str | None = None) -> str:
     return f"{named}event: {event}\ndata: {data}\n\n"
 
 
-class Client:
+class PageClient:
     """One page: what it wants, and what waits for it."""
 
     def __init__(self, wanted: Filter) -> None:
@@ -40,14 +40,14 @@ class Client:
         self._notes: dict[str, Any] = {}
         self._woken = asyncio.Event()
 
-    def give(self, entry: Entry) -> None:
+    def give(self, entry: DecisionEntry) -> None:
         """Let a decision wait for the page, if it wants it."""
         if not entry.fits(self.wanted):
             return
         id_ = entry.row["id"]
         self._rows.pop(id_, None)
         self._rows[id_] = entry.json
-        if len(self._rows) > MOST_ROWS:
+        if len(self._rows) > MAX_ROWS:
             self._rows.popitem(last=False)
             self.skipped += 1
         self._woken.set()
@@ -61,7 +61,7 @@ class Client:
         """Have it look."""
         self._woken.set()
 
-    async def woken(self) -> bool:
+    async def wait_for_news(self) -> bool:
         """Wait until something waits for the page; False after ten seconds of nothing."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), HEARTBEAT_S)
@@ -81,7 +81,7 @@ class Hub:
 
     def __init__(self, ring: Ring, epoch: str) -> None:
         self._ring, self._epoch = ring, epoch
-        self._clients: set[Client] = set()
+        self._clients: set[PageClient] = set()
         self._state: dict[str, Any] = {}
         self.closed = False
 
@@ -91,9 +91,9 @@ class Hub:
     @property
     def full(self) -> bool:
         """Whether no more pages may be open."""
-        return len(self._clients) >= MOST_CLIENTS
+        return len(self._clients) >= MAX_CLIENTS
 
-    def publish(self, entries: Iterable[Entry]) -> None:
+    def publish(self, entries: Iterable[DecisionEntry]) -> None:
         """Send decisions that came, or changed."""
         for entry in entries:
             for client in self._clients:
@@ -126,13 +126,13 @@ class Hub:
         goes_on: Callable[[], bool] = lambda: True,
     ) -> AsyncGenerator[str]:
         """Server-sent events for one page, from after the event `last` on if that is still known."""
-        client = Client(wanted)
+        client = PageClient(wanted)
         self._clients.add(client)
         try:
             for event in self._first(client, last, counts()):
                 yield event
             while not self.closed and goes_on():
-                woken = await client.woken()
+                woken = await client.wait_for_news()
                 if not woken:
                     yield ": nothing new\n\n"
                     continue
@@ -142,16 +142,16 @@ class Hub:
         finally:
             self._clients.discard(client)
 
-    def _first(self, client: Client, last: str | None, counts: dict[str, Any]) -> list[str]:
+    def _first(self, client: PageClient, last: str | None, counts: dict[str, Any]) -> list[str]:
         """What a page is told when it opens: the newest decisions, or those that it missed."""
         epoch, _, number = (last or "").partition("-")
         resumed = epoch == self._epoch and number.isdecimal() and len(number) < 16
-        entries = self._ring.newest(MOST_ROWS, client.wanted, int(number) if resumed else 0)
+        entries = self._ring.newest(MAX_ROWS, client.wanted, int(number) if resumed else 0)
         first = {"fresh": not resumed, "rows": [], "skipped": 0, **counts}
         events = [message(event, _json(data)) for event, data in self._state.items()]
         return [*events, self._batch([entry.json for entry in entries], first)]
 
-    def _next(self, client: Client, counts: dict[str, Any]) -> list[str]:
+    def _next(self, client: PageClient, counts: dict[str, Any]) -> list[str]:
         rows, skipped, notes = client.take()
         if AGAIN in notes:
             return self._first(client, None, counts)

@@ -18,22 +18,22 @@ from toolgate_bus.telemetry.printable import visible_json
 
 from toolgate_schedulers.commands.approvals import correction as edits
 from toolgate_schedulers.commands.approvals.answer import (
-    Decided,
+    DecisionLookup,
     Person,
     answer,
-    failed,
+    build_standing_rule,
+    describe_answer,
+    describe_outcome,
+    explain_failure,
     find,
     outcome,
-    said,
-    settled,
-    standing,
-    told,
+    resolve_outcome,
 )
 from toolgate_schedulers.commands.approvals.view import as_fields, one_line, short
-from toolgate_schedulers.shipped.approval.queue import Desk, Waiting
+from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval
 
-__all__ = ["Asked", "Inbox", "NotSent", "as_page", "unlike"]
+__all__ = ["AnswerRequest", "ApprovalInbox", "CorrectionProblem", "as_page", "unlike"]
 
 LOOK_S: Final = 2.0
 """So often it looks without being told while calls wait, or came just now: what expires says nothing."""
@@ -47,15 +47,15 @@ AWAY_S: Final = 0.5
 OUTCOME_S: Final = 3.0
 REMEMBERED: Final = 20
 
-Known = Callable[[str], Mapping[str, Any] | None]
+ArgumentsLookup = Callable[[str], Mapping[str, Any] | None]
 """The arguments of the newest call that ran a tool, if one is known."""
 
-MOST: Final = 20
-DEEPEST: Final = 8
+MAX_COUNT: Final = 20
+MAX_DEPTH: Final = 8
 _NAMES: Final = {str: "a text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 
 
-class Asked(BaseModel):
+class AnswerRequest(BaseModel):
     """What a page says about a call."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
@@ -73,7 +73,7 @@ class Asked(BaseModel):
     """Send a correction although it is unlike the calls that are known."""
 
 
-class NotSent(ToolgateError):  # noqa: N818 - nothing failed: the person is to look again
+class CorrectionProblem(ToolgateError):  # noqa: N818 - nothing failed: the person is to look again
     """A correction is not what it should be; `fields` says where, `unlike` where it only looks so."""
 
     def __init__(self, fields: Mapping[str, str], doubts: Mapping[str, str] | None = None) -> None:
@@ -81,12 +81,12 @@ class NotSent(ToolgateError):  # noqa: N818 - nothing failed: the person is to l
         self.fields, self.doubts = dict(fields), dict(doubts or {})
 
 
-class Inbox:
+class ApprovalInbox:
     """The calls of one namespace that wait."""
 
-    def __init__(self, desk: Desk, decided: Decided, known: Known) -> None:
+    def __init__(self, desk: Desk, decided: DecisionLookup, known: ArgumentsLookup) -> None:
         self._desk, self._decided, self._known = desk, decided, known
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingCall] = {}
         self._looked = self._told = self._heard = -math.inf
         """When it last looked, was told to, and found the bus there."""
         self._over: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
@@ -107,11 +107,11 @@ class Inbox:
             except TransportError:
                 await asyncio.sleep(AWAY_S)
 
-    async def listed(self) -> dict[str, Any]:
+    async def list_calls(self) -> dict[str, Any]:
         """The calls that wait, the soonest to expire first, and what became of the last ones."""
         now = time.monotonic()
         if now - self._heard > 2 * LOOK_S:  # the bus was away: ask it, or say that it still is
-            found, old = await self._desk.waiting(), 0.0
+            found, old = await self._desk.list_waiting(), 0.0
         else:
             found, old = list(self._waiting.values()), now - self._looked
         waiting = [one._replace(seconds_left=max(0.0, one.seconds_left - old)) for one in found]
@@ -120,7 +120,7 @@ class Inbox:
             "over": list(self._over)[::-1],
         }
 
-    async def answer(self, id_: str, asked: Asked, who: Person) -> dict[str, Any]:
+    async def answer(self, id_: str, asked: AnswerRequest, who: Person) -> dict[str, Any]:
         """Give an answer, and wait for what comes of it.
 
         Raises NotSent for a correction to look at again, ToolgateError where the answer cannot count.
@@ -129,17 +129,19 @@ class Inbox:
         approval = one.approval
         if approval.digest != asked.digest:
             raise ToolgateError("the call changed after it was shown; look at it again")
-        corrected = self._corrected(approval, asked) if asked.action == "edit" else None
-        rule = standing(approval, who, asked.reason or None, exactly=False) if asked.always else None
+        corrected = self._check_correction(approval, asked) if asked.action == "edit" else None
+        rule = (
+            build_standing_rule(approval, who, asked.reason or None, exactly=False) if asked.always else None
+        )
         given = await answer(self._desk, approval, who, asked.action, asked.reason or None, corrected)
         if rule is not None and asked.action == "approve":
             await self._desk.let_pass(rule)
         came = await outcome(self._desk, approval, self._decided, OUTCOME_S)
-        came = await settled(self._desk, one, came, self._decided)
-        wrong = failed(approval, given, came)
+        came = await resolve_outcome(self._desk, one, came, self._decided)
+        wrong = explain_failure(approval, given, came)
         return {
             "done": wrong is None,
-            "words": wrong or told(approval, given, came),
+            "words": wrong or describe_outcome(approval, given, came),
             "instead": came.instead.approval.id if came.instead else None,
         }
 
@@ -148,7 +150,7 @@ class Inbox:
         return now - self._looked >= (LOOK_S if busy else QUIET_S)
 
     async def _look(self, tell: Callable[[str, Any], Any]) -> None:
-        now = {one.approval.id: one for one in await self._desk.waiting()}
+        now = {one.approval.id: one for one in await self._desk.list_waiting()}
         for id_ in self._waiting.keys() - now.keys():
             await self._remember(self._waiting[id_].approval)
         self._waiting, self._looked = now, time.monotonic()
@@ -156,20 +158,22 @@ class Inbox:
 
     async def _remember(self, approval: Approval) -> None:
         given = await self._desk.answer_to(approval.id)
-        words = said(given) if given is not None else "nobody answered: nobody waits for it any longer"
+        words = (
+            describe_answer(given) if given is not None else "nobody answered: nobody waits for it any longer"
+        )
         call = one_line(approval.question)
         self._over.append({"id": approval.id, "call": call, "words": words, "at": time.time()})
 
-    def _corrected(self, approval: Approval, asked: Asked) -> tuple[str, dict[str, Any]]:
+    def _check_correction(self, approval: Approval, asked: AnswerRequest) -> tuple[str, dict[str, Any]]:
         try:
-            arguments = edits.mapping(asked.arguments, "arguments")
+            arguments = edits.parse_object(asked.arguments, "arguments")
         except ConfigError as error:
-            raise NotSent({"arguments": str(error).removeprefix("arguments: ")}) from None
+            raise CorrectionProblem({"arguments": str(error).removeprefix("arguments: ")}) from None
         tool = asked.tool or approval.question.tool_name
         if found := edits.problem(approval, tool, arguments):
-            raise NotSent({found.field or "arguments": found.words})
+            raise CorrectionProblem({found.field or "arguments": found.words})
         if not asked.anyway and (doubts := self._doubts(approval, tool, arguments)):
-            raise NotSent({}, doubts)
+            raise CorrectionProblem({}, doubts)
         return tool, arguments
 
     def _doubts(self, approval: Approval, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -199,7 +203,7 @@ def unlike(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]
     """
     found: dict[str, str] = {}
     for path, words in _differences(known, given, "", 0):
-        if len(found) == MOST:
+        if len(found) == MAX_COUNT:
             break
         found[path] = words
     return found
@@ -209,7 +213,7 @@ def _differences(known: Any, given: Any, path: str, depth: int) -> Iterator[tupl
     if _kind(known) != _kind(given):
         if known is not None:
             yield path, f"is {_kind(given)}; it was {_kind(known)}"
-    elif isinstance(known, Mapping) and depth < DEEPEST:
+    elif isinstance(known, Mapping) and depth < MAX_DEPTH:
         for name in known:
             where = f"{path}.{name}" if path else str(name)
             if name not in given:
@@ -219,7 +223,7 @@ def _differences(known: Any, given: Any, path: str, depth: int) -> Iterator[tupl
         for name in given:
             if name not in known:
                 yield f"{path}.{name}" if path else str(name), "is new"
-    elif isinstance(known, list) and known and depth < DEEPEST:
+    elif isinstance(known, list) and known and depth < MAX_DEPTH:
         for number, item in enumerate(given):
             yield from _differences(known[0], item, f"{path}.{number}", depth + 1)
 

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field
-from toolgate_bus.commands.decisions.explained import explained
+from toolgate_bus.commands.decisions.explained import explain
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.protocol.agents import LiveAgent, forest, meant, stop_of
-from toolgate_bus.protocol.money import shown
+from toolgate_bus.protocol.agents import LiveAgent, forest, select_targets, stop_of
+from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.state.shared import shared_on
+from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -26,14 +26,14 @@ from toolgate_schedulers.commands.approvals.answer import Fact
 from toolgate_schedulers.commands.console.budgets import budgets
 from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.hub import Hub
-from toolgate_schedulers.commands.console.inbox import Inbox
+from toolgate_schedulers.commands.console.inbox import ApprovalInbox
 from toolgate_schedulers.commands.console.rates import Rates
-from toolgate_schedulers.commands.console.ring import Entry, Ring
-from toolgate_schedulers.commands.console.rows import asked_of
+from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
+from toolgate_schedulers.commands.console.rows import recipients_of
 from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
 from toolgate_schedulers.shipped.approval.queue import Desk
 
-__all__ = ["Knowledge", "StopAsked", "opened"]
+__all__ = ["Knowledge", "StopRequest", "open_state"]
 
 FRESH_S: Final = 1.0
 """So long an answer about roster and budgets serves every page."""
@@ -48,13 +48,13 @@ AT_ONCE: Final = 250
 AWAY_S: Final = 0.5
 _log = get_logger("toolgate.console")
 
-MOST: Final = 500
+MAX_COUNT: Final = 500
 """Agents that a page is sent; the youngest trees are left out."""
 
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class StopAsked(StrictModel):
+class StopRequest(StrictModel):
     """What a page sends to have agents stopped."""
 
     session: Id | None
@@ -63,13 +63,16 @@ class StopAsked(StrictModel):
     """At once; else after the tools that run."""
 
 
-async def listed(fleet: Fleet) -> dict[str, Any]:
+async def list_agents(fleet: Fleet) -> dict[str, Any]:
     """Every agent behind the one it works for, oldest trees first; raises TransportError."""
     living = forest(await fleet.agents())
-    return {"agents": [_told(depth, one) for depth, one in living[:MOST]], "more": len(living[MOST:])}
+    return {
+        "agents": [_row_of(depth, one) for depth, one in living[:MAX_COUNT]],
+        "more": len(living[MAX_COUNT:]),
+    }
 
 
-async def stop(fleet: Fleet, asked: StopAsked, by: str) -> dict[str, Any]:
+async def stop(fleet: Fleet, asked: StopRequest, by: str) -> dict[str, Any]:
     """Give the order; gives how many turns it means to end.
 
     Raises ConfigError for a session that is gone, TransportError.
@@ -78,12 +81,12 @@ async def stop(fleet: Fleet, asked: StopAsked, by: str) -> dict[str, Any]:
     ids = () if asked.session is None else (asked.session,)
     order = stop_of(living, ids, now=asked.now, by=f"{by} (console)")
     await fleet.stop(order)
-    return {"turns": sum(one.doing != "idle" for one in meant(order, living))}
+    return {"turns": sum(one.doing != "idle" for one in select_targets(order, living))}
 
 
-def _told(depth: int, one: LiveAgent) -> dict[str, Any]:
+def _row_of(depth: int, one: LiveAgent) -> dict[str, Any]:
     told = one.as_json()
-    return {**told, "depth": depth, "spent": shown(one.cost) if one.cost else None}
+    return {**told, "depth": depth, "spent": format_amount(one.cost) if one.cost else None}
 
 
 class Knowledge:
@@ -94,7 +97,7 @@ class Knowledge:
         self.namespace = namespace
         self.ring, self.rates = Ring(), Rates()
         self.hub = Hub(self.ring, secrets.token_hex(4))
-        self.inbox = Inbox(desk, self._decided, self._ran)
+        self.inbox = ApprovalInbox(desk, self._find_decision, self._find_last_arguments)
         self._roster, self._fleet = Roster(commands, namespace), Fleet(commands, namespace)
         self._kept: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -112,8 +115,8 @@ class Knowledge:
         after = self.ring.after(id_)
         return {
             **decision,
-            "asked": sorted(asked_of(decision)),
-            "explained": explained(decision, after).as_json(),
+            "asked": sorted(recipients_of(decision)),
+            "explained": explain(decision, after).as_json(),
             "followed": len(after),
         }
 
@@ -127,9 +130,9 @@ class Knowledge:
 
     async def agents(self) -> dict[str, Any]:
         """The trees of agents that are alive; raises TransportError."""
-        return await self._fresh("agents", lambda: listed(self._fleet), AGENTS_FRESH_S)
+        return await self._fresh("agents", lambda: list_agents(self._fleet), AGENTS_FRESH_S)
 
-    async def stop(self, asked: StopAsked, by: str) -> dict[str, Any]:
+    async def stop(self, asked: StopRequest, by: str) -> dict[str, Any]:
         """Have agents stopped; raises ConfigError for one that is gone, TransportError."""
         told = await stop(self._fleet, asked, by)
         self._kept.pop("agents", None)
@@ -156,11 +159,11 @@ class Knowledge:
     def _counts(self) -> dict[str, Any]:
         return {"total": self.rates.total, "per_second": self.rates.per_second(time.time())}
 
-    async def _decided(self, id_: str) -> Fact | None:
+    async def _find_decision(self, id_: str) -> Fact | None:
         entry = self.ring.get(id_)
         return dict(entry.decision) if entry is not None else None
 
-    def _ran(self, tool: str) -> Mapping[str, Any] | None:
+    def _find_last_arguments(self, tool: str) -> Mapping[str, Any] | None:
         """The arguments of the newest call that ran a tool."""
         for entry in self.ring.newest(len(self.ring), Filter())[::-1]:
             fact = entry.decision
@@ -171,15 +174,15 @@ class Knowledge:
 
 
 @asynccontextmanager
-async def opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
+async def open_state(settings: BusSettings) -> AsyncGenerator[Knowledge]:
     """Follow the bus as long as the context is open."""
     url, namespace = str(settings.redis), settings.namespace
     commands, following = RedisCommands(url, "toolgate-console"), RedisCommands(url, "toolgate-console")
-    shared = shared_on(url, commands, namespace)
+    shared = connect_shared_state(url, commands, namespace)
     alive = FactsReader(commands, namespace).alive
     known = Knowledge(commands, namespace, Desk(shared.store, shared.notices, alive))
     reader = FactsReader(following, namespace, "console")
-    watcher = Watcher(reader, known.ring, known.rates, known.hub)
+    watcher = FactsWatcher(reader, known.ring, known.rates, known.hub)
     tasks = [
         asyncio.create_task(keep(watcher.run), name="console-watcher"),
         asyncio.create_task(keep(known.inbox.run, known.hub.tell), name="console-inbox"),
@@ -196,7 +199,7 @@ async def opened(settings: BusSettings) -> AsyncGenerator[Knowledge]:
             await each.aclose()
 
 
-class Watcher:
+class FactsWatcher:
     """Reads facts; stands on the roster as a console meanwhile."""
 
     def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub) -> None:
@@ -240,7 +243,7 @@ class Watcher:
             self._hub.tell("bus", {"up": True, "reading": not self._current})
 
     def _take(self, facts: list[dict[str, object]]) -> None:
-        now, changed = time.time(), list[Entry]()
+        now, changed = time.time(), list[DecisionEntry]()
         for fact in facts:
             try:
                 self._rates.add(fact, now)

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from toolgate_schedulers.commands.console.rows import asked_of, valid_verdicts
+from toolgate_schedulers.commands.console.rows import recipients_of, valid_verdicts
 
-__all__ = ["HOUR_S", "STEP_S", "Counts", "Rates"]
+__all__ = ["HOUR_S", "STEP_S", "DecisionCounts", "Rates"]
 
 STEP_S: Final = 5
 HOUR_S: Final = 3600
-MOST_NAMES: Final = 200
+MAX_NAMES: Final = 200
 OTHER: Final = "(other)"
 
 
 @dataclass(slots=True)
-class Counts:
+class DecisionCounts:
     """Of one name, or of all, in one stretch of time."""
 
     decisions: int = 0
@@ -34,7 +34,7 @@ class Counts:
     shadow: int = 0
     """Of a scheduler: verdicts that it gave as a shadow."""
 
-    def add(self, other: "Counts") -> None:
+    def add(self, other: "DecisionCounts") -> None:
         """Count the other's as well."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
@@ -47,9 +47,9 @@ class Counts:
 @dataclass(slots=True)
 class _Step:
     start: int
-    total: Counts = field(default_factory=Counts)
-    tools: dict[str, Counts] = field(default_factory=dict)
-    schedulers: dict[str, Counts] = field(default_factory=dict)
+    total: DecisionCounts = field(default_factory=DecisionCounts)
+    tools: dict[str, DecisionCounts] = field(default_factory=dict)
+    schedulers: dict[str, DecisionCounts] = field(default_factory=dict)
 
 
 class Rates:
@@ -92,8 +92,8 @@ class Rates:
         def place(step: _Step) -> int:
             return (step.start - since) // span
 
-        tools = _named(steps, lambda step: step.tools)
-        schedulers = _named(steps, lambda step: step.schedulers)
+        tools = _group_by_name(steps, lambda step: step.tools)
+        schedulers = _group_by_name(steps, lambda step: step.schedulers)
         every = [(step, step.total) for step in steps]
         return {
             "since": since,
@@ -102,8 +102,10 @@ class Rates:
             "points": points,
             "per_second": self.per_second(now),
             "all": _series(every, points, place),
-            "tools": [{"name": name, **_series(at, points, place)} for name, at in _ordered(tools)],
-            "schedulers": [{"name": name, **_series(at, points, place)} for name, at in _ordered(schedulers)],
+            "tools": [{"name": name, **_series(at, points, place)} for name, at in _sort_busiest(tools)],
+            "schedulers": [
+                {"name": name, **_series(at, points, place)} for name, at in _sort_busiest(schedulers)
+            ],
         }
 
     def _step(self, at: Any, now: float) -> _Step | None:
@@ -134,14 +136,14 @@ def _count_decision(step: _Step, fact: Mapping[str, Any]) -> None:
         counts.decisions += 1
         counts.vetoes += denied
         counts.overrides += modified
-    for name in asked_of(fact):
+    for name in recipients_of(fact):
         _of(step.schedulers, name).decisions += 1
     for name in fact.get("silent") or ():
         _of(step.schedulers, str(name)).silent += 1
     if modified and fact.get("scheduler"):
         _of(step.schedulers, str(fact["scheduler"])).overrides += 1
     denying = {str(one.get("scheduler")) for one in valid_verdicts(fact) if _is_veto(one)}
-    for name in denying & asked_of(fact):
+    for name in denying & recipients_of(fact):
         _of(step.schedulers, name).vetoes += 1
     for one in valid_verdicts(fact):
         _count_flags(step, one)
@@ -159,35 +161,37 @@ def _is_veto(verdict: Mapping[str, Any]) -> bool:
     return verdict.get("action") == "deny" and not verdict.get("late") and not verdict.get("shadow")
 
 
-def _of(named: dict[str, Counts], name: str) -> Counts:
-    if name not in named and len(named) >= MOST_NAMES:
+def _of(named: dict[str, DecisionCounts], name: str) -> DecisionCounts:
+    if name not in named and len(named) >= MAX_NAMES:
         name = OTHER
-    return named.setdefault(name[:128], Counts())
+    return named.setdefault(name[:128], DecisionCounts())
 
 
-def _named(
-    steps: Iterable[_Step], of: Callable[[_Step], Mapping[str, Counts]]
-) -> dict[str, list[tuple[_Step, Counts]]]:
-    found: dict[str, list[tuple[_Step, Counts]]] = {}
+def _group_by_name(
+    steps: Iterable[_Step], of: Callable[[_Step], Mapping[str, DecisionCounts]]
+) -> dict[str, list[tuple[_Step, DecisionCounts]]]:
+    found: dict[str, list[tuple[_Step, DecisionCounts]]] = {}
     for step in steps:
         for name, counts in of(step).items():
             found.setdefault(name, []).append((step, counts))
     return found
 
 
-def _ordered(
-    named: Mapping[str, list[tuple[_Step, Counts]]],
-) -> list[tuple[str, list[tuple[_Step, Counts]]]]:
+def _sort_busiest(
+    named: Mapping[str, list[tuple[_Step, DecisionCounts]]],
+) -> list[tuple[str, list[tuple[_Step, DecisionCounts]]]]:
     """The busiest first, at most so many as the page can show."""
 
-    def busy(item: tuple[str, list[tuple[_Step, Counts]]]) -> tuple[int, str]:
+    def busy(item: tuple[str, list[tuple[_Step, DecisionCounts]]]) -> tuple[int, str]:
         return -sum(counts.decisions for _, counts in item[1]), item[0]
 
-    return sorted(named.items(), key=busy)[:MOST_NAMES]
+    return sorted(named.items(), key=busy)[:MAX_NAMES]
 
 
-def _series(at: Iterable[tuple[_Step, Counts]], points: int, place: Callable[[_Step], int]) -> dict[str, Any]:
-    total, series = Counts(), [[0, 0, 0] for _ in range(points)]
+def _series(
+    at: Iterable[tuple[_Step, DecisionCounts]], points: int, place: Callable[[_Step], int]
+) -> dict[str, Any]:
+    total, series = DecisionCounts(), [[0, 0, 0] for _ in range(points)]
     for step, counts in at:
         total.add(counts)
         point = series[place(step)]

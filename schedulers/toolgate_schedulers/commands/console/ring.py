@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from toolgate_bus.facts.join import Gathering
+from toolgate_bus.facts.join import DecisionJoiner
 
 from toolgate_schedulers.commands.console.filters import Filter
-from toolgate_schedulers.commands.console.rows import row_of, searched
+from toolgate_schedulers.commands.console.rows import row_of, search_text_of
 
-__all__ = ["MOST", "Entry", "Ring"]
+__all__ = ["MAX_COUNT", "DecisionEntry", "Ring"]
 
-MOST: Final = 2000
-MOST_AFTER: Final = 8
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_COUNT: Final = 2000
+MAX_AFTER: Final = 8
+MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DecisionEntry:
     """One decision as it stands now."""
 
     number: int
@@ -44,10 +44,10 @@ class Entry:
 class Ring:
     """Decisions by id, the oldest first."""
 
-    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MAX_COUNT, most_bytes: int = MAX_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._gathering = Gathering(most)
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._gathering = DecisionJoiner(most)
+        self._entries: OrderedDict[str, DecisionEntry] = OrderedDict()
         self._after: dict[str, list[Mapping[str, Any]]] = {}
         self._bytes = 0
         self.number = 0
@@ -56,7 +56,7 @@ class Ring:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def take(self, fact: Mapping[str, Any]) -> Entry | None:
+    def take(self, fact: Mapping[str, Any]) -> DecisionEntry | None:
         """The decision that a fact is or adds to; None where it is neither, or of one long gone."""
         decision = self._gathering.take(fact)
         if decision is None:
@@ -65,13 +65,13 @@ class Ring:
         self.number += 1
         row = row_of(decision)
         text = json.dumps(row, ensure_ascii=False)
-        words = searched(decision)
+        words = search_text_of(decision)
         size = len(json.dumps(decision, ensure_ascii=False, default=repr)) + 2 * len(text) + len(words)
-        entry = Entry(self.number, decision, row, text, words, size)
+        entry = DecisionEntry(self.number, decision, row, text, words, size)
         self._keep(decision["id"], entry)
         return entry
 
-    def get(self, id_: str) -> Entry | None:
+    def get(self, id_: str) -> DecisionEntry | None:
         """A decision by its id."""
         return self._entries.get(id_)
 
@@ -79,21 +79,21 @@ class Ring:
         """What was told of the call of a decision: that it ran, or was not run after all."""
         return self._after.get(id_, [])
 
-    def newest(self, most: int, wanted: Filter, after: int = 0) -> list[Entry]:
+    def newest(self, most: int, wanted: Filter, after: int = 0) -> list[DecisionEntry]:
         """The newest that a filter wants and that changed after a number, oldest first."""
-        return list(islice(self._wanted(wanted, after), most))[::-1]
+        return list(islice(self._select(wanted, after), most))[::-1]
 
-    def _wanted(self, wanted: Filter, after: int) -> Iterator[Entry]:
+    def _select(self, wanted: Filter, after: int) -> Iterator[DecisionEntry]:
         return (one for one in reversed(self._entries.values()) if one.number > after and one.fits(wanted))
 
     def _follow_up(self, fact: Mapping[str, Any]) -> None:
         decision = fact.get("decision_id")
         if isinstance(decision, str) and decision in self._entries:
             told = self._after.setdefault(decision, [])
-            if len(told) < MOST_AFTER:
+            if len(told) < MAX_AFTER:
                 told.append(fact)
 
-    def _keep(self, id_: str, entry: Entry) -> None:
+    def _keep(self, id_: str, entry: DecisionEntry) -> None:
         before = self._entries.get(id_)
         self._bytes += entry.size - (before.size if before else 0)
         self._entries[id_] = entry

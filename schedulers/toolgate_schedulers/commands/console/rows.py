@@ -11,7 +11,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import Disagreement, disagreements
 from toolgate_bus.protocol.events import IN_PROCESS
 
-__all__ = ["as_text", "asked_of", "changes_of", "row_of", "searched", "valid_verdicts"]
+__all__ = ["as_text", "changes_of", "recipients_of", "row_of", "search_text_of", "valid_verdicts"]
 
 Fact = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def as_text(value: Any, most: int) -> str:
     return _cut(json.dumps(value, ensure_ascii=False, default=repr), most)
 
 
-def searched(decision: Fact) -> str:
+def search_text_of(decision: Fact) -> str:
     """What free text is looked for in, in lower case."""
     words = (
         "id",
@@ -82,7 +82,7 @@ def changes_of(decision: Fact, verdicts: Iterable[Fact]) -> list[Disagreement]:
         return []
 
 
-def asked_of(decision: Fact) -> frozenset[str]:
+def recipients_of(decision: Fact) -> frozenset[str]:
     """The schedulers that were asked over the bus.
 
     Where the record does not name them, they are those that were heard or missed.

@@ -20,11 +20,11 @@ from starlette.types import ASGIApp
 from toolgate_bus.errors import ConfigError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Tls", "checked_tls", "listening", "serve"]
+__all__ = ["Tls", "bind_socket", "check_tls", "serve"]
 
 GRACE_S: Final = 3
-MOST_CONNECTIONS: Final = 256
-MOST_HEAD: Final = 32 * 1024
+MAX_CONNECTIONS: Final = 256
+MAX_HEAD: Final = 32 * 1024
 Tls = tuple[Path, Path]
 """Certificate and key."""
 
@@ -35,7 +35,7 @@ UNACKNOWLEDGED_MS: Final = 30_000
 """After which a peer that acknowledges nothing is gone: the end of a stream that nobody told us of."""
 
 
-class _Server(uvicorn.Server):
+class _ConsoleServer(uvicorn.Server):
     """Says when it is up, and leaves signals to who runs it."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -53,7 +53,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def checked_tls(cert: Path, key: Path) -> Tls:
+def check_tls(cert: Path, key: Path) -> Tls:
     """Certificate and key, if they can be used together; raises ConfigError."""
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
@@ -62,7 +62,7 @@ def checked_tls(cert: Path, key: Path) -> Tls:
     return cert, key
 
 
-def listening(address: str, port: int) -> socket.socket:
+def bind_socket(address: str, port: int) -> socket.socket:
     """A socket on an address; port 0 is any that is free. Raises ConfigError."""
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -85,7 +85,7 @@ async def serve(
     app: ASGIApp, bound: socket.socket, tls: Tls | None, up: Callable[[], None], ending: Callable[[], None]
 ) -> None:
     """Serve until cancelled; then end the streams (`ending`), finish what is being answered, and return."""
-    server = _Server(_config(app, tls))
+    server = _ConsoleServer(_config(app, tls))
     serving = asyncio.create_task(server.serve([bound]), name="console-http")
     try:
         await _first_of(serving, asyncio.create_task(server.up.wait()))
@@ -113,8 +113,8 @@ def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=MOST_HEAD,
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=MAX_HEAD,
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=tls[0] if tls else None,
         ssl_keyfile=tls[1] if tls else None,

@@ -12,15 +12,15 @@ from pydantic import AfterValidator, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.conditions import Globs
-from toolgate_bus.ruling.conditions.matching import About, Unknown, named_once
+from toolgate_bus.ruling.conditions.matching import About, Unknown, check_unique
 
-__all__ = ["ApprovalConfig", "Needed", "Rule", "needed", "tools_of"]
+__all__ = ["ApprovalConfig", "ApprovalNeed", "ApprovalRule", "find_rule", "tools_of"]
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ASKING = ("via", "prompt", "options", "expires_s", "always")
 
 
-class Rule(About):
+class ApprovalRule(About):
     """Calls that need a person, or expressly need none."""
 
     tools: Globs
@@ -41,7 +41,7 @@ class Rule(About):
     """Whether a person may let later calls of the session pass (`approve --always`); `hold` only."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Rule":
+    def _consistent(self) -> "ApprovalRule":
         given = [field for field in _ASKING if field in self.model_fields_set]
         if self.action == "allow" and given:
             raise ValueError(f"{given[0]}: only for action: ask; these calls need nobody")
@@ -60,13 +60,15 @@ class Rule(About):
 class ApprovalConfig(StrictModel):
     """The whole file: `rules`, of which the first that fits counts; other calls need nobody."""
 
-    rules: Annotated[tuple[Rule, ...], Field(min_length=1, max_length=10_000), AfterValidator(named_once)]
+    rules: Annotated[
+        tuple[ApprovalRule, ...], Field(min_length=1, max_length=10_000), AfterValidator(check_unique)
+    ]
 
 
-class Needed(NamedTuple):
+class ApprovalNeed(NamedTuple):
     """A rule by which a call needs a person."""
 
-    rule: Rule
+    rule: ApprovalRule
     called: str
     """Its name, or `rule 1` and so on."""
 
@@ -77,11 +79,11 @@ class Needed(NamedTuple):
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def needed(config: ApprovalConfig, call: ToolSelecting) -> Needed | None:
+def find_rule(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed | None:
     """The rule by which a call needs a person; None if it needs nobody."""
     for number, rule in enumerate(config.rules, start=1):
         if rule.fits(call):
-            return Needed(rule, rule.name or f"rule {number}") if rule.action == "ask" else None
+            return ApprovalNeed(rule, rule.name or f"rule {number}") if rule.action == "ask" else None
     return None
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
 
-from toolgate_schedulers.shipped.approval.config import Needed
-from toolgate_schedulers.shipped.approval.records import Answer, Standing
+from toolgate_schedulers.shipped.approval.config import ApprovalNeed
+from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval
 
-__all__ = ["STORE_AWAY", "asking", "holding", "passing", "person", "verdict_of"]
+__all__ = ["STORE_AWAY", "make_ask_user", "make_continue", "make_hold", "person", "verdict_of"]
 
 STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
 _SHOWN = 600
@@ -16,7 +16,7 @@ _SHORT = 8
 _CALLED = 200
 
 
-def verdict_of(answer: Answer, question: ToolSelecting) -> Verdict:
+def verdict_of(answer: ApprovalAnswer, question: ToolSelecting) -> Verdict:
     """The final answer to a held question, by what the person said about exactly this call."""
     why = f": {answer.reason}" if answer.reason else ""
     if answer.action == "approve":
@@ -36,13 +36,13 @@ def verdict_of(answer: Answer, question: ToolSelecting) -> Verdict:
     )
 
 
-def holding(need: Needed, id_: str) -> Hold:
+def make_hold(need: ApprovalNeed, id_: str) -> Hold:
     """The hold of a call that waits, with words for whoever watches its agent."""
     how = f"toolgate approvals approve {id_[:_SHORT]} (or show, deny, edit)"
     return Hold(seconds=need.rule.expires_s, reason=f"a person is asked ({need.called[:_CALLED]}): {how}")
 
 
-def asking(need: Needed, call: ToolSelecting) -> AskUser:
+def make_ask_user(need: ApprovalNeed, call: ToolSelecting) -> AskUser:
     """The question that the app asks."""
     more: dict[str, Any] = {} if need.rule.options is None else {"options": need.rule.options}
     return AskUser(
@@ -53,11 +53,11 @@ def asking(need: Needed, call: ToolSelecting) -> AskUser:
     )
 
 
-def passing(standing: Standing) -> Continue:
+def make_continue(standing: StandingApproval) -> Continue:
     """The verdict on a call that passes without asking."""
     return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
 
 
-def person(record: Answer | Standing) -> str:
+def person(record: ApprovalAnswer | StandingApproval) -> str:
     """Who it was, and where."""
     return f"{record.by}@{record.host}" if record.host else record.by

@@ -19,23 +19,33 @@ from typing import Final, Literal, NamedTuple
 import anyio
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import Failed, Verdict
+from toolgate_bus.protocol.events import Failure, Verdict
 from toolgate_bus.state.notifications import KEPT_S, Notice, Notices
 from toolgate_bus.transport.ports import Store
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
 from toolgate_schedulers.shipped.approval.records import (
-    Answer,
     Approval,
-    Standing,
+    ApprovalAnswer,
+    StandingApproval,
     approval_id,
     digest_of,
-    packed,
-    unpacked,
+    pack_record,
+    unpack_record,
 )
-from toolgate_schedulers.worker.holds import Asked, StoredHolds
+from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
-__all__ = ["ALWAYS_S", "TOPIC", "Alive", "Became", "Desk", "News", "Waiting", "approval_of", "news"]
+__all__ = [
+    "ALWAYS_S",
+    "TOPIC",
+    "Alive",
+    "ApprovalStatus",
+    "Desk",
+    "News",
+    "WaitingCall",
+    "approval_of",
+    "news",
+]
 
 TOPIC: Final = "approvals"
 ALWAYS_S: Final = 86_400.0
@@ -48,11 +58,11 @@ LOOK_S: Final = 0.2
 Alive = Callable[[], Awaitable[Collection[str]]]
 """The orchestrators that are alive."""
 
-Became = Literal["given", "changed", "gone"]
-_BECAME: Final[dict[bytes, Became]] = {b"given": "given", b"changed": "changed", b"gone": "gone"}
+ApprovalStatus = Literal["given", "changed", "gone"]
+_BECAME: Final[dict[bytes, ApprovalStatus]] = {b"given": "given", b"changed": "changed", b"gone": "gone"}
 
 
-class Waiting(NamedTuple):
+class WaitingCall(NamedTuple):
     """A call that waits now."""
 
     approval: Approval
@@ -85,31 +95,31 @@ class Desk:
     async def ask(self, approval: Approval) -> None:
         """Keep a call that is about to be held; again changes nothing."""
         await self._store.put(f"approval:at:{approval.scheduler}", b"", KEPT_S)
-        await self._store.put(f"approval:asked:{approval.id}", packed(approval), KEPT_S)
-        await self._notices.post(TOPIC, _news("asked", approval))
+        await self._store.put(f"approval:asked:{approval.id}", pack_record(approval), KEPT_S)
+        await self._notices.publish(TOPIC, _news("asked", approval))
 
     async def approval(self, id_: str) -> Approval | None:
         """A call that waits or waited."""
-        return unpacked(Approval, await self._store.get(f"approval:asked:{id_}"))
+        return unpack_record(Approval, await self._store.get(f"approval:asked:{id_}"))
 
-    async def waiting(self) -> list[Waiting]:
+    async def list_waiting(self) -> list[WaitingCall]:
         """The calls that wait now for somebody's answer, the soonest to expire first; each as it is held."""
-        return [one for one in await self.held() if not one.gone]
+        return [one for one in await self.list_held() if not one.gone]
 
-    async def held(self) -> list[Waiting]:
+    async def list_held(self) -> list[WaitingCall]:
         """Those too whose agent is gone."""
-        found: list[Waiting] = []
+        found: list[WaitingCall] = []
         for key in await self._store.keys("approval:at:"):
             scheduler = key.removeprefix("approval:at:")
             for held in await StoredHolds(self._store, scheduler, _never).open():
                 bare = approval_of(scheduler, held)
                 approval = await self.approval(bare.id) or bare
-                found.append(Waiting(approval, held.seconds_left, held.orchestrator))
-        gone = await self.gone({one.orchestrator for one in found})
+                found.append(WaitingCall(approval, held.seconds_left, held.orchestrator))
+        gone = await self.find_gone({one.orchestrator for one in found})
         marked = [one._replace(gone=one.orchestrator in gone) for one in found]
         return sorted(marked, key=lambda one: (one.seconds_left, one.approval.id))
 
-    async def gone(self, orchestrators: Collection[str]) -> frozenset[str]:
+    async def find_gone(self, orchestrators: Collection[str]) -> frozenset[str]:
         """Those of them that are not alive; who has only just vanished is looked for again for a while."""
         if self._alive is None or not orchestrators:
             return frozenset()
@@ -123,29 +133,29 @@ class Desk:
         self._gone = missing
         return missing
 
-    async def beginning_with(self, prefix: str) -> list[str]:
+    async def find_ids(self, prefix: str) -> list[str]:
         """Ids of all calls that wait or waited and that begin so."""
         keys = await self._store.keys(f"approval:asked:{prefix}")
         return [key.removeprefix("approval:asked:") for key in keys]
 
     # ------------------------------------------------------------------ answering
 
-    async def answer(self, approval: Approval, answer: Answer) -> Answer:
+    async def answer(self, approval: Approval, answer: ApprovalAnswer) -> ApprovalAnswer:
         """Answer, unless somebody did; gives the answer that counts, and tells the schedulers of it."""
         key = f"approval:answer:{approval.id}"
         try:
-            await self._store.add(key, packed(answer), KEPT_S)
+            await self._store.add(key, pack_record(answer), KEPT_S)
             counts = await self.answer_to(approval.id)
         except TransportError as error:  # perhaps it was written: who answers again is told
             raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
         if counts is None:
             raise TransportError("the answer was not kept: give it again")
-        await self._notices.post(TOPIC, _news("answered", approval))
+        await self._notices.publish(TOPIC, _news("answered", approval))
         return counts
 
-    async def answer_to(self, id_: str) -> Answer | None:
+    async def answer_to(self, id_: str) -> ApprovalAnswer | None:
         """What was answered."""
-        return unpacked(Answer, await self._store.get(f"approval:answer:{id_}"))
+        return unpack_record(ApprovalAnswer, await self._store.get(f"approval:answer:{id_}"))
 
     async def claim(self, id_: str, replica: str) -> Literal["first", "again"] | None:
         """The right to give an answer, for a few seconds; None: another one has it.
@@ -157,30 +167,33 @@ class Desk:
         first = await self._store.add(f"approval:tried:{id_}", replica.encode(), KEPT_S)
         return "first" if first else "again"
 
-    async def close(self, id_: str, became: Became) -> None:
+    async def close(self, id_: str, became: ApprovalStatus) -> None:
         """Say what became of an answer, unless it is known: who comes late knows less."""
         await self._store.add(f"approval:became:{id_}", became.encode(), KEPT_S)
 
-    async def became(self, id_: str) -> Became | None:
+    async def get_status(self, id_: str) -> ApprovalStatus | None:
         """What became of an answer; None: it was not given yet."""
         raw = await self._store.get(f"approval:became:{id_}")
         return _BECAME.get(raw) if raw is not None else None
 
     # ------------------------------------------------------------------ always for this session
 
-    async def let_pass(self, standing: Standing) -> None:
+    async def let_pass(self, standing: StandingApproval) -> None:
         """Let later calls pass, for a day."""
-        await self._store.put(f"approval:always:{standing.id}", packed(standing), ALWAYS_S)
+        await self._store.put(f"approval:always:{standing.id}", pack_record(standing), ALWAYS_S)
 
-    async def passes(self, id_: str) -> Standing | None:
+    async def passes(self, id_: str) -> StandingApproval | None:
         """Whether such calls pass."""
-        return unpacked(Standing, await self._store.get(f"approval:always:{id_}"))
+        return unpack_record(StandingApproval, await self._store.get(f"approval:always:{id_}"))
 
-    async def standing(self) -> list[tuple[Standing, float]]:
+    async def list_standing(self) -> list[tuple[StandingApproval, float]]:
         """All that pass, and for how many seconds they still do."""
         found = []
         for key in await self._store.keys("approval:always:"):
-            one, left = unpacked(Standing, await self._store.get(key)), await self._store.seconds_left(key)
+            one, left = (
+                unpack_record(StandingApproval, await self._store.get(key)),
+                await self._store.seconds_left(key),
+            )
             if one is not None and left is not None:
                 found.append((one, ALWAYS_S if math.isinf(left) else left))
         return found
@@ -193,7 +206,7 @@ class Desk:
 
     async def news(self, after: str, wait_s: float) -> Sequence[Notice]:
         """Notices after a place; waits if there are none. `news` reads one."""
-        return await self._notices.next(TOPIC, after, wait_s)
+        return await self._notices.read(TOPIC, after, wait_s)
 
 
 def approval_of(scheduler: str, held: HeldQuestion) -> Approval:
@@ -218,5 +231,5 @@ def _news(kind: str, approval: Approval) -> bytes:
     return packing.pack((kind, approval.scheduler, approval.id))
 
 
-async def _never(_asked: Asked, _verdict: Verdict | Failed) -> None:
+async def _never(_asked: ReplyTo, _verdict: Verdict | Failure) -> None:
     raise AssertionError("only a worker gives final answers")

@@ -15,15 +15,15 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import ToolSelecting
 
 __all__ = [
-    "Answer",
     "Approval",
-    "Standing",
+    "ApprovalAnswer",
+    "StandingApproval",
     "always_id",
     "approval_id",
     "digest",
     "digest_of",
-    "packed",
-    "unpacked",
+    "pack_record",
+    "unpack_record",
 ]
 
 ID_DIGITS = 32
@@ -33,11 +33,11 @@ Short = Annotated[str, Field(max_length=256)]
 Words = Annotated[str, Field(max_length=1024)]
 
 
-class _Record(BaseModel):
+class _ApprovalRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class Approval(_Record):
+class Approval(_ApprovalRecord):
     """A call that needs a person."""
 
     id: Short
@@ -54,7 +54,7 @@ class Approval(_Record):
     """Whether later calls of the session may be let pass at once."""
 
 
-class Answer(_Record):
+class ApprovalAnswer(_ApprovalRecord):
     """What a person said about one approval."""
 
     action: Literal["approve", "deny", "edit"]
@@ -71,7 +71,7 @@ class Answer(_Record):
     """Wall-clock time where it was given; for people, never compared."""
 
 
-class Standing(_Record):
+class StandingApproval(_ApprovalRecord):
     """Later calls that pass without asking: "always for this session"."""
 
     id: Short
@@ -87,7 +87,7 @@ class Standing(_Record):
     at: float = 0.0
 
 
-Record = TypeVar("Record", bound=_Record)
+Record = TypeVar("Record", bound=_ApprovalRecord)
 
 
 def digest(tool: str, arguments: Mapping[str, Any], agent_target: str | None = None) -> str:
@@ -105,7 +105,7 @@ def digest_of(question: ToolSelecting) -> str:
 
 def approval_id(scheduler: str, decision: str, phase: str, call_digest: str) -> str:
     """32 hexadecimal digits that name one call in one phase of one decision."""
-    return _hashed(scheduler, decision, phase, call_digest)
+    return _hash_words(scheduler, decision, phase, call_digest)
 
 
 def always_id(approval: Approval, call_digest: str | None) -> str:
@@ -114,21 +114,21 @@ def always_id(approval: Approval, call_digest: str | None) -> str:
     With a digest only this very call is meant, else any arguments for which the same rule asks.
     """
     call = approval.question
-    return _hashed(
+    return _hash_words(
         "always", approval.scheduler, call.session, approval.rule_key, call.tool_name, call_digest or ""
     )
 
 
-def _hashed(*words: str) -> str:
+def _hash_words(*words: str) -> str:
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:ID_DIGITS]
 
 
-def packed(record: _Record) -> bytes:
+def pack_record(record: _ApprovalRecord) -> bytes:
     """A record's bytes; raises CodecError for what cannot be written."""
     return packing.pack(record.model_dump(exclude_none=True))
 
 
-def unpacked(model: type[Record], raw: bytes | None) -> Record | None:
+def unpack_record(model: type[Record], raw: bytes | None) -> Record | None:
     """The record in some bytes; None for none, and for what is no such record."""
     if raw is None:
         return None

@@ -20,19 +20,19 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.approval.config import ApprovalConfig, Needed, needed, tools_of
+from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalNeed, find_rule, tools_of
 from toolgate_schedulers.shipped.approval.messages import (
     STORE_AWAY,
-    asking,
-    holding,
-    passing,
+    make_ask_user,
+    make_continue,
+    make_hold,
     verdict_of,
 )
-from toolgate_schedulers.shipped.approval.queue import LEASE_S, Became, Desk, approval_of, news
+from toolgate_schedulers.shipped.approval.queue import LEASE_S, ApprovalStatus, Desk, approval_of, news
 from toolgate_schedulers.shipped.approval.records import (
-    Answer,
     Approval,
-    Standing,
+    ApprovalAnswer,
+    StandingApproval,
     always_id,
     approval_id,
     digest_of,
@@ -67,11 +67,11 @@ class ApprovalScheduler:
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call."""
-        need = needed(self.config, call)
+        need = find_rule(self.config, call)
         if need is None:
             return Continue()
         if need.rule.via == "ask_user":
-            return asking(need, call)
+            return make_ask_user(need, call)
         try:
             async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # silence would let the call run
                 return await self._by_a_person(need, call)
@@ -79,24 +79,24 @@ class ApprovalScheduler:
             _log.error("a call that needs a person could not be kept", decision=call.id, error=repr(error))
             return Deny(reason=STORE_AWAY)
 
-    async def _by_a_person(self, need: Needed, call: ToolSelecting) -> Verdict:
+    async def _by_a_person(self, need: ApprovalNeed, call: ToolSelecting) -> Verdict:
         if self._context.shadow:
-            return asking(need, call)  # nobody is kept from anything by a rehearsal
+            return make_ask_user(need, call)  # nobody is kept from anything by a rehearsal
         approval = _approval(self._context.name, need, call)
         answer = await self._desk.answer_to(approval.id)
         if answer is not None:  # the question came twice: a replica died after it held
             return verdict_of(answer, call)
         standing = await self._passes(approval)
         if standing is not None:
-            return passing(standing)
+            return make_continue(standing)
         if call.phase == "verify":
-            agreed = await self._agreed(approval)
+            agreed = await self._find_select_approval(approval)
             if agreed is not None:
                 return agreed
         await self._desk.ask(approval)
-        return holding(need, approval.id)
+        return make_hold(need, approval.id)
 
-    async def _agreed(self, approval: Approval) -> Verdict | None:
+    async def _find_select_approval(self, approval: Approval) -> Verdict | None:
         """In verify: the very same call was approved in select."""
         call = approval.question
         first = approval_id(approval.scheduler, call.id, "select", approval.digest)
@@ -105,7 +105,7 @@ class ApprovalScheduler:
             return verdict_of(answer, call)
         return None
 
-    async def _passes(self, approval: Approval) -> Standing | None:
+    async def _passes(self, approval: Approval) -> StandingApproval | None:
         if not (approval.always and approval.question.session):
             return None
         for digest in (None, approval.digest):
@@ -172,7 +172,7 @@ class ApprovalScheduler:
 
     async def give(self, id_: str) -> float | None:
         """Give one answer; seconds until somebody should look again, None when there is nothing to do."""
-        if await self._desk.became(id_) is not None:
+        if await self._desk.get_status(id_) is not None:
             return None
         answer, approval = await self._desk.answer_to(id_), await self._desk.approval(id_)
         name = self._context.name
@@ -186,19 +186,19 @@ class ApprovalScheduler:
         if question is None:
             changed = any(one.id == answer.decision for one in held.values())
             # Perhaps a replica gave it and died before it could say so: the decision tells.
-            gone: Became = "given" if claimed == "again" else "gone"
+            gone: ApprovalStatus = "given" if claimed == "again" else "gone"
             await self._desk.close(id_, "changed" if changed else gone)
             return None
         given = await self._give(answer, question)
         await self._desk.close(id_, "given" if given else "gone")
         return None
 
-    async def _give(self, answer: Answer, question: ToolSelecting) -> bool:
+    async def _give(self, answer: ApprovalAnswer, question: ToolSelecting) -> bool:
         _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
         return await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
 
 
-def _approval(scheduler: str, need: Needed, call: ToolSelecting) -> Approval:
+def _approval(scheduler: str, need: ApprovalNeed, call: ToolSelecting) -> Approval:
     digest = digest_of(call)
     return Approval(
         id=approval_id(scheduler, call.id, call.phase, digest),

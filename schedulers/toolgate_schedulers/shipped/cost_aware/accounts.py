@@ -23,10 +23,10 @@ from toolgate_schedulers.shipped.cost_aware.config import DAY, SLICE, Budget, Co
 __all__ = ["Payer", "accounts_of", "payer_of"]
 
 NOBODY: Final = "-"
-_LONGEST: Final = 128
+_MAX_LENGTH: Final = 128
 _SPARE: Final = 2 * DAY
 _IDLE: Final = 30 * DAY
-_MOST_SLICES: Final = 64
+_MAX_SLICES: Final = 64
 _AMOUNT: Final = re.compile(r"[0-9]{1,16}")
 
 
@@ -74,7 +74,7 @@ def _slices(labels: Mapping[str, str], overrides: Overrides) -> list[Account]:
     found = sorted(
         name for name in labels if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(labels[name])
     )
-    amounts = {f"{SLICE}/{_safe(name.partition(':')[2])}": int(labels[name]) for name in found[:_MOST_SLICES]}
+    amounts = {f"{SLICE}/{_safe(name.partition(':')[2])}": int(labels[name]) for name in found[:_MAX_SLICES]}
     return [
         Account(key, overrides.get(key, min(amount, MAX_AMOUNT)), 0, _IDLE) for key, amount in amounts.items()
     ]
@@ -99,7 +99,7 @@ def _whose(level: str, payer: Payer) -> str:
 
 def _safe(whose: str) -> str:
     """Part of a key, whatever was told: bounded, and different for different people."""
-    if len(whose) <= _LONGEST and whose.isprintable():
+    if len(whose) <= _MAX_LENGTH and whose.isprintable():
         return whose or NOBODY
     return hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import NAME_PATTERN
-from toolgate_bus.protocol.money import MAX_AMOUNT, micro, shown
+from toolgate_bus.protocol.money import MAX_AMOUNT, format_amount, micro
 
 from toolgate_schedulers.shipped.alternatives import Groups, Name
 
@@ -17,7 +17,7 @@ __all__ = ["Budget", "CostAwareConfig", "Price"]
 
 HOUR: Final = 3600
 DAY: Final = 86_400
-_LONGEST: Final = 366 * DAY
+_MAX_LENGTH: Final = 366 * DAY
 SLICE: Final = "slice"
 """The budget that a delegation gives to the agents below it."""
 _LEVELS: Final = ("session", "tree", "agent", "fleet")
@@ -28,14 +28,14 @@ _LABEL: Final = re.compile(r"label:.{1,128}")
 def _money(written: Any) -> int:
     amount = micro(written)
     if amount is None:
-        raise ValueError(f"must be an amount of money from 0 to {shown(MAX_AMOUNT)}, such as 0.40")
+        raise ValueError(f"must be an amount of money from 0 to {format_amount(MAX_AMOUNT)}, such as 0.40")
     return amount
 
 
 def _window(written: Any) -> int:
     seconds = _WINDOWS.get(written) if isinstance(written, str) else written
-    if type(seconds) is not int or not (0 < seconds <= _LONGEST or written == "total"):
-        raise ValueError(f"must be hour, day, total, or whole seconds from 1 to {_LONGEST}")
+    if type(seconds) is not int or not (0 < seconds <= _MAX_LENGTH or written == "total"):
+        raise ValueError(f"must be hour, day, total, or whole seconds from 1 to {_MAX_LENGTH}")
     return seconds
 
 
@@ -70,7 +70,7 @@ class Budget(StrictModel):
 
     @field_validator("level")
     @classmethod
-    def _known(cls, level: str) -> str:
+    def _check_level(cls, level: str) -> str:
         if level not in _LEVELS and not _LABEL.fullmatch(level):
             raise ValueError(f"must be {cls.model_fields['level'].description}")
         return level

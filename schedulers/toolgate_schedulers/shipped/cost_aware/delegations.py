@@ -14,16 +14,16 @@ from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 
 from toolgate_schedulers.shipped.router.health import UNDONE
 
-__all__ = ["Delegations", "Worked"]
+__all__ = ["Delegations", "FinishedDelegation"]
 
-MOST: Final = 4096
+MAX_COUNT: Final = 4096
 """So many delegations are followed at a time; the oldest are given up."""
-_DEEPEST: Final = 64
+_MAX_DEPTH: Final = 64
 _BEGINS: Final = ("delegate:agent_spawned", "delegate:agent_resumed")
 _ENDS: Final = ("tool:post", "tool:error")
 
 
-class Worked(NamedTuple):
+class FinishedDelegation(NamedTuple):
     """A delegation that is over."""
 
     agent: str
@@ -33,7 +33,7 @@ class Worked(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Work:
+class _OpenDelegation:
     agent: str
     parent: str
     call: tuple[str, str]
@@ -45,10 +45,10 @@ class Delegations:
     """Those that are under way."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, _Work] = {}
+        self._sessions: dict[str, _OpenDelegation] = {}
         self._calls: dict[tuple[str, str], str] = {}
 
-    def hear(self, fact: Mapping[str, Any], price_of: Callable[[str], int]) -> Worked | None:
+    def hear(self, fact: Mapping[str, Any], price_of: Callable[[str], int]) -> FinishedDelegation | None:
         """Follow a fact; gives the delegation that is over with it. Anything may be in a fact.
 
         `price_of` says what a tool that told no cost is paid with, in micro-units.
@@ -74,30 +74,30 @@ class Delegations:
             return
         if child and agent and call:
             self._forget(child)
-            self._sessions[child] = _Work(agent, session, (session, call))
+            self._sessions[child] = _OpenDelegation(agent, session, (session, call))
             self._calls[session, call] = child
-            if len(self._sessions) > MOST:
+            if len(self._sessions) > MAX_COUNT:
                 self._forget(next(iter(self._sessions)))
 
     def _spend(self, session: str, cost: int) -> None:
         """A cost of a session is one of every delegation that it is part of."""
-        for _ in range(_DEEPEST):
+        for _ in range(_MAX_DEPTH):
             work = self._sessions.get(session)
             if work is None:
                 return
             work.cost = min(work.cost + cost, MAX_AMOUNT)
             session = work.parent
 
-    def _end(self, session: str, fact: Mapping[str, Any]) -> Worked | None:
+    def _end(self, session: str, fact: Mapping[str, Any]) -> FinishedDelegation | None:
         call, seconds = fact.get("tool_call_id"), fact.get("seconds")
         child = self._calls.get((session, call)) if isinstance(call, str) else None
         work = self._forget(child) if child is not None else None
         succeeded = fact.get("event") == "tool:post" and fact.get("success") is True
         if work is None or not succeeded or isinstance(seconds, bool) or not isinstance(seconds, int | float):
             return None
-        return Worked(work.agent, work.cost, seconds)
+        return FinishedDelegation(work.agent, work.cost, seconds)
 
-    def _forget(self, child: str) -> _Work | None:
+    def _forget(self, child: str) -> _OpenDelegation | None:
         work = self._sessions.pop(child, None)
         if work is not None and self._calls.get(work.call) == child:
             del self._calls[work.call]

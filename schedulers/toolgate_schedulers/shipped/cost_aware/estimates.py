@@ -24,20 +24,20 @@ from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
 
 __all__ = [
     "Candidate",
+    "CostHistory",
     "Estimate",
-    "Learned",
     "estimate",
     "estimate_of_agent",
-    "preferred",
     "quantile",
+    "rank_candidates",
     "scores",
 ]
 
 WINDOW: Final = 31
 ENOUGH: Final = 5
-MOST_TOOLS: Final = 256
+MAX_TOOLS: Final = 256
 _US: Final = 1_000_000
-_LONGEST_US: Final = 86_400 * _US
+_MAX_MICROSECONDS: Final = 86_400 * _US
 
 _NUMBER: Final = re.compile(r"[0-9]{1,16}")
 
@@ -68,7 +68,7 @@ def quantile(values: Values, share: float) -> int:
 
 
 @dataclass(slots=True)
-class Learned:
+class CostHistory:
     """What tools told, the newest last; costs in micro-units, latencies in microseconds."""
 
     costs: dict[str, Values] = field(default_factory=dict)
@@ -92,23 +92,23 @@ class Learned:
             _keep(self.latencies, tool, us)
         return heard
 
-    def worked(self, agent: str, cost: int, seconds: float) -> None:
+    def record_delegation(self, agent: str, cost: int, seconds: float) -> None:
         """Learn what a delegation to an agent has cost, in micro-units, and how long it took."""
         us = _microseconds(seconds)
         if 0 < len(agent) <= MAX_NAME and 0 <= cost <= MAX_AMOUNT and us is not None:
             _keep(self.agent_costs, agent, cost)
             _keep(self.agent_latencies, agent, us)
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """As bytes for the store."""
         kinds = {"costs": self.costs, "latencies": self.latencies}
         kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
         return pack(
-            {kind: {tool: _joined(values) for tool, values in of.items()} for kind, of in kinds.items()}
+            {kind: {tool: _join(values) for tool, values in of.items()} for kind, of in kinds.items()}
         )
 
     @classmethod
-    def unpacked(cls, raw: bytes | None) -> "Learned":
+    def from_bytes(cls, raw: bytes | None) -> "CostHistory":
         """Out of the store; nothing out of what is none."""
         try:
             found = unpack(raw, MAX_VALUE) if raw else {}
@@ -118,14 +118,14 @@ class Learned:
             return cls()
         return cls(
             _values(found.get("costs"), MAX_AMOUNT),
-            _values(found.get("latencies"), _LONGEST_US),
+            _values(found.get("latencies"), _MAX_MICROSECONDS),
             _values(found.get("agent_costs"), MAX_AMOUNT),
-            _values(found.get("agent_latencies"), _LONGEST_US),
+            _values(found.get("agent_latencies"), _MAX_MICROSECONDS),
         )
 
 
 def estimate_of_agent(
-    config: CostAwareConfig, learned: Learned, tool: str, agent: str, given: int | None = None
+    config: CostAwareConfig, learned: CostHistory, tool: str, agent: str, given: int | None = None
 ) -> Estimate:
     """What to expect of a tool that delegates to an agent; `given` is what the work may cost at most."""
     own, price = estimate(config, learned, tool), config.agents.get(agent, Price())
@@ -142,7 +142,7 @@ def estimate_of_agent(
     return Estimate(own.cost + cost, own.reserve, latency, beyond)
 
 
-def estimate(config: CostAwareConfig, learned: Learned, tool: str) -> Estimate:
+def estimate(config: CostAwareConfig, learned: CostHistory, tool: str) -> Estimate:
     """What to expect of a tool."""
     price = config.tools.get(tool, Price())
     declared = config.default.cost if price.cost is None else price.cost
@@ -162,17 +162,17 @@ def estimate(config: CostAwareConfig, learned: Learned, tool: str) -> Estimate:
 def _microseconds(seconds: Any) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    return round(seconds * _US) if 0 <= seconds <= _LONGEST_US / _US else None
+    return round(seconds * _US) if 0 <= seconds <= _MAX_MICROSECONDS / _US else None
 
 
 def _keep(kept: dict[str, Values], tool: str, value: int) -> None:
     values = kept.pop(tool, ())  # popped, so that the tool that was silent for longest comes first
     kept[tool] = (*values, value)[-WINDOW:]
-    if len(kept) > MOST_TOOLS:
+    if len(kept) > MAX_TOOLS:
         del kept[next(iter(kept))]
 
 
-def _joined(values: Values) -> str:
+def _join(values: Values) -> str:
     return " ".join(map(str, values))
 
 
@@ -222,7 +222,9 @@ def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: 
     ]
 
 
-def preferred(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[Candidate]:
+def rank_candidates(
+    candidates: Sequence[Candidate], cost_weight: float, latency_weight: float
+) -> list[Candidate]:
     """The candidates, best first; of equals the LLM's own choice.
 
     With a weight above 0 the score decides, also while there is money. With both weights 0 the LLM's own

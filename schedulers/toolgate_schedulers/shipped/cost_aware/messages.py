@@ -5,11 +5,11 @@ from typing import Final
 
 from toolgate_bus.budgets.ledger import Reservation
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.protocol.money import shown
+from toolgate_bus.protocol.money import format_amount
 
 from toolgate_schedulers.shipped.alternatives import group_of
 from toolgate_schedulers.shipped.cost_aware.config import DAY, HOUR, SLICE, CostAwareConfig
-from toolgate_schedulers.shipped.cost_aware.estimates import Candidate, Learned, estimate
+from toolgate_schedulers.shipped.cost_aware.estimates import Candidate, CostHistory, estimate
 
 __all__ = ["refusal", "replacement"]
 
@@ -19,7 +19,7 @@ _TIMES: Final = {HOUR: "every hour", DAY: "every day"}
 
 def refusal(
     config: CostAwareConfig,
-    learned: Learned,
+    learned: CostHistory,
     call: ToolSelecting,
     candidates: Sequence[Candidate],
     answer: Reservation,
@@ -31,7 +31,7 @@ def refusal(
     of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
     parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
     if others:
-        parts.append(f"Its equivalents cost too much as well: {_priced(config, others)}.")
+        parts.append(f"Its equivalents cost too much as well: {_list_prices(config, others)}.")
     parts.append(_affordable(config, learned, call, candidates, answer.left))
     parts.append(f"Do not repeat this call{_until(config, answer.short)}.")
     return " ".join(parts)
@@ -53,7 +53,7 @@ def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen
 
 def _affordable(
     config: CostAwareConfig,
-    learned: Learned,
+    learned: CostHistory,
     call: ToolSelecting,
     candidates: Sequence[Candidate],
     left: int,
@@ -78,7 +78,7 @@ def _until(config: CostAwareConfig, account: str) -> str:
     return f" for now: the budget is renewed {_TIMES.get(window, f'every {window} seconds')}"
 
 
-def _priced(config: CostAwareConfig, candidates: Sequence[Candidate]) -> str:
+def _list_prices(config: CostAwareConfig, candidates: Sequence[Candidate]) -> str:
     return ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in candidates)
 
 
@@ -87,4 +87,4 @@ def _terms(config: CostAwareConfig, one: Candidate) -> str:
 
 
 def _money(config: CostAwareConfig, amount: int) -> str:
-    return shown(amount, config.currency)
+    return format_amount(amount, config.currency)

@@ -21,12 +21,12 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Reservation
-from toolgate_bus.budgets.limits import Described, Limits, Overrides, describe
+from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe
 from toolgate_bus.budgets.settlement import LedgerKeeper
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.protocol.money import micro
-from toolgate_bus.state.shared_state import Shared
+from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
@@ -36,11 +36,11 @@ from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.delegations import Delegations
 from toolgate_schedulers.shipped.cost_aware.estimates import (
     Candidate,
+    CostHistory,
     Estimate,
-    Learned,
     estimate,
     estimate_of_agent,
-    preferred,
+    rank_candidates,
 )
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
 
@@ -50,22 +50,22 @@ LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
 
 
-def candidates_of(config: CostAwareConfig, learned: Learned, call: ToolSelecting) -> list[Candidate]:
+def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
     """What could run for a call, best first; in phase `verify` that is the call alone."""
 
-    def expected(tool: str, agent: str | None) -> Estimate:
+    def estimate_for(tool: str, agent: str | None) -> Estimate:
         if agent is None:
             return estimate(config, learned, tool)
         return estimate_of_agent(config, learned, tool, agent, given=micro(call.tool_input.get("budget")))
 
-    own = expected(call.tool_name, call.agent_target)
+    own = estimate_for(call.tool_name, call.agent_target)
     found = [Candidate(call.tool_name, None, own, own=True, agent=call.agent_target)]
     if call.phase == "select":
         found += [
-            Candidate(tool, arguments, expected(tool, agent), own=False, agent=agent)
+            Candidate(tool, arguments, estimate_for(tool, agent), own=False, agent=agent)
             for tool, arguments, agent in alternatives(config.alternatives, call)
         ]
-    return preferred(found, config.cost_weight, config.latency_weight)
+    return rank_candidates(found, config.cost_weight, config.latency_weight)
 
 
 class CostAware:
@@ -79,7 +79,7 @@ class CostAware:
 
     def __init__(self, config: CostAwareConfig) -> None:
         self.config = config
-        self.learned = Learned()
+        self.learned = CostHistory()
         self._delegations = Delegations()
         self.overrides: Overrides = {}
         self._news = False
@@ -125,7 +125,7 @@ class CostAware:
         self.use(context.shared)
         await self.look()
         told = [
-            Described(one.name, one.level, one.limit, one.window, self.config.currency)
+            BudgetDescription(one.name, one.level, one.limit, one.window, self.config.currency)
             for one in self.config.budgets
         ]
         await describe(context.shared.store, context.shared.book, told)
@@ -148,7 +148,7 @@ class CostAware:
         with contextlib.suppress(TransportError):
             await self._write_down()
 
-    def use(self, shared: Shared) -> None:
+    def use(self, shared: SharedState) -> None:
         """Reserve in this ledger; `start` does it."""
         self._shared = shared
         self._limits = Limits(shared.store, shared.book)
@@ -160,7 +160,7 @@ class CostAware:
         if self._news:
             await self._write_down()
         else:
-            learned = Learned.unpacked(await self._shared.store.get(self._learned_key))
+            learned = CostHistory.from_bytes(await self._shared.store.get(self._learned_key))
             if not self._news:  # nothing was heard meanwhile
                 self.learned = learned
 
@@ -174,7 +174,7 @@ class CostAware:
         if self._news:
             self._news = False
             try:
-                await self._shared.store.put(self._learned_key, self.learned.packed())
+                await self._shared.store.put(self._learned_key, self.learned.to_bytes())
             except TransportError:
                 self._news = True
                 raise
@@ -185,7 +185,7 @@ class CostAware:
         """Learn from a fact, and charge what an LLM cost; called by the keeper that works."""
         worked = self._delegations.hear(fact, self._price_of)
         if worked is not None:
-            self.learned.worked(*worked)
+            self.learned.record_delegation(*worked)
         if self.learned.hear(fact) or worked is not None:
             self._news = True
         if self.config.charge_llm and fact.get("event") == "usage":

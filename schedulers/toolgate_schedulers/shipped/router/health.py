@@ -16,9 +16,9 @@ from pydantic import Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 
-__all__ = ["UNDONE", "Fallback", "TargetHealth", "agent_key", "told_of"]
+__all__ = ["UNDONE", "Fallback", "TargetHealth", "agent_key", "outcome_of"]
 
-MOST_CALLS: Final = 1000
+MAX_CALLS: Final = 1000
 """So many calls of one tool are remembered; the window is as much shorter."""
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
 UNDONE: Final = ("incomplete", "error", "failed")
@@ -29,7 +29,7 @@ Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=Tr
 class Fallback(StrictModel):
     """When a target is left alone for a while, and what runs instead."""
 
-    after: Annotated[int, Field(ge=1, le=MOST_CALLS, strict=True)] = 3
+    after: Annotated[int, Field(ge=1, le=MAX_CALLS, strict=True)] = 3
     """Failures …"""
     within_s: Seconds = 60
     """… in so many seconds …"""
@@ -59,7 +59,7 @@ def agent_key(agent: str) -> str:
     return f"agent {agent}"
 
 
-def told_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
+def outcome_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
     """The tool or agent (`agent_key`) that a fact tells of, and whether it did its work; None for all others.
 
     A call that was cancelled says nothing about its tool. Facts come off a wire: anything may be in them.
@@ -88,7 +88,7 @@ class _Tool:
     def add(self, well: bool, now: float, within_s: float) -> None:
         self.calls.append((now, well))
         self.failures += not well
-        while len(self.calls) > MOST_CALLS or self.calls[0][0] < now - within_s:
+        while len(self.calls) > MAX_CALLS or self.calls[0][0] < now - within_s:
             self.failures -= not self.calls.popleft()[1]
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class TargetHealth:
         """Those that it wants to be told of."""
         return frozenset(self._tools)
 
-    def told(self, tool: str, well: bool, now: float) -> None:
+    def record_result(self, tool: str, well: bool, now: float) -> None:
         """A tool ran, well or not."""
         known = self._tools.get(tool)
         if known is None or self._rule is None:
@@ -132,7 +132,7 @@ class TargetHealth:
         trying = known.tried is not None and now - known.tried < self._rule.for_s
         return now >= known.open_until and not trying
 
-    def sent(self, tool: str, now: float) -> None:
+    def record_call(self, tool: str, now: float) -> None:
         """A call goes there: if it is being tried, this is the one call."""
         known = self._tools.get(tool)
         if known is not None and known.open_until is not None:

@@ -17,18 +17,18 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdict
-from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, mapped
+from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, map_arguments
 from toolgate_bus.ruling.conditions.conditions import Globs
-from toolgate_bus.ruling.conditions.matching import About, named_once
+from toolgate_bus.ruling.conditions.matching import About, check_unique
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Facts
+from toolgate_bus.transport.ports import FactStream
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth, told_of
-from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, ranked
+from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth, outcome_of
+from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, rank_targets
 
-__all__ = ["FactsFromNow", "Literally", "Route", "Router", "RouterConfig", "mapped", "route"]
+__all__ = ["FactsFromNow", "Literally", "Route", "Router", "RouterConfig", "map_arguments", "route"]
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ALWAYS_WELL: Final = TargetHealth(None, ())
@@ -107,7 +107,7 @@ class Route(About):
 class RouterConfig(StrictModel):
     """The file of a router: `routes`, of which the first that fits counts."""
 
-    routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000), AfterValidator(named_once)]
+    routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000), AfterValidator(check_unique)]
     """In order: the first that fits, and of whose targets one is available, rules."""
 
 
@@ -117,27 +117,27 @@ def route(
     """Where the router sends a call; `health` is that of the routes, one each, at the time `now`."""
     for number, one in enumerate(config.routes if call.phase == "select" else ()):
         if one.fits(call):
-            verdict = _ruled(one, call, health[number] if health else _ALWAYS_WELL, now)
+            verdict = _apply_route(one, call, health[number] if health else _ALWAYS_WELL, now)
             if verdict is not None:
                 return verdict
     return Continue()
 
 
-def _ruled(one: Route, call: ToolSelecting, health: TargetHealth, now: float) -> Verdict | None:
+def _apply_route(one: Route, call: ToolSelecting, health: TargetHealth, now: float) -> Verdict | None:
     """What a route that fits says; None passes the call on to the next."""
-    order = ranked(one.aims, one.salt, key_of(one.sticky, call))
+    order = rank_targets(one.aims, one.salt, key_of(one.sticky, call))
     here = [target for target in order if target.available(call)]
     if not here:
         return None
     ready = [target for target in (*here, *one.standby) if health.usable(target.key, now)]
     chosen = next((target for target in ready if target.available(call)), None)
     if chosen is None:
-        return Continue(reason=f"the call stands: all that it could go to fails at present{_named(one)}")
-    health.sent(chosen.key, now)
-    failing = "" if chosen is here[0] else f"; {here[0].shown} fails at present"
+        return Continue(reason=f"the call stands: all that it could go to fails at present{_suffix_of(one)}")
+    health.record_call(chosen.key, now)
+    failing = "" if chosen is here[0] else f"; {here[0].display_name} fails at present"
     if chosen.changes(call):
         own = call.tool_name if chosen.agent is None else call.agent_target or call.tool_name
-        reason = one.reason or f"routed from {own} to {chosen.shown}{_named(one)}"
+        reason = one.reason or f"routed from {own} to {chosen.display_name}{_suffix_of(one)}"
         return Modify(
             tool=chosen.to,
             arguments=chosen.arguments_for(call),
@@ -146,10 +146,10 @@ def _ruled(one: Route, call: ToolSelecting, health: TargetHealth, now: float) ->
         )
     if len(one.aims) == 1 and not failing:
         return None
-    return Continue(reason=f"stays at {chosen.shown}{_named(one)}{failing}")
+    return Continue(reason=f"stays at {chosen.display_name}{_suffix_of(one)}{failing}")
 
 
-def _named(one: Route) -> str:
+def _suffix_of(one: Route) -> str:
     return f" ({one.name})" if one.name else ""
 
 
@@ -176,7 +176,7 @@ class Router:
     async def start(self, context: SchedulerContext) -> None:
         """Learn from the facts how the targets fare, where a route wants to know."""
         if self._watching:
-            self._facts = FactsFromNow(context.shared.facts, self._told)
+            self._facts = FactsFromNow(context.shared.facts, self._on_fact)
             await self._facts.start()
 
     async def stop(self) -> None:
@@ -188,11 +188,11 @@ class Router:
         """Route one call."""
         return route(self.config, call, self._health, self._clock())
 
-    def _told(self, fact: Mapping[str, Any]) -> None:
-        told = told_of(fact)
+    def _on_fact(self, fact: Mapping[str, Any]) -> None:
+        told = outcome_of(fact)
         if told is not None:
             for health in self._watching.get(told[0], ()):
-                health.told(*told, self._clock())
+                health.record_result(*told, self._clock())
 
 
 class FactsFromNow:
@@ -202,7 +202,7 @@ class FactsFromNow:
     left out until a reading brings few enough that there can be no more behind them.
     """
 
-    def __init__(self, facts: Facts, tell: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, facts: FactStream, tell: Callable[[Mapping[str, Any]], None]) -> None:
         self._facts, self._tell = facts, tell
         self._current = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

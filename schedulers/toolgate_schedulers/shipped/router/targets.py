@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.ruling.conditions.arguments import Arguments, Name, mapped
+from toolgate_bus.ruling.conditions.arguments import Arguments, Name, map_arguments
 from toolgate_bus.ruling.conditions.conditions import same
 
 from toolgate_schedulers.shipped.router.health import agent_key
 
-__all__ = ["Sticky", "Target", "key_of", "ranked"]
+__all__ = ["Sticky", "Target", "key_of", "rank_targets"]
 
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True)]
 _STICKY: Final = ("decision", "session", "tree", "agent")
@@ -27,13 +27,13 @@ _ALLOWED: Final = f"{', '.join(_STICKY)} or label:NAME"
 _BITS: Final = 64
 
 
-def _known(sticky: str) -> str:
+def _check_sticky(sticky: str) -> str:
     if sticky not in _STICKY and not (sticky.startswith(_LABEL) and sticky != _LABEL):
         raise ValueError(f"must be {_ALLOWED}")
     return sticky
 
 
-Sticky = Annotated[str, Field(max_length=300, description=_ALLOWED), AfterValidator(_known)]
+Sticky = Annotated[str, Field(max_length=300, description=_ALLOWED), AfterValidator(_check_sticky)]
 """Calls of the same one of these go to the same target."""
 
 
@@ -61,13 +61,13 @@ class Target(StrictModel):
         return self.to if self.agent is None else agent_key(self.agent)
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """What it is called in reasons."""
         return self.agent or self.to
 
     def arguments_for(self, call: ToolSelecting) -> dict[str, Any] | None:
         """The arguments to run it with; None keeps those of the call."""
-        return None if self.arguments is None else mapped(self.arguments, call.tool_input)
+        return None if self.arguments is None else map_arguments(self.arguments, call.tool_input)
 
     def changes(self, call: ToolSelecting) -> bool:
         """Whether the call would be another one there."""
@@ -89,7 +89,7 @@ def key_of(sticky: str, call: ToolSelecting) -> str:
     return f"{sticky}={own}" if own else f"decision={call.id}"
 
 
-def ranked(targets: Sequence[Target], salt: str, key: str) -> list[Target]:
+def rank_targets(targets: Sequence[Target], salt: str, key: str) -> list[Target]:
     """The targets that get calls at all, the one for this key first, then whoever would come after it."""
     if len(targets) == 1:
         return list(targets)
