@@ -325,3 +325,23 @@ async def test_an_interrupted_replay_ends_its_schedulers(
     assert running.wait(30) == 130
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
+
+
+def test_a_person_is_told_which_calls_did_not_run_and_why(
+    process: Callable[..., Any], server_url: str, namespace: str, tmp_path: Path
+) -> None:
+    rules = {"rules": [{"name": "beds stay", "tools": "delete_bed", "action": "deny", "reason": "ask Anna"}]}
+    routes = {"routes": [{"from": "read_sign", "to": "get_weather", "reason": "the sky is nearer"}]}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    (tmp_path / "routes.yaml").write_text(yaml.safe_dump(routes))
+    schedulers = ("--with", "policy=rules.yaml", "--with", "router=routes.yaml")
+    bus = {"TOOLGATE_REDIS_URL": server_url, "TOOLGATE_NAMESPACE": namespace}
+    running = process("toolgate", "replay", OWN, *schedulers, "--quiet", env=bus, cwd=tmp_path)
+    assert running.wait(200) == 0, running.stderr
+    assert running.stderr == "", "quiet: no progress"
+    told = running.stdout.partition("What did not run as recorded\n")[2].partition("\n\n")[0].splitlines()
+    assert len(told) == 4
+    vetoed = [line for line in told if line.endswith("vetoed by policy: ask Anna (beds stay)")]
+    assert len(vetoed) == 2
+    assert all(line.startswith("  run ") and " delete_bed {" in line for line in vetoed)
+    assert sum(line.endswith("rerouted to get_weather by router: the sky is nearer") for line in told) == 2

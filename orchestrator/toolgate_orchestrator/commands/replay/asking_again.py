@@ -196,6 +196,7 @@ class TrialOptions:
     specs: Sequence[SchedulerSpec]
     alone: bool
     patience_ms: int
+    quiet: bool = False
 
 
 async def compare_record(
@@ -217,7 +218,7 @@ async def compare_record(
         redactor = PassthroughRedactor()
         gate = Gate(parse(_config(trial, limits, record)), client, redactor=redactor)
         asking = AskingAgain(gate, redactor, frozenset(names), trial.alone, record.prices(prices))
-        with progress(sum(1 for _ in record.decisions), "decisions") as advance:
+        with progress(sum(1 for _ in record.decisions), "decisions", quiet=trial.quiet) as advance:
             for entry in record.entries:
                 if isinstance(entry, Aftermath):
                     gate.note(entry.event, entry.fields)

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from toolgate_bus.commands.options import (
     KeysOption,
     NamespaceOption,
+    QuietOption,
     RedisOption,
     bus_settings,
     console,
@@ -124,6 +125,7 @@ def replay(
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
+    quiet: QuietOption = False,
     json_: Annotated[
         bool, typer.Option("--json", help="Print one JSON object: all figures, and every call.")
     ] = False,
@@ -186,6 +188,7 @@ def replay(
         in_own_namespace=bool(with_) and not _is_given(ctx, "namespace"),
         alone=alone,
         since_s=seconds_of(since) if since else 0,
+        quiet=quiet,
     )
     bus_settings(redis, namespace, keys)
     if file is None:

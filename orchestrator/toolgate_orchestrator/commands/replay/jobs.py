@@ -54,6 +54,7 @@ class ReplayRequest:
     """Whether --with has a namespace to itself, so that the living rule nothing and are not ruled."""
     alone: bool = False
     since_s: int = 0
+    quiet: bool = False
 
 
 async def play_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSettings) -> Report:
@@ -64,7 +65,7 @@ async def play_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSetting
     hold_s = asked.patience_ms / 1000 if asked.in_own_namespace else None
     async with open_side(_side(asked, bus, tag, hold_s), recording) as playing:
         began = time.monotonic()
-        with progress(len(recording.runs)) as advance:
+        with progress(len(recording.runs), quiet=asked.quiet) as advance:
             for run in recording.runs:
                 await playing.play(run)
                 advance()
@@ -79,7 +80,8 @@ async def against_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSett
     tag = await _tag(asked, recording, bus)
     before = _side(asked, bus, tag, hold_s)
     after = replace(before, bus=_elsewhere(bus), specs=asked.after, own_namespace=True)
-    return await compare_runs(recording, before, after, prices_of([*asked.before, *asked.after]))
+    prices = prices_of([*asked.before, *asked.after])
+    return await compare_runs(recording, before, after, prices, quiet=asked.quiet)
 
 
 async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayComparison:
@@ -90,7 +92,7 @@ async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayCompar
     finally:
         await commands.aclose()
     record = read_record(facts, asked.limit)
-    trial = TrialOptions(_elsewhere(bus), asked.after, asked.alone, asked.patience_ms)
+    trial = TrialOptions(_elsewhere(bus), asked.after, asked.alone, asked.patience_ms, asked.quiet)
     subject = f"the record of the last {_length(min(asked.since_s, reach_s))}"
     notes = []
     kept_s = FACTS_RETENTION_MS / 1000
@@ -149,7 +151,7 @@ def _length(seconds: float) -> str:
 
 
 async def compare_runs(
-    recording: RunArchive, before: Side, after: Side, prices: ToolPrices
+    recording: RunArchive, before: Side, after: Side, prices: ToolPrices, *, quiet: bool = False
 ) -> ReplayComparison:
     """Play every run to both sides at once; raises ConfigError where one cannot be started.
 
@@ -160,7 +162,7 @@ async def compare_runs(
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(open_side(before, recording))
         other = await stack.enter_async_context(open_side(after, recording))
-        with progress(len(recording.runs)) as advance:
+        with progress(len(recording.runs), quiet=quiet) as advance:
             for run in recording.runs:
                 first, second = await asyncio.gather(one.play(run), other.play(run))
                 calls += [

@@ -105,8 +105,11 @@ def _toolgate(side: Side, source: str, limits: dict[str, dict[str, Any]]) -> dic
 
 
 @contextmanager
-def progress(total: int, what: str = "runs") -> Iterator[Callable[[], None]]:
+def progress(total: int, what: str = "runs", *, quiet: bool = False) -> Iterator[Callable[[], None]]:
     """A bar on a terminal, a line at each quarter elsewhere; call what it gives for each one done."""
+    if quiet:
+        yield lambda: None
+        return
     if err_console.is_terminal and not err_console.is_dumb_terminal:
         columns = (
             TextColumn("Replaying"),

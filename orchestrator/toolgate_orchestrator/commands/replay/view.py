@@ -1,7 +1,8 @@
-"""How `toolgate replay` shows its figures: two tables, a summary, and what went wrong."""
+"""How `toolgate replay` shows what came of it: two tables, the calls that did not run, a summary."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,7 +19,6 @@ MAX_VIOLATIONS = 20
 MAX_WORDS = 1_000
 """The end of what a scheduler said."""
 MAX_NAME = 48
-
 MAX_CALLS = 20
 MAX_ARGUMENTS = 80
 
@@ -39,8 +39,7 @@ def view(report: Report) -> RenderableType:
     parts: list[RenderableType] = [_tools(report.by_tool)]
     if report.by_scheduler:
         parts += ["", _schedulers(report.by_scheduler)]
-    parts += ["", *_summary(report)]
-    return Group(*parts)
+    return Group(*parts, *_different(report.calls), "", *_summary(report))
 
 
 def table_of(title: str, columns: Iterable[str]) -> Table:
@@ -74,6 +73,33 @@ def _schedulers(figures: Iterable[SchedulerFigures]) -> Table:
         counts = (*verdicts, one.run, one.vetoed, one.rerouted, one.late, one.silent)
         table.add_row(escape(one.scheduler), *map(count, counts), _ms(one.median_ms), _ms(one.p99_ms))
     return table
+
+
+def _different(calls: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The calls that did not run as recorded, each with who decided it and why."""
+    different = [one for one in calls if one["outcome"] in ("vetoed", "rerouted")]
+    if not different:
+        return []
+    more = len(different) - MAX_CALLS
+    lines = ["", "[bold]What did not run as recorded[/]", *map(_call_line, different[:MAX_CALLS])]
+    return [*lines, *([f"  … and {more} more: --json has all"] if more > 0 else [])]
+
+
+def _call_line(one: Mapping[str, Any]) -> str:
+    call = f"{one['tool']} {_arguments(one['arguments'])}"
+    came = one["outcome"]
+    if came == "rerouted":
+        same = one["ran_tool"] == one["tool"]
+        came = f"rerouted to {_arguments(one['ran_arguments']) if same else one['ran_tool']}"
+    by = f" by {one['scheduler']}" if one["scheduler"] else ""
+    why = one["reason"] or one["why"]
+    where = f"run {one['run']} call {one['position']}"
+    return f"  [dim]{where}[/] {escape(call)}: {escape(f'{came}{by}: {why}')}"
+
+
+def _arguments(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}…"
 
 
 def _summary(report: Report) -> list[str]:
