@@ -45,7 +45,8 @@ def rights_findings(role: str, user: str, tried: Sequence[Tried], how: How) -> l
         for right in denied[:MAX_COUNT]
     ]
     if len(denied) > MAX_COUNT:
-        what = f"and {how_many(len(denied) - MAX_COUNT, 'command')} more of the role {role} are forbidden to {user}"
+        more = how_many(len(denied) - MAX_COUNT, "command")
+        what = f"and {more} more of the role {role} are forbidden to {user}"
         found.append(error(SUBJECT, "rights-missing", what, "make the users by deploy/redis/make_acl.py"))
     if unknown:
         names = ", ".join(sorted({right.to for right in unknown}))

@@ -1,7 +1,7 @@
 """Recorded agent runs as values: what the LLM said and what the tools returned, turn by turn. Pure.
 
-A `Run` is a list of `RecordedTurn`s; each is one `session.execute()`. `RunArchive` is a file's runs, and knows
-which result was recorded for which tool and arguments. How messages become turns is
+A `Run` is a list of `RecordedTurn`s; each is one `session.execute()`. `RunArchive` is a file's runs, and
+knows which result was recorded for which tool and arguments. How messages become turns is
 `recording_turns`'s affair, files and their errors `recording_file`'s, playing them back `playback`'s.
 """
 

@@ -219,7 +219,8 @@ def _comparison_lines(comparison: ReplayComparison) -> list[str]:
     ]
     if cost := comparison.cost:
         unknown = f"; of {cost.unknown} calls it is not known" if cost.unknown else ""
-        sums = f"{format_amount(cost.before)} before, {format_amount(cost.after)} after, {format_amount(cost.saved)} saved"
+        before, after, saved = map(format_amount, (cost.before, cost.after, cost.saved))
+        sums = f"{before} before, {after} after, {saved} saved"
         lines.append(f"Cost: {sums}{unknown}.")
     figures = {**comparison.limits, "unverified": totals["unverified"]}
     lines += [f"{figures[key]} {words}." for key, words in _LIMITS.items() if figures.get(key)]
