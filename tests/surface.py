@@ -46,7 +46,7 @@ from toolgate_orchestrator.commands.demo.view import demo_record
 from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
 from toolgate_orchestrator.commands.replay.comparison import ReplayComparison
-from toolgate_orchestrator.commands.replay.playback_mount import ReplayConfig
+from toolgate_orchestrator.commands.replay.playback import ReplayConfig
 from toolgate_orchestrator.commands.replay.report import Report, call_record
 from toolgate_orchestrator.commands.replay.session import ReplayedCall
 from toolgate_orchestrator.commands.run.view import TurnResult

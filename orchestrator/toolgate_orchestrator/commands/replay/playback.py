@@ -1,15 +1,23 @@
-"""One recorded run being played: which message the LLM says next, what a tool returns. No I/O.
+"""One recorded run being played: which message the LLM says next, what a tool returns.
 
 The provider asks `say`, the tools ask `serve`, the loop's `tool:selected` tells `starting`; the
 session says which turn begins. What happened to each call is kept as a `Trace`. A tool knows which
 call it runs for by its id; under a loop that does not say, a call is recognised by what `starting`
-told about it, else by tool and arguments, else by order.
+told about it, else by tool and arguments, else by order. `toolgate replay` puts a `Playback` into the
+session before it is initialised; in a mount plan of one's own the modules take `{file: runs.jsonl, run: 3}`
+(counted from 1) and share what the first of them made.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+from toolgate_bus.config.check import StrictModel, check
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.commands.replay import recording_file
 from toolgate_orchestrator.commands.replay.recording import (
     AssistantMessage,
     RecordedCall,
@@ -18,11 +26,13 @@ from toolgate_orchestrator.commands.replay.recording import (
     arguments_key,
 )
 
-__all__ = ["Playback", "PlaybackResult", "Source", "Trace"]
+__all__ = ["CAPABILITY", "Playback", "PlaybackResult", "ReplayConfig", "Source", "Trace", "playback_of"]
 
 Source = Literal["recorded", "run", "file", "unrecorded", "missing"]
 """Where a result came from: the call's own; for a rerouted call another call of the run, or of the
 file, else the original's (`unrecorded`); `missing` where the record has none for this call."""
+
+CAPABILITY = "toolgate.playback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +150,32 @@ class Playback:
         if found := self.recording.find_result(self.run, tool, arguments):
             return found[0], "run" if found[1] == "run" else "file"
         return (call.result if call and call.result is not None else ""), "unrecorded"
+
+
+class ReplayConfig(StrictModel):
+    """Config of `provider-replay` and `tool-replay`; needed only where no host provides the run."""
+
+    file: Path | None = None
+    run: Annotated[int, Field(ge=1)] = 1
+    also: tuple[str, ...] = ()
+    """Further tools to mount (tool-replay): targets of a router that do not occur in the file."""
+
+
+def parse_config(module: str, config: dict[str, Any] | None) -> ReplayConfig:
+    """Read a module's config; raises ConfigError that names each wrong field."""
+    return check(ReplayConfig, config or {}, module)
+
+
+def playback_of(coordinator: Any, config: ReplayConfig) -> Playback:
+    """The run this session plays; raises ConfigError where neither host nor config names one."""
+    playback = coordinator.get_capability(CAPABILITY)
+    if isinstance(playback, Playback):
+        return playback
+    if config.file is None:
+        raise ConfigError("file: name the JSON Lines file of recorded runs to play")
+    recording = recording_file.load(config.file)
+    if config.run > len(recording.runs):
+        raise ConfigError(f"run: {config.file} holds {len(recording.runs)} runs, there is no {config.run}")
+    playback = Playback(recording, recording.runs[config.run - 1])
+    coordinator.register_capability(CAPABILITY, playback)
+    return playback

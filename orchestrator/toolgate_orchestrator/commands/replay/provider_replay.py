@@ -10,8 +10,7 @@ from typing import Any
 from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, ToolCall, Usage
 from amplifier_core.message_models import TextBlock, ToolCallBlock
 
-from toolgate_orchestrator.commands.replay.playback import Playback
-from toolgate_orchestrator.commands.replay.playback_mount import ReplayConfig, parse_config, playback_of
+from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, parse_config, playback_of
 from toolgate_orchestrator.commands.replay.recorded_message import as_text
 
 __all__ = ["ReplayProvider", "mount", "tool_results"]

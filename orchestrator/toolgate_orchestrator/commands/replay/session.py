@@ -19,8 +19,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 
 from toolgate_orchestrator.commands.host.rulings import Rulings
-from toolgate_orchestrator.commands.replay.playback import Playback, Source, Trace
-from toolgate_orchestrator.commands.replay.playback_mount import CAPABILITY
+from toolgate_orchestrator.commands.replay.playback import CAPABILITY, Playback, Source, Trace
 from toolgate_orchestrator.commands.replay.provider_replay import NAME, tool_results
 from toolgate_orchestrator.commands.replay.recording import RecordedCall, Run, RunArchive, arguments_key
 

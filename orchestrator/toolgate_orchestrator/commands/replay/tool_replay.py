@@ -11,8 +11,7 @@ from typing import Any
 
 from amplifier_core import HookResult, ToolResult
 
-from toolgate_orchestrator.commands.replay.playback import Playback
-from toolgate_orchestrator.commands.replay.playback_mount import ReplayConfig, parse_config, playback_of
+from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, parse_config, playback_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
 __all__ = ["PricedResult", "ReplayTool", "mount"]

@@ -21,7 +21,6 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry import tracing
 
-from toolgate_orchestrator.commands.run.json_lines import JsonLines
 from toolgate_orchestrator.commands.run.live_view import LiveView
 from toolgate_orchestrator.commands.run.opening import (
     in_session,
@@ -31,7 +30,7 @@ from toolgate_orchestrator.commands.run.opening import (
     serve_own_metrics,
 )
 from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
-from toolgate_orchestrator.commands.run.view import JsonView, View
+from toolgate_orchestrator.commands.run.view import JsonLines, JsonView, View
 
 __all__ = ["PlanOption", "ProviderOption", "QuietOption", "run"]
 

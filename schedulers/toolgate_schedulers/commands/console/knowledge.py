@@ -38,20 +38,17 @@ __all__ = ["Knowledge", "StopRequest", "open_state"]
 FRESH_S: Final = 1.0
 """So long an answer about roster and budgets serves every page."""
 AGENTS_FRESH_S: Final = 0.4
-
-Read = TypeVar("Read")
-
 FEW: Final = 100
 """Fewer facts in one reading: what was kept has been read."""
 AT_ONCE: Final = 250
 """Facts that are taken before others on the event loop have their turn."""
 AWAY_S: Final = 0.5
-_log = get_logger("toolgate.console")
-
 MAX_COUNT: Final = 500
 """Agents that a page is sent; the youngest trees are left out."""
 
 Id = Annotated[str, Field(min_length=1, max_length=256)]
+Read = TypeVar("Read")
+_log = get_logger("toolgate.console")
 
 
 class StopRequest(StrictModel):
