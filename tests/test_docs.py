@@ -1,6 +1,7 @@
 """What the documents say is true: links lead somewhere, samples run, tables agree with the code."""
 
 import ast
+import json
 import re
 import shlex
 import tomllib
@@ -102,7 +103,7 @@ def test_what_is_generated_is_up_to_date(document: Path) -> None:
 def test_every_python_file_that_is_named_exists(document: Path) -> None:
     files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[bdost]*/**/*.py")}
     for span in spans(text_of(document)):
-        if not re.fullmatch(r"[\w/]+\.py", span) or span in named_by_samples():
+        if not re.fullmatch(r"[\w/]+\.py", span) or "NAME" in span or span in named_by_samples():
             continue
         assert any(file == span or file.endswith(f"/{span}") for file in files), span
 
@@ -228,6 +229,25 @@ def test_the_payload_of_tool_selecting_is_the_documented_one() -> None:
     (row,) = (line for line in text.splitlines() if line.startswith("| `tool:selecting`"))
     told = set(re.findall(r"`(\w+)`", row))
     assert told == set(payload_of(ToolSelecting(id="0" * 32, tool_name="t")))
+
+
+WIRE = page("reference/wire")
+
+
+def named_in(table_after: str) -> set[str]:
+    """The names in the first cells of the first table after these words on the page of the wire."""
+    table = text_of(WIRE).split(table_after, 1)[1].lstrip().split("\n|", 1)[1].split("\n\n", 1)[0]
+    return {name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])}
+
+
+def test_the_page_of_the_wire_has_every_field_of_a_question() -> None:
+    assert named_in("### The question, `tool:selecting`") == set(ToolSelecting.model_fields) - {"id"}
+
+
+def test_the_page_of_the_wire_has_every_field_of_a_heartbeat() -> None:
+    schema = json.loads(text_of(ROOT / "bus" / "schemas" / "v2" / "heartbeat.json"))
+    plain, inner = named_in("Of a scheduler's replica"), named_in("| `mac` | binary |")
+    assert set(schema["properties"]) - {"left"} <= plain | inner  # that one is told of in words
 
 
 def test_denials_are_told_in_the_documented_words() -> None:

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from agent_trees import World, delegate, says
+from four_loops import LOOPS
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -25,7 +26,6 @@ LOOSER = {
     "unheard": {"schedulers": {"policy": {"max_priority": -1000}}, "patience_ms": 1, "verify": False},
     "adopted": {"root_session": "another", "parent_session": "another", "lineage": ["chief"]},
 }
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from four_loops import LOOPS
 from hostile_turns import CALLS, OUTPUTS, sound, turned
 from toolgate_orchestrator.gate.gate import Gate
 
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 pytestmark = pytest.mark.timeout(60)
 
 

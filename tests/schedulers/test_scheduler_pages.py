@@ -1,10 +1,11 @@
 """What the pages about schedulers show is true: their code runs, their configurations are read."""
 
 import re
+import tomllib
 from types import SimpleNamespace
 
 import pytest
-from documents import page, text_of
+from documents import ROOT, page, text_of
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.ruling.conditions.conditions import Condition
@@ -48,6 +49,16 @@ def ran(code):
     names = {}
     exec(compile(code, "a page", "exec"), names)
     return names
+
+
+def test_every_shipped_scheduler_has_a_page_and_a_row():
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    rows = re.findall(
+        r"^\| \[`([\w-]+)`\]\(([\w-]+)\.md\) \|", text_of(page("schedulers/index")), re.MULTILINE
+    )
+    assert {name for name, file in rows if name == file} == set(points["toolgate.schedulers"])
+    for name, _ in rows:
+        assert f"# toolgate scheduler run {name} " in text_of(page(f"schedulers/{name}"))
 
 
 async def test_the_first_function_rules_as_it_says():

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.events import ALL_EVENTS
+from four_loops import LOOPS
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 
 pytestmark = pytest.mark.pure
 
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 
 CONFIGURATION = """
 session:

@@ -21,10 +21,10 @@ from amplifier_core.testing import (
     MockTool,
     ScriptedOrchestrator,
 )
+from four_loops import LOOPS
 
 pytestmark = pytest.mark.pure
 
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 each_loop = pytest.mark.parametrize("loop", LOOPS)
 
 

@@ -12,11 +12,11 @@ import pytest
 from amplifier_core import HookResult
 from amplifier_core.events import EXECUTION_END, EXECUTION_START
 from amplifier_core.testing import EventRecorder, MockContextManager
+from four_loops import LOOPS
 from toolgate_bus.errors import ConfigError
 
 pytestmark = pytest.mark.pure
 
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 each_loop = pytest.mark.parametrize("loop", LOOPS)
 
 USAGE = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}

@@ -7,12 +7,12 @@ from typing import Any, Protocol, runtime_checkable
 import pytest
 from amplifier_core import AmplifierSession, ChatResponse, HookRegistry, TextBlock
 from amplifier_core.testing import EventRecorder, MockContextManager
+from four_loops import LOOPS
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 
 pytestmark = pytest.mark.pure
 
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 each_loop = pytest.mark.parametrize("loop", LOOPS)
 each_parallel = pytest.mark.parametrize("loop", LOOPS[:2])
 

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 from amplifier_core import AmplifierSession, HookResult
 from amplifier_core.events import ALL_EVENTS
+from four_loops import LOOPS
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 from toolgate_orchestrator.turn.loop import DELEGATE_EVENTS
-
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 
 
 def call(agent, instruction="do it", **more):

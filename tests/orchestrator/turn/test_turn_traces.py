@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookResult, ToolResult
+from four_loops import LOOPS
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -19,7 +20,6 @@ from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 
-LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 ASKED = {"toolgate": {"agent": "clerk"}}
 SECRET = "hunter2-canary"
 
