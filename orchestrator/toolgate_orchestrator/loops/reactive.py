@@ -122,12 +122,20 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         """The output of the latest turn as it was before it became text; None where there was none."""
         self._progress: WeakKeyDictionary[Turn, _Progress] = WeakKeyDictionary()
 
-    async def execute(self, *args: Any, **kwargs: Any) -> str:
+    async def execute(
+        self,
+        prompt: str,
+        context: Any,
+        providers: dict[str, Any],
+        tools: dict[str, Any],
+        hooks: Any,
+        **kwargs: Any,
+    ) -> str:
         """As every loop; the keywords `output_schema` and `input` take the place of the config's."""
         self.last_output = None
         token = _given.set({key: kwargs[key] for key in ("output_schema", "input") if key in kwargs})
         try:
-            return await super().execute(*args, **kwargs)
+            return await super().execute(prompt, context, providers, tools, hooks, **kwargs)
         finally:
             _given.reset(token)
 
