@@ -4,6 +4,7 @@ import pytest
 from toolgate_orchestrator.commands.bench.reactive import TurnLoad, compare
 
 
+@pytest.mark.seed("agent-loop", "significantly reduces latency", "reactive")
 @pytest.mark.parametrize(
     "load",
     [
