@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a key with dots in it is not a second reading",
-        f"{BUS}/ruling/conditions/readings.py",
+        f"{BUS}/ruling/conditions/arguments.py",
         "    if other:",
         "    if False:",
         DISGUISES,
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a path through a placeholder leads nowhere",
-        f"{BUS}/ruling/conditions/readings.py",
+        f"{BUS}/ruling/conditions/arguments.py",
         "return UNSEEN if placeholders.hides(value) else MISSING",
         "return MISSING",
         DISGUISES,

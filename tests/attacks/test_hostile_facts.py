@@ -18,8 +18,12 @@ from toolgate_bus.commands.decisions.archive_reading import _fact as archived
 from toolgate_bus.commands.decisions.archive_standing import ArchiveProgress
 from toolgate_bus.commands.decisions.explained import aftermath, explain
 from toolgate_bus.commands.decisions.filters import Filters
-from toolgate_bus.commands.decisions.listing import DecisionListView
-from toolgate_bus.commands.decisions.view import print_decision, print_disagreements, print_totals
+from toolgate_bus.commands.decisions.listing import (
+    DecisionListView,
+    print_decision,
+    print_disagreements,
+    print_totals,
+)
 from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.config.check import check

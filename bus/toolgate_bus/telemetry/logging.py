@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakSet
 
+from toolgate_bus.telemetry.loggers import when_loaded
 from toolgate_bus.telemetry.printable import clean, visible
 from toolgate_bus.telemetry.trace_context import trace_id_of
-from toolgate_bus.telemetry.when_loaded import when_loaded
 
 if TYPE_CHECKING:
     import structlog

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import Metric
 from toolgate_bus.telemetry.fact_metrics import metrics_of
+from toolgate_bus.telemetry.loggers import when_loaded
 from toolgate_bus.telemetry.unanimous import NOTED, Labels, Row, UnanimousDecisions, add_observations
-from toolgate_bus.telemetry.when_loaded import when_loaded
 
 if TYPE_CHECKING:
     from prometheus_client import REGISTRY

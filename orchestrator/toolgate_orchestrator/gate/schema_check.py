@@ -16,7 +16,7 @@ import referencing
 from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 from toolgate_bus.ruling.conditions.patterns import Pattern, Unknown, compile_pattern
-from toolgate_bus.ruling.conditions.schema_patterns import keywords
+from toolgate_bus.ruling.conditions.placeholder_schema import keywords
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 

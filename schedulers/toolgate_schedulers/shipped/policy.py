@@ -16,9 +16,8 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
-from toolgate_bus.ruling.conditions.conditions import Globs
+from toolgate_bus.ruling.conditions.conditions import Globs, Truth
 from toolgate_bus.ruling.conditions.matching import About, Unknown, check_unique, describe_unseen
-from toolgate_bus.ruling.conditions.truth import Truth
 from toolgate_bus.ruling.merge import ORDER
 
 __all__ = ["Policy", "PolicyConfig", "PolicyRule", "explain_ruling", "name_of", "rule_on"]

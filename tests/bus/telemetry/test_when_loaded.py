@@ -8,7 +8,7 @@ pytestmark = pytest.mark.acceptance
 
 TOLD = """
 import sys
-from toolgate_bus.telemetry.when_loaded import when_loaded
+from toolgate_bus.telemetry.loggers import when_loaded
 
 there = []
 when_loaded("colorsys", lambda: there.append("colorsys" in sys.modules))
@@ -49,7 +49,7 @@ import sys
 from toolgate_bus.telemetry import metrics
 
 metrics.count(metrics.DECISIONS, "deny", "late", "")
-metrics.connected("scheduler", True)
+metrics.record_connection("scheduler", True)
 print("prometheus_client" in sys.modules)
 import prometheus_client
 page = prometheus_client.generate_latest().decode()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from toolgate_bus.ruling.conditions.arguments import MISSING, find
 from toolgate_bus.ruling.conditions.conditions import When, any_glob, holds, same
-from toolgate_bus.ruling.conditions.readings import MISSING, find
 
 pytestmark = pytest.mark.pure
 

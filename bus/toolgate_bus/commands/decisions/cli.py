@@ -1,8 +1,9 @@
 """`toolgate decisions`: the record, on a server or in an archive; listed, explained, exported, archived."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,7 @@ import typer
 from toolgate_bus.commands.decisions.archive_reading import ArchiveReport, check
 from toolgate_bus.commands.decisions.archiver import archive
 from toolgate_bus.commands.decisions.exporting import export
-from toolgate_bus.commands.decisions.filters import Filters, parse_filters, parse_id_prefix
+from toolgate_bus.commands.decisions.filters import parse_filters, parse_id_prefix
 from toolgate_bus.commands.decisions.listing import DecisionListView, follow, show_kept
 from toolgate_bus.commands.decisions.showing import show
 from toolgate_bus.commands.decisions.source import ArchiveSource, ServerSource, Source, open_source
@@ -107,38 +108,6 @@ async def _run_awaitable(doing: Awaitable[None]) -> None:
     await doing
 
 
-@dataclass(frozen=True, slots=True)
-class _Which:
-    """The options that say which decisions."""
-
-    tool: Sequence[str] | None
-    scheduler: str | None
-    outcome: Sequence[str] | None
-    why: Sequence[str] | None
-    session: str | None
-    agent: str | None
-    label: Sequence[str] | None
-    since: str | None
-    until: str | None
-    id: str | None = None
-
-    def filters(self, now: float) -> Filters:
-        """The filters, times counted from `now`; raises ConfigError."""
-        return parse_filters(
-            now=now,
-            tool=self.tool or (),
-            scheduler=self.scheduler,
-            outcome=self.outcome or (),
-            why=self.why or (),
-            session=self.session,
-            agent=self.agent,
-            label=self.label or (),
-            since=self.since,
-            until=self.until,
-            id_=self.id,
-        )
-
-
 @app.callback()
 def decisions(
     context: typer.Context,
@@ -194,11 +163,12 @@ def decisions(
     if follow_ and (until is not None or from_ is not None):
         raise ConfigError("--follow: goes with what comes, so not with --until or --from")
     named = None if shadow else scheduler  # a shadow is no one who was asked: it is looked for below
-    which = _Which(tool, named, outcome, why, session, agent, label, since, until, id_)
-    which.filters(time.time())  # a wrong option needs no server
+    others = (tool or (), named, outcome or (), why or (), session, agent, label or ())
+    which = partial(parse_filters, *others, since, until, id_)
+    which(now=time.time())  # a wrong option needs no server
 
     async def do(source: Source) -> None:
-        listing = DecisionListView(which.filters(await source.now()), shadow and (scheduler or True), as_json)
+        listing = DecisionListView(which(now=await source.now()), shadow and (scheduler or True), as_json)
         if follow_ and isinstance(source, ServerSource):
             await follow(listing, source, limit)
         else:
@@ -263,13 +233,14 @@ def export_(
     The file gets its name when it is complete, and replaces one that was there.
     Progress goes to stderr.
     """
-    which = _Which(tool, scheduler, outcome, why, session, agent, label, since, until)
-    if facts and which != _Which(None, None, None, None, None, None, None, since, until):
+    others = (tool or (), scheduler, outcome or (), why or (), session, agent, label or ())
+    if facts and any(others):
         raise ConfigError("--facts: only --since and --until go with it; the other filters are of decisions")
-    which.filters(time.time())
+    which = partial(parse_filters, *others, since, until)
+    which(now=time.time())
 
     async def do(source: Source) -> None:
-        await export(source, which.filters(await source.now()), file, facts=facts)
+        await export(source, which(now=await source.now()), file, facts=facts)
 
     _Where(redis, namespace, from_).run(do)
 

@@ -82,8 +82,6 @@ class Filters:
 
 
 def parse_filters(
-    *,
-    now: float,
     tool: Sequence[str] = (),
     scheduler: str | None = None,
     outcome: Sequence[str] = (),
@@ -94,6 +92,8 @@ def parse_filters(
     since: str | None = None,
     until: str | None = None,
     id_: str | None = None,
+    *,
+    now: float,
 ) -> Filters:
     """The options as filters; `now` is the server's clock. Raises ConfigError with what is allowed."""
     for option, given, allowed in (("--outcome", outcome, OUTCOMES), ("--why", why, WHYS)):

@@ -1,18 +1,101 @@
-"""Where a replacement's arguments come from: what `arguments:` means in the shipped schedulers. Pure.
+r"""Arguments: what stands at a path, every way to read it; and what `arguments:` makes of them. Pure.
 
-Target argument to source: `$.path` in the call's own arguments, `$` for all of them, or `{value: …}`.
-A source that the call does not have leaves its target argument out.
+A path is names with dots between (`user.address.zip`, `items.0.price`); a number steps into a list. An
+LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
+which of the two a tool takes is not known here: `readings` gives both. `order\.amount` is that key only.
+
+A replacement's arguments map target argument to source: `$.path` in the call's own arguments, `$` for all of
+them, or `{value: …}`. A source that the call does not have leaves its target argument out.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.ruling.conditions.readings import MISSING, find
+from toolgate_bus.protocol import placeholders
 
-__all__ = ["Arguments", "Literally", "Name", "map_arguments"]
+__all__ = ["MISSING", "UNSEEN", "Arguments", "Literally", "Name", "find", "map_arguments", "readings"]
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda _self: "MISSING"})()
+"""What stands where there is no such argument."""
+UNSEEN: Any = type("Unseen", (), {"__repr__": lambda _self: "UNSEEN"})()
+"""What stands where the path leads through something that did not travel."""
+_MAX_COUNT: Final = 64
+"""So many readings of one path are looked at."""
+
+
+def readings(path: str, arguments: Mapping[str, Any]) -> Sequence[Any]:
+    """The value as the path goes, or MISSING or UNSEEN; then those at keys with dots, if there are any."""
+    if placeholders.stands_for_all(arguments):
+        return (UNSEEN,)
+    names, other = _parts(path)
+    if len(names) == 1:
+        return (arguments.get(names[0], MISSING),)
+    found = [_at(names, arguments)]
+    if other:
+        for value in _at_dotted(names, arguments):
+            found.append(value)
+            if len(found) > _MAX_COUNT:
+                return (UNSEEN,)
+    return found
+
+
+def find(path: str, value: Any) -> Any:
+    """The value at a path, or MISSING; a key with dots in it counts where the path itself leads nowhere."""
+    if not isinstance(value, Mapping):
+        return MISSING
+    here = (one for one in readings(path, value) if one is not MISSING)
+    found = next(here, MISSING)
+    return MISSING if found is UNSEEN else found
+
+
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[tuple[str, ...], bool]:
+    r"""The names of a path, and whether it may be read in other ways."""
+    escaped = path.replace(r"\.", "\0")
+    names = tuple(name.replace("\0", ".") for name in escaped.split("."))
+    return names, escaped == path
+
+
+def _at(names: Sequence[str], value: Any) -> Any:
+    for name in names:
+        value = _step(name, value)
+        if value is MISSING or value is UNSEEN:
+            return value
+    return value
+
+
+def _at_dotted(names: Sequence[str], value: Any) -> Iterator[Any]:
+    """What is there at a key that has some of the dots in it."""
+    for end in range(1, len(names) + 1):
+        if end == 1:
+            inner = _step(names[0], value)
+        elif isinstance(value, Mapping):
+            inner = value.get(".".join(names[:end]), MISSING)
+        else:
+            return
+        if inner is MISSING or inner is UNSEEN:
+            continue
+        rest = names[end:]
+        if end > 1 and (there := _at(rest, inner)) is not MISSING:
+            yield there
+        if len(rest) > 1:
+            yield from _at_dotted(rest, inner)
+
+
+def _step(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name, MISSING)
+    if isinstance(value, str):
+        return UNSEEN if placeholders.hides(value) else MISSING
+    # Six digits are more than any argument's length, and int() of a long text is slow.
+    if isinstance(value, Sequence) and not isinstance(value, bytes) and name.isdecimal() and len(name) < 7:
+        return value[int(name)] if int(name) < len(value) else MISSING
+    return MISSING
+
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 

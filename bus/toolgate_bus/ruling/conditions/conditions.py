@@ -23,10 +23,53 @@ from pydantic import BeforeValidator, Field, WrapValidator, field_validator, mod
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol import placeholders
 from toolgate_bus.ruling.conditions import patterns
-from toolgate_bus.ruling.conditions.readings import MISSING, UNSEEN, readings
-from toolgate_bus.ruling.conditions.truth import Truth, any_of, consensus_of, every
+from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 
-__all__ = ["Condition", "Globs", "When", "any_glob", "condition_holds", "holds", "same", "unknown_in"]
+__all__ = [
+    "Condition",
+    "Globs",
+    "Truth",
+    "When",
+    "any_glob",
+    "any_of",
+    "condition_holds",
+    "consensus_of",
+    "every",
+    "holds",
+    "opposite",
+    "same",
+    "unknown_in",
+]
+
+Truth = bool | None
+
+
+def every(truths: Iterable[Truth]) -> Truth:
+    """Whether all are true; False as soon as one is false."""
+    whole: Truth = True
+    for one in truths:
+        if one is False:
+            return False
+        if one is None:
+            whole = None
+    return whole
+
+
+def any_of(truths: Iterable[Truth]) -> Truth:
+    """Whether one is true."""
+    return opposite(every(map(opposite, truths)))
+
+
+def opposite(truth: Truth) -> Truth:
+    """What is true becomes false; what is not known stays so."""
+    return None if truth is None else not truth
+
+
+def consensus_of(truths: Iterable[Truth]) -> Truth:
+    """What all of them say; None where they differ."""
+    said = set(truths)
+    return said.pop() if len(said) == 1 else None
+
 
 MAX_TEXT = 65_536
 """A longer value is not searched; no orchestrator sends one."""

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
 
+from toolgate_bus.ruling.conditions.conditions import Truth
 from toolgate_bus.ruling.conditions.patterns import Unknown, compile_pattern
 from toolgate_bus.ruling.conditions.placeholder_schema import make_check, validator_of
-from toolgate_bus.ruling.conditions.truth import Truth
 
 __all__ = ["reader"]
 

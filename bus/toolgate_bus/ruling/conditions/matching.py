@@ -14,8 +14,7 @@ from pydantic import BeforeValidator, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.ruling.conditions.conditions import Globs, When, any_glob, holds, unknown_in
-from toolgate_bus.ruling.conditions.truth import Truth, every
+from toolgate_bus.ruling.conditions.conditions import Globs, Truth, When, any_glob, every, holds, unknown_in
 
 __all__ = ["About", "Unknown", "check_unique", "describe_unseen"]
 
