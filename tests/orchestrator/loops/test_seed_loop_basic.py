@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from amplifier_core import LLMError
+from four_loops import LOOPS
 
 pytestmark = pytest.mark.pure
 
 each_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
-every_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events", "loop-reactive"])
+every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 REMINDER = """\
 <system-reminder source="orchestrator-loop-limit">
