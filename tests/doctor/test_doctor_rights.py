@@ -6,7 +6,7 @@ from doctor_for_tests import diagnosed, started
 from guarded_server import guarded
 from toolgate_bus.commands.doctor.rights import rights_findings
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.rights import ROLES, Tried, rights_of
+from toolgate_bus.transport.redis.rights import ROLES, RightResult, rights_of
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -125,7 +125,7 @@ def test_every_role_tries_something_and_a_long_list_is_cut():
         rights = rights_of(role, "default", "policy", "nobody-1")
         assert len(rights) > 5
         assert all(right.command and right.rule for right in rights)
-        denied = rights_findings(role, "me", [Tried(right, False) for right in rights], "dry run")
+        denied = rights_findings(role, "me", [RightResult(right, False) for right in rights], "dry run")
         assert {one.level for one in denied} == {"error"}
         assert len(denied) == 7
         assert f"{len(rights) - 6} commands more" in denied[-1].what

@@ -24,7 +24,7 @@ MAX_RESULT_DEPTH: Final = 108
 _LEFT_OUT: Final = "… (more was left out)"
 _TOO_DEEP: Final = "… (nested too deeply)"
 _ITSELF: Final = "… (this contains itself)"
-_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _DIGITS: Final = 4_000
 """Of an integer whose text is told; Python writes no more than 4,300."""
 
@@ -61,7 +61,7 @@ def _json(value: Any, depth: int, room: Room) -> Any:
     if kind is str:
         return _text(value, room)
     if kind is int:
-        return value if _SMALLEST <= value <= _LARGEST else _digits(value)
+        return value if _MIN_INTEGER <= value <= _MAX_INTEGER else _digits(value)
     if kind is float:
         return value if math.isfinite(value) else None
     identity = id(value)

@@ -189,7 +189,7 @@ def _kernel_result() -> type[BaseModel]:
 def hook_result(base: type[BaseModel]) -> type[BaseModel]:
     """`HookResult` over a base with the kernel's fields."""
 
-    class HookResult(base):  # type: ignore[misc,valid-type]  # the base is known at run time only
+    class KernelHookResult(base):  # type: ignore[misc,valid-type]  # the base is known at run time only
         """What a hook answers: the kernel's HookResult, and a `priority` that is not lost."""
 
         _priority: int | None = PrivateAttr(default=None)
@@ -206,8 +206,8 @@ def hook_result(base: type[BaseModel]) -> type[BaseModel]:
             """The priority given, if any."""
             return self._priority
 
-    HookResult.__qualname__ = "HookResult"
-    return HookResult
+    KernelHookResult.__name__ = KernelHookResult.__qualname__ = "HookResult"
+    return KernelHookResult
 
 
 if TYPE_CHECKING:

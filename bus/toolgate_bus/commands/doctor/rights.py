@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.rights import How, Tried, rights_of, try_all, who_am_i
+from toolgate_bus.transport.redis.rights import How, RightResult, rights_of, try_all, who_am_i
 
 __all__ = ["rights_findings", "try_rights"]
 
@@ -30,7 +30,7 @@ async def try_rights(
     return rights_findings(f"scheduler:{name}" if role == "scheduler" else role, asked, *tried)
 
 
-def rights_findings(role: str, user: str, tried: Sequence[Tried], how: How) -> list[Diagnostic]:
+def rights_findings(role: str, user: str, tried: Sequence[RightResult], how: How) -> list[Diagnostic]:
     """What the user lacks for the role."""
     denied = [one.right for one in tried if one.allowed is False]
     unknown = [one.right for one in tried if one.allowed is None]

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.readonly import is_refusal
 
-__all__ = ["ROLES", "How", "Right", "Tried", "rights_of", "try_all", "who_am_i"]
+__all__ = ["ROLES", "How", "Right", "RightResult", "rights_of", "try_all", "who_am_i"]
 
 ROLES: Final[Mapping[str, str]] = {
     "orchestrator": "agent",
@@ -82,7 +82,7 @@ class Right(NamedTuple):
         return self.rule.rpartition("+")[2].rstrip(")").replace("|", " ").upper()
 
 
-class Tried(NamedTuple):
+class RightResult(NamedTuple):
     """What came of one."""
 
     right: Right
@@ -154,22 +154,26 @@ async def who_am_i(commands: Commands) -> str | None:
 
 async def try_all(
     commands: Commands, user: str, rights: Sequence[Right], *, is_me: bool
-) -> tuple[list[Tried], How] | str:
+) -> tuple[list[RightResult], How] | str:
     """Which of these a user has, and how that was tried; why it cannot be seen, where it is not ourselves."""
     replies = await commands.pipeline([("ACL", "DRYRUN", user, *right.command) for right in rights])
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
     if failed is None:
-        return [Tried(right, reply == b"OK") for right, reply in zip(rights, replies, strict=True)], "dry run"
+        return [
+            RightResult(right, reply == b"OK") for right, reply in zip(rights, replies, strict=True)
+        ], "dry run"
     if not is_me:
         return str(failed)
     begun = await commands.pipeline([("MULTI",), ("DISCARD",)])
     if not any(isinstance(reply, Exception) for reply in begun):  # else what follows would be run
         queued = await commands.pipeline([("MULTI",), *(right.command for right in rights), ("DISCARD",)])
-        return _tried(rights, queued[1:-1]), "transaction"
+        return _match_replies(rights, queued[1:-1]), "transaction"
     safe = [right for right in rights if right.safe]
-    tried = {one.right: one for one in _tried(safe, await commands.pipeline([one.command for one in safe]))}
-    return [tried.get(right, Tried(right, None)) for right in rights], "trying"
+    tried = {
+        one.right: one for one in _match_replies(safe, await commands.pipeline([one.command for one in safe]))
+    }
+    return [tried.get(right, RightResult(right, None)) for right in rights], "trying"
 
 
-def _tried(rights: Sequence[Right], replies: Sequence[object]) -> list[Tried]:
-    return [Tried(right, not is_refusal(reply)) for right, reply in zip(rights, replies, strict=True)]
+def _match_replies(rights: Sequence[Right], replies: Sequence[object]) -> list[RightResult]:
+    return [RightResult(right, not is_refusal(reply)) for right, reply in zip(rights, replies, strict=True)]

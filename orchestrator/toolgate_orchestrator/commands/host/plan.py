@@ -153,7 +153,7 @@ def _normal(content: dict[str, Any], document: Document, offers: Offers) -> Plan
 
 def _choose(kind: str, file: PlanFile, document: Document, notices: list[str]) -> Spec:
     """The orchestrator, or the context: the one named under `session:` with all config given for it."""
-    listed = file.listed(kind)
+    listed = file.module_specs(kind)
     named: PartialSpec | None = getattr(file.session, kind)
     spec = {"module": _infer_module(kind, file, document)} if named is None else named.as_mapping()
     if not spec.get("module"):
@@ -169,7 +169,7 @@ def _choose(kind: str, file: PlanFile, document: Document, notices: list[str]) -
 
 
 def _infer_module(kind: str, file: PlanFile, document: Document) -> str:
-    listed = file.listed(kind)
+    listed = file.module_specs(kind)
     if len(listed) == 1:
         return str(listed[0].module)
     if close := difflib.get_close_matches(kind, file.session.model_extra or {}, n=1):
@@ -198,7 +198,7 @@ def _check_modules(file: PlanFile, chosen: Mapping[str, Spec], document: Documen
                 faults.update(dict.fromkeys(str(error).splitlines()))
 
     for kind, spec in chosen.items():
-        listed = ((f"{kind}s", index) for index in range(len(file.listed(kind))))
+        listed = ((f"{kind}s", index) for index in range(len(file.module_specs(kind))))
         look(spec["module"], [("session", kind), (kind,), *listed], spec["config"], check)
     for place, each in modules_in(file):
         if place[0] == "agents":

@@ -25,11 +25,11 @@ def _spec(value: Any) -> Any:
     return {"module": value} if isinstance(value, str) else value
 
 
-def _emptied(value: Any) -> Any:
+def _drop_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
-Config = Annotated[dict[str, Any], BeforeValidator(_emptied)]
+Config = Annotated[dict[str, Any], BeforeValidator(_drop_empty)]
 
 
 class PartialSpec(StrictModel):
@@ -56,7 +56,7 @@ Part = Annotated[PartialSpec, BeforeValidator(_spec)]
 Modules = Annotated[tuple[Module, ...], BeforeValidator(lambda value: () if value is None else value)]
 
 
-class Session(BaseModel):
+class SessionSection(BaseModel):
     """The `session:` section; the kernel may know more of it than we do."""
 
     model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
@@ -68,13 +68,13 @@ class Session(BaseModel):
 class _Mounts(StrictModel):
     name: Any = None
     description: Any = None
-    session: Annotated[Session, BeforeValidator(_emptied)] = Session()
+    session: Annotated[SessionSection, BeforeValidator(_drop_empty)] = SessionSection()
     orchestrator: Part | None = None
     context: Part | None = None
     providers: Modules = ()
     tools: Modules = ()
     hooks: Modules = ()
-    agents: "Annotated[dict[str, AgentPlan], BeforeValidator(_emptied)]" = Field(default_factory=dict)
+    agents: "Annotated[dict[str, AgentPlan], BeforeValidator(_drop_empty)]" = Field(default_factory=dict)
 
     @field_validator("agents")
     @classmethod
@@ -98,7 +98,7 @@ class PlanFile(_Mounts):
     orchestrators: Modules = ()
     contexts: Modules = ()
 
-    def listed(self, kind: str) -> Sequence[ModuleSpec]:
+    def module_specs(self, kind: str) -> Sequence[ModuleSpec]:
         """The orchestrators, or the contexts, that it lists."""
         return self.orchestrators if kind == "orchestrator" else self.contexts
 

@@ -230,7 +230,7 @@ async def compare_record(
     return build_comparison(
         subject,
         time.monotonic() - began,
-        Set("what was decided", _recorded(record)),
+        Set("what was decided", _schedulers_of(record)),
         Set(f"--against{others}", names),
         asking.calls,
         limits={**record.limits, "invalid": asking.invalid, "unanswered_after": asking.unanswered},
@@ -257,7 +257,7 @@ def _config(
     return config | ({"keys": str(trial.bus.keys)} if trial.bus.keys else {})
 
 
-def _recorded(record: Record) -> tuple[str, ...]:
+def _schedulers_of(record: Record) -> tuple[str, ...]:
     """Everybody who ruled in the record."""
     heard = (one for decision in record.decisions for one in decision.ruled.verdicts)
     return tuple(sorted({one.scheduler for one in heard if not one.shadow}))

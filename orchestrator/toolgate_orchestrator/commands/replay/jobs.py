@@ -178,7 +178,7 @@ async def compare_runs(
         Set(_name(one), _schedulers(one)),
         Set("--against", _schedulers(other)),
         calls,
-        limits={"unanswered_before": _unanswered(one), "unanswered_after": _unanswered(other)},
+        limits={"unanswered_before": _count_unanswered(one), "unanswered_after": _count_unanswered(other)},
         violations=[*_violations("before", one), *_violations("after", other)],
         words=words,
     )
@@ -225,7 +225,7 @@ def _schedulers(playing: RunningSide) -> tuple[str, ...]:
     )
 
 
-def _unanswered(playing: RunningSide) -> int:
+def _count_unanswered(playing: RunningSide) -> int:
     """Calls on which somebody who was asked gave no verdict in time."""
     calls = (call for run in playing.played for call in run.calls)
     return sum(bool(call.decision and call.decision.silent) for call in calls)

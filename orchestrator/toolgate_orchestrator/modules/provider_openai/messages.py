@@ -78,7 +78,7 @@ class _Call(NamedTuple):
 
 def wire_messages(messages: Sequence[Message], names: ToolNames, dialect: Dialect) -> list[WireMessage]:
     """The conversation as the server takes it."""
-    return _paired([wire for message in messages for wire in _wire(message, names, dialect)])
+    return _pair_results([wire for message in messages for wire in _wire(message, names, dialect)])
 
 
 def names_in(messages: Sequence[Message]) -> list[str]:
@@ -86,7 +86,7 @@ def names_in(messages: Sequence[Message]) -> list[str]:
     return [call.name for message in messages for call in _calls(message)]
 
 
-def _paired(messages: Sequence[WireMessage]) -> list[WireMessage]:
+def _pair_results(messages: Sequence[WireMessage]) -> list[WireMessage]:
     """The messages, with exactly one result right behind each call and no result without one."""
     taken: set[int] = set()
     out: list[WireMessage] = []
