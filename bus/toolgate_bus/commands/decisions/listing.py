@@ -35,7 +35,7 @@ _ALWAYS: Final = ("heard", "same", "veto", "reroute", "ask")
 _FIGURES: Final = {"heard": "heard on"} | {
     name: name for name in ("same", *CHANGES, "unverified", "redacted", "unreadable")
 }
-_LONGEST: Final = 100
+_MAX_LENGTH: Final = 100
 _MARGIN: Final = " " * 9
 
 
@@ -89,7 +89,7 @@ def print_totals(console: Terminal, totals: Mapping[str, ShadowTotals]) -> None:
 
 def _call(tool: object, arguments: object) -> str:
     text = json.dumps(arguments, ensure_ascii=False, default=repr)
-    return escape(f"{tool} {text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}")
+    return escape(f"{tool} {text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + '…'}")
 
 
 def _verdict(verdict: Fact) -> str:
