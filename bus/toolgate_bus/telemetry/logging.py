@@ -13,11 +13,12 @@ structlog is slow to load, and most commands never say a line: it is loaded with
 else imports it, and configured then.
 """
 
+import contextlib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextvars import ContextVar, Token
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +40,7 @@ __all__ = [
     "add_context",
     "configure_logging",
     "hide_in_logs",
+    "say_logs",
     "where",
 ]
 
@@ -52,6 +54,20 @@ MAX_TRACEBACK: Final = 16_000
 MAX_PARTS: Final = 32
 """Entries of a list or a map in a line, and exceptions of a chain."""
 MAX_DEPTH: Final = 4
+_NOT_FOR_PEOPLE: Final = frozenset(
+    {
+        "event",
+        "error",
+        "exception",
+        "level",
+        "logger",
+        "timestamp",
+        "decision",
+        "session",
+        "trace_id",
+        "span_id",
+    }
+)
 _TALKATIVE: Final = ("openai", "httpcore")
 """At DEBUG they log whole requests: the conversation, with the arguments of every call."""
 _REPEATING: Final = ("amplifier_core", "_engine", "asyncio")
@@ -235,7 +251,7 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
     as_json = form == "json" if form else not sys.stderr.isatty()
     when_loaded("structlog", _configure_structlog)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LateFormatter(as_json=as_json))
+    handler.setFormatter(_LateFormatter("json" if as_json else "text"))
     root = logging.getLogger()
     root.setLevel(level.upper())
     root.handlers = [handler]
@@ -243,18 +259,58 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
         logging.getLogger(name).setLevel(max(root.level, logging.INFO))
 
 
+@contextlib.contextmanager
+def say_logs(say: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile tell a person at the terminal what is logged, in a few words, instead of logging it.
+
+    Whoever asked for more than warnings, or logs elsewhere than to a terminal, gets the log as it is.
+    """
+    root = logging.getLogger()
+    before = root.handlers
+    if root.level < logging.WARNING or not sys.stderr.isatty():
+        yield
+        return
+    root.handlers = [_SayHandler(say)]
+    try:
+        yield
+    finally:
+        root.handlers = before
+
+
+class _SayHandler(logging.Handler):
+    """Hands each line to a function."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+        self.setFormatter(_LateFormatter("words"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say the line."""
+        self._say(self.format(record))
+
+
+def _in_words(_logger: Any, _method: str, event: Event) -> str:
+    """What happened, and the rest of what is known of it: no time, no logger, no ids."""
+    said = [str(event[name]) for name in ("event", "error") if event.get(name)]
+    rest = [f"{name} {value}" for name, value in event.items() if name not in _NOT_FOR_PEOPLE]
+    last = str(event.get("exception", "")).strip().rpartition("\n")[2]
+    more = [*([last] if last else []), *rest]
+    return visible(": ".join(said) + (f" ({', '.join(more)})" if more else ""))
+
+
 class _LateFormatter(logging.Formatter):
     """Writes lines as `_formatter` says, which is made with the first of them."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, form: str) -> None:
         super().__init__()
-        self._as_json = as_json
+        self._form = form
         self._made: logging.Formatter | None = None
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         if self._made is None:
-            self._made = _formatter(as_json=self._as_json)
+            self._made = _formatter(self._form)
         return self._made.format(record)
 
 
@@ -289,14 +345,15 @@ def _configure_structlog() -> None:
     )
 
 
-def _formatter(*, as_json: bool) -> logging.Formatter:
+def _formatter(form: str) -> logging.Formatter:
     import structlog
 
-    render: list[structlog.typing.Processor] = (
-        [structlog.processors.JSONRenderer()]
-        if as_json
-        else [_tame, structlog.dev.ConsoleRenderer(colors=_colours())]
-    )
+    renderers: dict[str, list[structlog.typing.Processor]] = {
+        "json": [structlog.processors.JSONRenderer()],
+        "text": [_tame, structlog.dev.ConsoleRenderer(colors=_colours())],
+        "words": [_in_words],
+    }
+    render = renderers[form]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_common_processors(),
         processors=[

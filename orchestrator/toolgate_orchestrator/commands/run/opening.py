@@ -21,6 +21,7 @@ from toolgate_bus.commands.options import err_console, run_async, serve_metrics,
 from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry.logging import say_logs
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
@@ -114,7 +115,11 @@ def in_session(
     """Open a session, do the work in it, and close it, however that ended; `quiet` leaves warnings out."""
     for notice in plan.notices:
         view.notice(f"notice: {notice}")
-    with terminal_approvals(lambda text: view.notice(text, "yellow"), view.pause) as approvals:
+
+    def warn(text: str) -> None:
+        view.notice(text, "yellow")
+
+    with say_logs(warn), terminal_approvals(warn, view.pause) as approvals:
         try:
             return run_async(lambda: _work(plan, view, approvals, work, quiet=quiet))
         finally:
