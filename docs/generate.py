@@ -84,7 +84,7 @@ def _command_texts(command: Any, name: str, level: int) -> Iterator[str]:
     yield _prose(command.help or "")
     own = [param for param in command.params if param.name not in _OWN_PARAMS]
     arguments = [
-        f"[{_place(param)}]" if not param.required else _place(param)
+        _place(param) if param.required else f"[{_place(param).strip('[]')}]"
         for param in own
         if not param.opts[0].startswith("-")
     ]

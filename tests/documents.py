@@ -84,6 +84,12 @@ def commands_in(title: str, document: Path = README) -> list[list[str]]:
     return [shlex.split(line, comments=True) for text in shown for line in text.splitlines()]
 
 
+def outputs_in(title: str, document: Path = README) -> list[str]:
+    """What the section says comes out of its commands."""
+    return [block.text for block in blocks(section(title, document)) if block.language == "text"]
+
+
 def output_in(title: str, document: Path = README) -> str:
-    """What the section says comes out."""
-    return next(block.text for block in blocks(section(title, document)) if block.language == "text")
+    """What it says comes out of the one command that prints."""
+    (only,) = outputs_in(title, document)
+    return only

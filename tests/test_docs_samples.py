@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT, commands_in, output_in, page, sample
+from documents import ROOT, commands_in, output_in, outputs_in, page, sample
 
 pytestmark = pytest.mark.acceptance
 READY = ("rules on", "watches (shadow)")
@@ -88,6 +88,13 @@ def test_the_team_writes_what_its_lead_is_asked_for(reader: Reader) -> None:
     reader.writes("team.yaml")
     reader.runs("toolgate", "run", "Write it", "--plan", "team.yaml")
     assert (reader.folder / "note.txt").read_text() == "hello"
+
+
+def test_rules_are_held_to_cases_as_the_page_shows(reader: Reader) -> None:
+    title = "Hold rules to cases"
+    reader.writes("rules.yaml", "cases.yaml")
+    ended = [reader.runs(*command).stdout for command in commands_in(title, REHEARSE)]
+    assert ended == outputs_in(title, REHEARSE)
 
 
 def test_recorded_runs_are_replayed_as_the_page_shows(reader: Reader) -> None:
