@@ -12,6 +12,12 @@ PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 TOOLS_REQUIRED = os.environ.get("TOOLGATE_TOOLS") == "required"  # read before the tests' own world begins
 PHONE = {"viewport": {"width": 375, "height": 780}, "is_mobile": True, "has_touch": True}
 PATIENCE_MS = 20_000
+CUT_OFF = """() => [...document.querySelectorAll("td, tbody th")].filter((cell) => {
+  if (!cell.checkVisibility()) return false;
+  const at = cell.getBoundingClientRect();
+  return at.right > innerWidth || at.left < 0 || cell.scrollWidth > cell.clientWidth + 1;
+}).map((cell) => `${cell.dataset.label}: ${cell.textContent.slice(0, 40)}`)"""
+"""The cells of tables that do not stand in the window as a whole."""
 
 
 def _missing(what: str) -> None:

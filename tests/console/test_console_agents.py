@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from agent_trees import World, delegate, says, wait_for
-from chromium import PHONE, browser, opened
+from chromium import CUT_OFF, PHONE, browser, opened
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 BOUND_S = 30
@@ -111,6 +111,7 @@ async def test_a_name_that_an_agent_was_given_is_text_and_fits_a_phone(console, 
         assert name in await page.page.locator("#agents").inner_text()
         content, window = await page.width()
         assert content <= window == 375
+        assert await page.page.evaluate(CUT_OFF) == []
         assert page.wrong == []
     world.go()
     assert await asyncio.to_thread(run.wait, BOUND_S) == 0

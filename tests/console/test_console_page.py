@@ -5,7 +5,7 @@ import json
 import time
 
 import pytest
-from chromium import PHONE, browser, opened
+from chromium import CUT_OFF, PHONE, browser, opened
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 BOUND_S = 30.0
@@ -214,6 +214,9 @@ async def test_it_is_readable_on_a_phone_in_both_themes(chromium, console, token
             await page.go(view)
             content, window = await page.width()
             assert content <= window == 375, view
+            if view == "rates":
+                await page.page.locator("#view-rates tbody tr").first.wait_for()
+            assert await page.page.evaluate(CUT_OFF) == [], view
         background = "getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] < 128"
         assert await page.page.evaluate(background) is (scheme == "dark")
         await page.page.get_by_role("button", name="Switch between light and dark").click()

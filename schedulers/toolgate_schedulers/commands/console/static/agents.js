@@ -1,5 +1,5 @@
 // The live trees of agents. A row keeps its place in the page while its agent lives, so that focus stays.
-import { $, every, get, h, lasting, number, post, say, short, table, visible } from "./dom.js";
+import { $, every, get, h, lasting, named, number, post, say, short, table, visible } from "./dom.js";
 
 const rows = new Map();
 const dialog = $("stop");
@@ -58,6 +58,7 @@ function place() {
     if (node === at) at = at.nextElementSibling;
     else body.insertBefore(node, at);
   }
+  named(body.parentElement);
 }
 
 function below(session) {

@@ -1,5 +1,5 @@
 // One decision in full: what was asked, who said what and when, what ran.
-import { clock, get, h, pretty, visible } from "./dom.js";
+import { clock, get, h, named, pretty, visible } from "./dom.js";
 
 export async function detail(id, filterBy) {
   let decision;
@@ -40,10 +40,10 @@ function verdicts(decision) {
   const timed = given.filter((one) => one.action !== "hold").map((one) => Number(one.seconds) || 0);
   const longest = Math.max(decision.seconds, ...timed, 0.001);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Verdicts" },
-    h("table", { class: "verdicts" },
+    named(h("table", { class: "verdicts" },
       h("thead", {}, h("tr", {}, ["scheduler", "verdict", "said", "priority", "ms", ""].map((name, at) =>
         h("th", { scope: "col", class: at === 3 || at === 4 ? "num" : "" }, name)))),
-      h("tbody", {}, given.map((one) => line(one, longest)), silent.map(missing))));
+      h("tbody", {}, given.map((one) => line(one, longest)), silent.map(missing)))));
 }
 
 function line(one, longest) {

@@ -91,8 +91,23 @@ export function show(node, key, make) {
 
 export function table(caption, columns, rows, props = {}) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", props,
+    named(h("table", props,
       h("caption", { class: "unseen" }, caption),
       h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
-      h("tbody", {}, rows)));
+      h("tbody", {}, rows))));
+}
+
+/** Each cell knows its column: on a phone a row is a card, and its cells stand under their names. */
+export function named(node) {
+  const names = [...node.tHead.rows[0].cells].map((cell) => cell.textContent);
+  node.setAttribute("role", "table");
+  for (const group of [node.tHead, ...node.tBodies]) group.setAttribute("role", "rowgroup");
+  for (const row of node.rows) {
+    row.setAttribute("role", "row");
+    [...row.cells].forEach((cell, at) => {
+      cell.setAttribute("role", cell.tagName === "TD" ? "cell" : cell.scope === "col" ? "columnheader" : "rowheader");
+      if (names[at]) cell.dataset.label = names[at];
+    });
+  }
+  return node;
 }
