@@ -34,6 +34,8 @@ def write_verdict(verdict: Verdict | Failure, revision: str = "") -> EncodedVerd
 
     With a revision it is of version 2.
     """
+    if codec.is_plain(verdict):  # nearly every verdict
+        return EncodedVerdict(verdict, codec.verdict_body(verdict, revision))
     trouble: str | None = None
     for form in (_short, _repair, _ours):
         try:

@@ -402,23 +402,17 @@ class Worker:
         orchestrator, question = asked
         tenure = ruling.get() or self._tenure
         tell(verdict, tenure.scheduler.priority)
-        body = self._body(verdict, tenure.revision if question.version > packing.VERSION else "")
-        mac = None
-        if self._keyring is not None:
-            mac = self._keyring.sign_verdict(
-                orchestrator, self._name, digest(question.signature_input), body, question.version
-            )
-        return packing.item(question.id, question.phase, body, mac, question.version)
-
-    def _body(self, verdict: Verdict | Failure, revision: str) -> bytes:
-        if codec.is_plain(verdict):  # nearly every verdict
-            return codec.verdict_body(verdict, revision)
-        written = write_verdict(verdict, revision)
+        written = write_verdict(verdict, tenure.revision if question.version > packing.VERSION else "")
         if written.trouble is not None:
             metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
             sent = written.verdict.action
             _log.error("a verdict was mended", scheduler=self._name, why=written.trouble, sent=sent)
-        return written.body
+        mac = None
+        if self._keyring is not None:
+            mac = self._keyring.sign_verdict(
+                orchestrator, self._name, digest(question.signature_input), written.body, question.version
+            )
+        return packing.item(question.id, question.phase, written.body, mac, question.version)
 
 
 def _safe_host() -> str:

@@ -27,8 +27,6 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.commands.approvals import correction as edits
 from toolgate_schedulers.commands.approvals.answer import (
-    AnswerOutcome,
-    Fact,
     Person,
     answer,
     build_standing_rule,
@@ -57,7 +55,7 @@ from toolgate_schedulers.commands.approvals.view import (
     table,
 )
 from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
-from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval
+from toolgate_schedulers.shipped.approval.records import Approval, StandingApproval
 
 __all__ = ["app"]
 
@@ -368,7 +366,20 @@ async def _answer(
     came = await resolve_outcome(opened.desk, one, came, lambda id_: find_past_decision(opened, id_))
     wrong = explain_failure(one.approval, given, came)
     if as_json:
-        print_json(_outcome_fields(one.approval, given, rule, came, wrong))
+        decision = came.decision or {}
+        fields = {
+            "event": "answered",
+            **as_fields(one.approval, None, given),
+            "became": came.became,
+            "outcome": decision.get("outcome"),
+            "why": decision.get("why"),
+            "final_tool": decision.get("final_tool"),
+            "final_input": decision.get("final_input"),
+            "instead": came.instead.approval.id if came.instead is not None else None,
+            "always_id": rule.id if rule is not None else None,
+            "error": wrong,
+        }
+        print_json(fields)
     elif wrong is None:
         console.print(escape_lines(describe_outcome(one.approval, given, came)), soft_wrap=True)
         if rule is not None:
@@ -377,28 +388,6 @@ async def _answer(
             )
     if wrong is not None:
         raise ToolgateError(wrong)
-
-
-def _outcome_fields(
-    approval: Approval,
-    given: ApprovalAnswer,
-    rule: StandingApproval | None,
-    came: AnswerOutcome,
-    wrong: str | None,
-) -> Fact:
-    decision = came.decision or {}
-    return {
-        "event": "answered",
-        **as_fields(approval, None, given),
-        "became": came.became,
-        "outcome": decision.get("outcome"),
-        "why": decision.get("why"),
-        "final_tool": decision.get("final_tool"),
-        "final_input": decision.get("final_input"),
-        "instead": came.instead.approval.id if came.instead is not None else None,
-        "always_id": rule.id if rule is not None else None,
-        "error": wrong,
-    }
 
 
 def _person(name: str | None) -> Person:
