@@ -20,7 +20,7 @@ import typer
 
 from toolgate_bus.commands.terminal import console, err_console, escape_lines
 from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
-from toolgate_bus.server.embedded import join_server, open_shared_server
+from toolgate_bus.server.embedded import Server, join_server, open_shared_server
 from toolgate_bus.server.settings import BusSettings, bus_settings, has_password
 
 __all__ = [
@@ -127,25 +127,27 @@ def _warn_of_password(ctx: typer.Context, param: Any, url: str | None) -> str | 
     return url
 
 
-@contextlib.contextmanager
-def start_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
+Bus = contextlib.AbstractContextManager[BusSettings]
+
+
+def start_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
     """The settings with a server behind `redis`: the one named, else the user's, started if need be."""
-    settings = bus_settings(redis, namespace, keys)
-    if settings.redis:
-        yield settings
-        return
-    with open_shared_server() as server:
-        yield replace(settings, redis=server.url)
+    return _with_server(bus_settings(redis, namespace, keys), open_shared_server)
+
+
+def join_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
+    """Like `start_bus`, but raises NoServer if none is named and none runs: it starts nothing."""
+    return _with_server(bus_settings(redis, namespace, keys), join_server)
 
 
 @contextlib.contextmanager
-def join_bus(redis: str | None, namespace: str, keys: Path | None) -> Iterator[BusSettings]:
-    """Like `start_bus`, but raises NoServer if none is named and none runs: it starts nothing."""
-    settings = bus_settings(redis, namespace, keys)
+def _with_server(
+    settings: BusSettings, find: Callable[[], contextlib.AbstractContextManager[Server]]
+) -> Iterator[BusSettings]:
     if settings.redis:
         yield settings
         return
-    with join_server() as server:
+    with find() as server:
         yield replace(settings, redis=server.url)
 
 

@@ -14,12 +14,13 @@ import secrets
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Final
 
 import anyio
 
-from toolgate_bus.errors import CodecError, ConfigError, TransportError
+from toolgate_bus.errors import CodecError, ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.protocol import packing
@@ -245,12 +246,12 @@ class FactsReader(FactStream):
             await self._roster.leave(self._me)
 
     async def _beat(self) -> None:
-        with contextlib.suppress(TransportError):
-            await self.join()
+        beat: Callable[[], Awaitable[None]] = self.join
         while True:
+            with contextlib.suppress(ToolgateError):  # whoever reads says what is wrong
+                await beat()
+                beat = partial(self._roster.write, self._me, self._heartbeat)
             await anyio.sleep(BEAT_SECONDS)
-            with contextlib.suppress(TransportError):
-                await self._roster.write(self._me, self._heartbeat)
 
     async def writers(self) -> list[str]:
         """The orchestrators that are alive, or whose facts are kept."""

@@ -13,7 +13,7 @@ GREETER = """
 from typing import Annotated
 import typer
 from toolgate_bus.commands.options import JsonOption, NamespaceOption, RedisOption
-from toolgate_bus.commands.options import bus_settings, console, joined_bus
+from toolgate_bus.commands.options import bus_settings, console, join_bus
 from toolgate_bus.errors import ConfigError, NoServer, OutcomeUnknown
 
 def hello(name: str, redis: RedisOption = None, namespace: NamespaceOption = "default",
@@ -27,7 +27,7 @@ def broken(kind: str) -> None:
     raise {"config": ConfigError, "server": NoServer, "write": OutcomeUnknown}[kind](f"[{kind}] went wrong")
 
 def lonely() -> None:
-    with joined_bus(None, "default", None):
+    with join_bus(None, "default", None):
         pass
 
 pets = typer.Typer(help="Keep pets.")

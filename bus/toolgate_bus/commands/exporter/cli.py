@@ -3,7 +3,6 @@
 import os
 import secrets
 import socket
-from contextlib import suppress
 from typing import Annotated
 
 import anyio
@@ -27,13 +26,10 @@ from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.http import PageServer, serve_page
 from toolgate_bus.telemetry.loop_lag import watch_loop_lag
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, encode_role
-from toolgate_bus.transport.redis.roster_sets import OLD
 
 __all__ = ["exporter"]
 
 PORT = 9464
-LOOKS = ("orchestrators", OLD)
 
 
 def exporter(
@@ -79,8 +75,9 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
     me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
     reading = RedisCommands(url, "toolgate-exporter-facts", connections=1)
     commands = RedisCommands(url, "toolgate-exporter")
+    facts = FactsReader(reading, settings.namespace, "exporter")
     service = Exporter(
-        FactsReader(reading, settings.namespace, "exporter"),
+        facts,
         RedisShelf(commands, settings.namespace, me),
         FleetGauges(commands, settings.namespace),
     )
@@ -88,9 +85,8 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
     refused: ToolgateError | None = None
     try:
         _tell_ready(serving, settings, as_json)
-        async with anyio.create_task_group() as tasks:
+        async with facts.stay_on_roster(), anyio.create_task_group() as tasks:
             tasks.start_soon(watch_loop_lag, "exporter")
-            tasks.start_soon(_stand_on_roster, Roster(commands, settings.namespace, LOOKS), f"r:{me}")
             try:
                 await service.run()
             except ToolgateError as error:
@@ -101,26 +97,11 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
     finally:
         with anyio.CancelScope(shield=True):
             serving.close()
+            await facts.leave()
             await reading.aclose()
             await commands.aclose()
     if refused is not None:
         raise refused
-
-
-async def _stand_on_roster(roster: Roster, me: str) -> None:
-    """Be known as a reader of facts, so that they are written even where no scheduler is alive."""
-    known = False
-    try:
-        while True:
-            with suppress(ToolgateError):  # the service says what is wrong
-                await roster.write(me, encode_role("exporter"))
-                if not known:
-                    await roster.wake_orchestrators()
-                    known = True
-            await anyio.sleep(BEAT_SECONDS)
-    finally:
-        with anyio.CancelScope(shield=True), suppress(ToolgateError):
-            await roster.leave(me)
 
 
 def _tell_ready(serving: PageServer, settings: BusSettings, as_json: bool) -> None:

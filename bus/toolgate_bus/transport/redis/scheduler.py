@@ -154,9 +154,7 @@ class RedisSchedulerBus(SchedulerBus):
             return
         self._left = True
         with contextlib.suppress(TransportError):
-            await self._heart.leave(
-                lambda number: encode_leave(replace(self._member, beat=number), self._keyring)
-            )
+            await self._heart.leave(self._farewell)
             await self._roster.wake_orchestrators()
 
     @override
