@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from toolgate_bus.commands.completion import complete_installed
 from toolgate_bus.commands.main import own_entry_points
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -54,7 +55,11 @@ app = typer.Typer(name="scheduler", help=_overview(), no_args_is_help=True)
 
 SpecArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME_OR_MODULE:ATTR", help="An installed scheduler (policy, router …) or yours."),
+    typer.Argument(
+        metavar="NAME_OR_MODULE:ATTR",
+        help="An installed scheduler (policy, router …) or yours.",
+        autocompletion=complete_installed,
+    ),
 ]
 ConfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its configuration, in YAML.")]
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from toolgate_bus.commands.completion import complete_outcome, complete_scheduler, complete_why
 from toolgate_bus.commands.decisions.archive_reading import ArchiveReport, check
 from toolgate_bus.commands.decisions.archiver import archive
 from toolgate_bus.commands.decisions.exporting import export
@@ -37,8 +38,8 @@ _WHICH: Final = "Which decisions"
 _MEGABYTE: Final = 2**20
 
 
-def _which(*names: str, metavar: str, help_: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel=_WHICH)
+def _which(*names: str, metavar: str, help_: str, complete: Callable[..., list[str]] | None = None) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel=_WHICH, autocompletion=complete)
 
 
 ToolOption = Annotated[
@@ -47,15 +48,30 @@ ToolOption = Annotated[
 ]
 SchedulerOption = Annotated[
     str | None,
-    _which("--scheduler", metavar="NAME", help_="About which this one was asked (--shadow: would change)."),
+    _which(
+        "--scheduler",
+        metavar="NAME",
+        help_="About which this one was asked (--shadow: would change).",
+        complete=complete_scheduler,
+    ),
 ]
 OutcomeOption = Annotated[
     list[str] | None,
-    _which("--outcome", metavar="OUTCOME", help_="continue, modify, deny or cancelled."),
+    _which(
+        "--outcome",
+        metavar="OUTCOME",
+        help_="continue, modify, deny or cancelled.",
+        complete=complete_outcome,
+    ),
 ]
 WhyOption = Annotated[
     list[str] | None,
-    _which("--why", metavar="WHY", help_="agreed, modified, denied, silent, expired, failed_open …"),
+    _which(
+        "--why",
+        metavar="WHY",
+        help_="agreed, modified, denied, silent, expired, failed_open …",
+        complete=complete_why,
+    ),
 ]
 SessionOption = Annotated[
     str | None, _which("--session", metavar="ID", help_="Of this session; the beginning of its id is enough.")

@@ -1,0 +1,66 @@
+"""Names for the shell to complete (`toolgate --install-completion`): schedulers, outcomes, reasons.
+
+Somebody waits at a key: who is alive is asked of a running server, for a moment, and whatever goes wrong
+means no names. What is needed for that is loaded for that alone.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+import typer
+
+__all__ = ["complete_installed", "complete_outcome", "complete_scheduler", "complete_why"]
+
+GROUP: Final = "toolgate.schedulers"
+PATIENCE_S: Final = 0.5
+
+
+def complete_installed(incomplete: str) -> list[str]:
+    """Schedulers that can be run by name."""
+    return _begin_with(incomplete, (point.name for point in entry_points(group=GROUP)))
+
+
+def complete_scheduler(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Schedulers that are alive, and those that are installed."""
+    return _begin_with(incomplete, [*_read_living(ctx.params), *complete_installed(incomplete)])
+
+
+def complete_outcome(incomplete: str) -> list[str]:
+    """What may come of a decision."""
+    from toolgate_bus.commands.decisions.filters import OUTCOMES
+
+    return _begin_with(incomplete, OUTCOMES)
+
+
+def complete_why(incomplete: str) -> list[str]:
+    """Why it may come so."""
+    from toolgate_bus.commands.decisions.filters import WHYS
+
+    return _begin_with(incomplete, WHYS)
+
+
+def _begin_with(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+def _read_living(given: dict[str, Any]) -> list[str]:
+    from toolgate_bus.commands.options import join_bus
+    from toolgate_bus.server.settings import BusSettings
+    from toolgate_bus.transport.redis.connection import RedisCommands
+    from toolgate_bus.transport.redis.roster import Roster
+
+    async def read(settings: BusSettings) -> list[str]:
+        commands = RedisCommands(str(settings.redis), "toolgate-complete", connections=1, seconds=PATIENCE_S)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return [member.name for member in (await Roster(commands, settings.namespace).read()).members]
+        finally:
+            await commands.aclose()
+
+    try:
+        with join_bus(given.get("redis"), given.get("namespace") or "default", None) as settings:
+            return asyncio.run(read(settings))
+    except Exception:  # noqa: BLE001 - a shell waits for names, not for why there are none
+        return []
