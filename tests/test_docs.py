@@ -8,6 +8,7 @@ import tomllib
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -158,6 +159,18 @@ def test_only_what_a_contract_holds_to_it_says_that_it_is_pure() -> None:
     assert {one for one in said if not any(f"{one}.".startswith(f"{held}.") for held in listed)} == set()
 
 
+def test_every_name_of_a_package_that_documents_give_can_be_imported() -> None:
+    named = {
+        name
+        for document in DOCUMENTS
+        for span in spans(text_of(document))
+        for name in re.findall(r"^toolgate_(?:bus|orchestrator|schedulers)(?:\.\w+)+", span)
+    }
+    assert len(named) > 2
+    for name in named:
+        assert resolve_name(name) is not None
+
+
 @each_document
 def test_make_targets_extras_and_variables_that_are_named_exist(document: Path) -> None:
     text = text_of(document)
@@ -223,6 +236,17 @@ def test_the_changelog_names_every_command_module_and_scheduler() -> None:
 def test_every_metric_of_the_reference_is_served() -> None:
     served = {family.name for family in metrics.REGISTRY.collect()}
     assert {metric.name for metric in (*definitions.FLEET, *definitions.PROCESS)} <= served
+
+
+def test_the_page_about_watching_has_every_alert_with_its_severity() -> None:
+    rules = yaml.safe_load(text_of(ROOT / "deploy" / "prometheus" / "rules" / "toolgate-alerts.yml"))
+    alerts = [rule for group in rules["groups"] for rule in group["rules"]]
+    rows = [
+        line.split(" | ") for line in text_of(page("watch")).splitlines() if line.startswith("| `Toolgate")
+    ]
+    told = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    assert told.keys() == {alert["alert"] for alert in alerts}
+    assert all(alert["labels"]["severity"] in told[alert["alert"]] for alert in alerts)
 
 
 def test_the_payload_of_tool_selecting_is_the_documented_one() -> None:
