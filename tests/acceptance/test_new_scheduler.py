@@ -5,6 +5,7 @@ import shlex
 import signal
 
 import pytest
+from documents import page, text_of
 
 pytestmark = pytest.mark.acceptance
 
@@ -114,3 +115,18 @@ def test_it_says_what_it_wrote_and_how_to_start_it_and_never_overwrites(newcomer
     again = newcomer.types(command)
     assert again.wait() == 2
     assert "is there already: nothing was written" in again.stderr
+
+
+def test_the_manuals_test_runs_with_what_it_says_to_install(process, tmp_path):
+    text = text_of(page("write-a-scheduler"))
+    code = re.findall(r"^```(?:python|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rules = next(block for block in code if "class Limiter" in block)
+    test = next(block for block in code if "import Limiter" in block)
+    install, run = next(block for block in code if "-m pytest test_my_rules.py" in block).splitlines()
+    assert install == "python -m pip install pytest", "nothing but pytest, which is here"
+    (tmp_path / "my_rules.py").write_text(rules)
+    (tmp_path / "test_my_rules.py").write_text(test)
+    only = ("-p", "no:asyncio", "-p", "no:cacheprovider", "-p", "no:amplifier_module")
+    tested = process(*run.split(), *only, cwd=tmp_path)
+    assert tested.wait() == 0, tested.stdout
+    assert "1 passed" in tested.stdout

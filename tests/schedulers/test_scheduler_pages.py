@@ -80,9 +80,7 @@ async def test_the_class_limits_a_session_over_all_replicas():
     assert [verdict.action for verdict in verdicts] == ["continue", "continue", "deny", "deny"]
 
 
-async def test_the_class_is_tested_as_it_says():
-    names = ran(blocks("python")[1] + blocks("python")[2])
-    await names["test_the_second_search_of_a_session_is_denied"]()
+def test_what_a_trial_can_do_is_told():
     told = re.findall(r"^\| `(?:await )?(\w+)\(", TEXT, re.MULTILINE)
     asked = {name for name in told if hasattr(Trial, name)}
     assert asked == {"ask", "pose", "withdraw", "restart", "reload"}
