@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 from toolgate_bus.commands.terminal import console, escape
+from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Failure, Hold, Modify, ToolSelecting
 from toolgate_bus.telemetry.printable import visible
@@ -57,16 +58,13 @@ def parse_call(text: str) -> ToolSelecting:
     tool, arguments = fields.pop("tool_name", ""), fields.pop("tool_input", {})
     if not isinstance(tool, str) or not tool or not isinstance(arguments, Mapping):
         raise ConfigError(f"--call: must name a `tool`, and its `arguments` by name, as {SAMPLE}")
-    known = set(ToolSelecting.model_fields) - set(SPELLINGS.values())
-    if unknown := sorted(fields.keys() - known):
-        raise ConfigError(
-            f"--call: unknown {', '.join(unknown)}; allowed: tool, arguments, {', '.join(sorted(known))}"
-        )
     try:
         return question(tool, arguments, **fields)
     except ValidationError as error:
-        faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-        raise ConfigError(f"--call: {'; '.join(faults)}") from None
+        lines = (
+            f"--call: {'.'.join(map(str, loc))}: {words}" for loc, words in explain(error, ToolSelecting)
+        )
+        raise ConfigError("\n".join(lines)) from None
 
 
 async def try_calls(

@@ -100,7 +100,7 @@ def test_calls_have_the_fields_of_a_question_and_meet_one_state(tried):
         ("[]", "--call: must be an object"),
         ({"name": "x"}, "--call: must name a `tool`"),
         ({"tool": "x", "arguments": []}, "--call: must name a `tool`, and its `arguments`"),
-        ({"tool": "x", "agnt": "y"}, "--call: unknown agnt; allowed: tool, arguments, agent,"),
+        ({"tool": "x", "agnt": "y"}, "did you mean agent?"),
         ({"tool": "x", "agent": 1}, "--call: agent: Input should be a valid string"),
     ],
 )

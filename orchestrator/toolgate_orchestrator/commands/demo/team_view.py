@@ -41,8 +41,10 @@ class TeamView:
         """Who is there, and what is asked of them."""
         self._line()
         self._line("Act two: a team", style="bold")
-        self._line("Agents give work to agents; their LLMs are scripts, too. The same schedulers rule on the")
-        self._line("calls of all, and on who works for whom: giving work away is a tool call like any other.")
+        self._line(
+            "Agents give work to agents; their LLMs are scripts, too. The same schedulers rule on the calls "
+            "of all, and on who works for whom: giving work away is a tool call like any other."
+        )
         self._line()
         for name, about in TEAM.items():
             self._line(f"  {name:<{WIDTH}} {about}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pydantic import ValidationError
+from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun, whole
@@ -47,7 +48,7 @@ def _read(stream: BinaryIO, source: str, limit: int | None) -> tuple[list[Run], 
         try:
             recorded = _parse(line)
         except ValidationError as error:
-            faults += [f"{where}: {_field(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+            faults += [f"{where}: {_field(loc)}: {words}" for loc, words in explain(error, RecordedRun)]
         except ValueError as error:
             faults.append(f"{where}: {error}")
         else:
