@@ -56,7 +56,7 @@ def hold(process, wait_until, runtime):
     if sys.platform != "linux":
         pytest.skip("who is whose child is read from /proc")
 
-    async def start(which: str = "shared_server", **popen):
+    async def start(which: str = "open_shared_server", **popen):
         command = process("python", "-c", HOLD, which, stdin=subprocess.PIPE, **popen)
         said = await wait_until(lambda: command.stdout.endswith("\n") and command.stdout, timeout=20)
         pid, directory = json.loads(said)
@@ -97,7 +97,7 @@ def test_an_exception_inside_ends_the_private_server_too(runtime):
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize("which", ["private_server", "shared_server"])
+@pytest.mark.parametrize("which", ["private_server", "open_shared_server"])
 async def test_ctrl_c_leaves_no_process_and_no_file(hold, runtime, wait_until, which):
     command, pid, guard, _ = await hold(which)
     command.signal(signal.SIGINT)
@@ -108,7 +108,7 @@ async def test_ctrl_c_leaves_no_process_and_no_file(hold, runtime, wait_until, w
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize("which", ["private_server", "shared_server"])
+@pytest.mark.parametrize("which", ["private_server", "open_shared_server"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_killed_command_leaves_no_process_and_no_file(hold, runtime, wait_until, which, number):
     command, pid, guard, _ = await hold(which)
@@ -192,7 +192,7 @@ async def test_ctrl_c_in_the_terminal_that_started_the_server_leaves_it_to_the_o
 
 @pytest.mark.acceptance
 async def test_commands_that_start_at_the_same_time_share_one_server(process, runtime, wait_until):
-    commands = [process("python", "-c", HOLD, "shared_server", stdin=subprocess.PIPE) for _ in range(6)]
+    commands = [process("python", "-c", HOLD, "open_shared_server", stdin=subprocess.PIPE) for _ in range(6)]
     await wait_until(lambda: all(command.stdout.endswith("\n") for command in commands), timeout=30)
     assert len({command.stdout for command in commands}) == 1
     for command in commands:
@@ -202,10 +202,10 @@ async def test_commands_that_start_at_the_same_time_share_one_server(process, ru
 
 
 COME_AND_GO = """
-from toolgate_bus.server.embedded import shared_server
+from toolgate_bus.server.embedded import open_shared_server
 from toolgate_bus.server.guard import answers_ping
 for _ in range(15):
-    with shared_server() as server:
+    with open_shared_server() as server:
         assert answers_ping(server.directory / "s.sock")
 """
 
@@ -408,7 +408,7 @@ def test_a_server_of_a_test_restarts_on_the_same_url_and_forgets(own_server):
         assert own_server.pid != before
         assert client.get("key") is None
         own_server.kill()
-        assert not own_server.running
+        assert not own_server.is_running
         assert own_server.pid == 0
         own_server.start()
         assert client.ping()
