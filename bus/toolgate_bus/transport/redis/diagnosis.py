@@ -88,9 +88,11 @@ def _tls(words: str, said: str) -> Trouble:
         return Trouble("tls-not-spoken", "speaks no TLS", "name it as redis://…, without TLS")
     if "hostname mismatch" in words or "doesn't match" in words or "ip address mismatch" in words:
         change = "use the name in the certificate, or make one for this name (deploy/redis/make-certificates)"
-        return Trouble("tls-name", "has a certificate for another name", change)
+        return Trouble("tls-name", f"has a certificate for another name: {said}", change)
     if "verify failed" in words or "self-signed" in words or "self signed" in words:
         change = "name the authority that signed it: rediss://…?ssl_ca_certs=/path/ca.crt"
-        return Trouble("tls-authority", "has a certificate that is signed by nobody known here", change)
+        return Trouble(
+            "tls-authority", f"has a certificate that is signed by nobody known here: {said}", change
+        )
     change = "it may want a certificate of yours: rediss://…?ssl_certfile=…&ssl_keyfile=… (docs/secure.md)"
     return Trouble("tls", f"cannot be reached by TLS: {said}", change)
