@@ -105,7 +105,7 @@ class Replica:
             assert isinstance(item, packing.Item)
             body = codec.verdict_body(codec.Continue(reason=reason))
             self.bus.answer(delivery.orchestrator, packing.item(item.id, item.phase, body))
-        self.bus.done(delivery.entry)
+        self.bus.acknowledge(delivery.entry)
 
     def answers_everything(self, reason: str | None = None) -> None:
         """From now on answer at once, whatever comes."""

@@ -258,7 +258,7 @@ async def test_charges_are_counted_once_for_each_event(ledger):
 async def test_who_holds_money_is_listed_with_its_owner(ledger):
     for id_, owner in (("a", "o1"), ("b", "o2"), ("c", "o2")):
         await ledger.reserve(id_, 0, one(10), [FLEET], owner)
-    await ledger.executing("b")
+    await ledger.mark_executing("b")
     await ledger.settle("c", None)
     held = await ledger.open()
     assert {(each.decision, each.owner, each.executing) for each in held} == {

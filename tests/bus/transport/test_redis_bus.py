@@ -114,7 +114,7 @@ async def test_what_a_killed_replica_had_read_is_delivered_to_a_peer(redis_buses
     await wait_until(lambda: sorted(peer.inbox.ids()) == hexes([1, 2, 3]))
     assert {one.times for one in peer.inbox.deliveries} == {2}
     for delivery in peer.inbox.deliveries:
-        peer.bus.done(delivery.entry)
+        peer.bus.acknowledge(delivery.entry)
 
     async def nothing_pending():
         return (await commands.execute("XPENDING", Keys(redis_buses.namespace).inbox("cost"), "cost"))[0] == 0
@@ -242,7 +242,7 @@ async def test_who_gives_the_order_hears_of_a_turn_that_began_and_ended_between_
         ended.append(asyncio.create_task(asker.bus.aclose()))  # and its process ends at once
         return ["young"]
 
-    asker.ears.ordered = ordered  # no heartbeat ever told of it
+    asker.ears.on_stop_order = ordered  # no heartbeat ever told of it
     ran, left = await _stop(server_url, redis_buses.namespace, (), now=False, wait_s=5)
     assert (ran, left, len(ended)) == ({"young"}, set(), 1)
     await ended[0]
@@ -315,6 +315,6 @@ async def test_missing_or_wrong_credentials_are_an_error_of_the_configuration(ow
     address = url.format(url=own_server.url, password=own_server.url + "&password=wrong")
     bus = RedisOrchestratorBus(address, namespace)
     bus.listen(Ignore())
-    with pytest.raises(ConfigError, match="credentials"):
+    with pytest.raises(ConfigError, match="credentials|password"):
         await asyncio.wait_for(bus.start(), 5)
     await bus.aclose()
