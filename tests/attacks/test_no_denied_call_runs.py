@@ -39,7 +39,7 @@ async def test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does(
     redact = {"patterns": ["sk-[A-Za-z0-9]{20,}"]}
     for required in ((), ("policy",)):
         async with Gate.open(**where, required=required, redact=redact) as gate:
-            await wait_until(lambda gate=gate: "policy" in gate._client.bus.reading)
+            await wait_until(lambda gate=gate: "policy" in gate._client.bus.read_set)
             for tool, arguments in DISGUISED:
                 decision = await gate.decide(tool, arguments, ["bash", "pay", tool])
                 assert (decision.outcome, decision.why) == ("deny", "denied"), (tool, str(arguments)[:100])
