@@ -315,6 +315,6 @@ async def test_missing_or_wrong_credentials_are_an_error_of_the_configuration(ow
     address = url.format(url=own_server.url, password=own_server.url + "&password=wrong")
     bus = RedisOrchestratorBus(address, namespace)
     bus.listen(Ignore())
-    with pytest.raises(ConfigError, match="credentials|password"):
+    with pytest.raises(ConfigError, match=r"credentials|password"):
         await asyncio.wait_for(bus.start(), 5)
     await bus.aclose()

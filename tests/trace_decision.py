@@ -1,0 +1,169 @@
+"""How far one decision goes through the code: python tests/trace_decision.py
+
+Two scheduler processes on a real server answer a plain continue; the gate and both schedulers count each call
+into the three packages while five decisions are made. Told are the files that every decision enters, and
+the calls and changes from file to file of the shortest. It runs on other versions, too, by PYTHONPATH.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import runpy
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PACKAGES = tuple(f"{os.sep}toolgate_{name}{os.sep}" for name in ("bus", "orchestrator", "schedulers"))
+DECISIONS = 5
+SCHEDULER = """
+from toolgate_schedulers import Continue, scheduler
+
+@scheduler
+async def NAME(call):
+    return Continue()
+"""
+
+
+class Trace:
+    """Calls into the packages, in their order, while it is on."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+
+    def on(self) -> None:
+        self.files = []
+        sys.setprofile(self._note)
+
+    def off(self) -> list[str]:
+        sys.setprofile(None)
+        return self.files
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and any(part in frame.f_code.co_filename for part in PACKAGES):
+            self.files.append(frame.f_code.co_filename)
+
+
+def figures(found: list[list[str]]) -> dict[str, Any]:
+    """Of several decisions of one process."""
+    every = set.intersection(*map(set, found))
+    shortest = min(found, key=len)
+    changes = sum(one != other for one, other in pairwise(shortest))
+    return {"files": sorted(every), "calls": len(shortest), "changes": changes}
+
+
+def be_scheduler(name: str, out: str) -> None:
+    """Run a scheduler that traces between SIGUSR1 and the next one, and writes what it saw."""
+    trace, found = Trace(), []
+    on = False
+
+    def flip(*_: object) -> None:
+        nonlocal on
+        if on:
+            found.append(trace.off())
+            Path(out).write_text(json.dumps(found), encoding="utf-8")
+        on = not on
+        if on:
+            trace.on()
+
+    signal.signal(signal.SIGUSR1, flip)
+    main = "toolgate_bus.commands.main" if _has("toolgate_bus.commands.main") else "toolgate_bus.cli"
+    sys.argv = ["toolgate", "scheduler", "run", f"{name}:{name}", "--json"]
+    runpy.run_module(main, run_name="__main__")
+
+
+def _has(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]]) -> dict[str, Any]:
+    """The figures of each process."""
+    from toolgate_orchestrator import Gate
+
+    with tempfile.TemporaryDirectory() as folder:
+        running = {name: start(name, Path(folder)) for name in ("first", "second")}
+        try:
+            for one in running.values():
+                await asyncio.to_thread(one.stdout.readline)  # type: ignore[union-attr]
+            found, own = [], Trace()
+            async with Gate.open(
+                namespace=os.environ["TOOLGATE_NAMESPACE"], patience_ms=5000, required=tuple(running)
+            ) as gate:
+                for _ in range(20):
+                    await gate.decide("search", {"q": "x"}, ["search"], session="s")
+                for _ in range(DECISIONS):
+                    await flip(running, folder)
+                    own.on()
+                    decision = await gate.decide("search", {"q": "x"}, ["search"], session="s")
+                    found.append(own.off())
+                    if decision.outcome != "continue":
+                        raise SystemExit(f"not ruled on: {decision.reason}")
+                    await flip(running, folder)
+            told = {"gate": figures(found)}
+            for name in running:
+                told[name] = figures(json.loads(Path(folder, f"{name}.json").read_text(encoding="utf-8")))
+            return told
+        finally:
+            for one in running.values():
+                one.terminate()
+                one.wait()
+
+
+async def flip(running: dict[str, subprocess.Popen[bytes]], folder: str) -> None:
+    for one in running.values():
+        one.send_signal(signal.SIGUSR1)
+    await asyncio.sleep(0.1)  # a signal has no answer
+
+
+def main() -> None:
+    """Trace, and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="the figures with the names of all files")
+    parser.add_argument("--scheduler", nargs=2, metavar=("NAME", "FILE"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.scheduler:
+        be_scheduler(*asked.scheduler)
+        return
+    embedded = import_module(
+        "toolgate_bus.server.embedded" if _has("toolgate_bus.server.embedded") else "toolgate_bus.embedded"
+    )
+    with embedded.private_server() as server:
+        os.environ |= {"TOOLGATE_REDIS_URL": server.url, "TOOLGATE_NAMESPACE": f"trace{secrets.token_hex(4)}"}
+
+        def start(name: str, folder: Path) -> subprocess.Popen[bytes]:
+            (folder / f"{name}.py").write_text(SCHEDULER.replace("NAME", name), encoding="utf-8")
+            words = (sys.executable, __file__, "--scheduler", name, str(folder / f"{name}.json"))
+            path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+            env = {**os.environ, "PYTHONPATH": path}
+            return subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE)
+
+        told = asyncio.run(trace(start))
+    if asked.json:
+        print(json.dumps(told, indent=1))
+        return
+    files = set().union(*(one["files"] for one in told.values()))
+    calls = sum(one["calls"] for name, one in told.items() if name != "second")
+    changes = sum(one["changes"] for name, one in told.items() if name != "second")
+    print(
+        f"one decision, the gate and one scheduler: {len(files)} files, {calls} calls, {changes} changes of file"
+    )
+    for name, one in told.items():
+        print(f"  {name}: {len(one['files'])} files, {one['calls']} calls, {one['changes']} changes")
+
+
+if __name__ == "__main__":
+    main()
