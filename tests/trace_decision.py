@@ -158,9 +158,8 @@ def main() -> None:
     files = set().union(*(one["files"] for one in told.values()))
     calls = sum(one["calls"] for name, one in told.items() if name != "second")
     changes = sum(one["changes"] for name, one in told.items() if name != "second")
-    print(
-        f"one decision, the gate and one scheduler: {len(files)} files, {calls} calls, {changes} changes of file"
-    )
+    whole = f"{len(files)} files, {calls} calls, {changes} changes of file"
+    print(f"one decision, the gate and one scheduler: {whole}")
     for name, one in told.items():
         print(f"  {name}: {len(one['files'])} files, {one['calls']} calls, {one['changes']} changes")
 
