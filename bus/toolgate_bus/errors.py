@@ -12,18 +12,6 @@
 
 from typing import Literal
 
-__all__ = [
-    "BadReason",
-    "BusDown",
-    "CodecError",
-    "ConfigError",
-    "NoServer",
-    "OutcomeUnknown",
-    "Refusal",
-    "ToolgateError",
-    "TransportError",
-]
-
 BadReason = Literal[
     "malformed", "oversize", "version", "phase", "forged", "unsolicited", "no_key", "flood", "jump"
 ]

@@ -34,8 +34,11 @@ def offered(module):
 
 
 def names_of(module):
-    """Its `__all__`; a room has none, as its modules are imported from one by one."""
-    return getattr(module, "__all__", [])
+    """What a front door names in its `__all__`; of any other module what it defines without an underscore."""
+    if hasattr(module, "__all__"):
+        return module.__all__
+    own = (name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__)
+    return sorted((name for name in own if not name.startswith("_")), key=constants_classes_rest)
 
 
 def silent(names):

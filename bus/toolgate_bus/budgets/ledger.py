@@ -28,21 +28,6 @@ from typing import Final, Literal, NamedTuple, Protocol
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import MAX_AMOUNT
 
-__all__ = [
-    "ASTRAY",
-    "MAX_SUM",
-    "Account",
-    "Balance",
-    "Ledger",
-    "Offer",
-    "Open",
-    "Otherwise",
-    "Reservation",
-    "SettlementResult",
-    "Step",
-    "check_amount",
-]
-
 MAX_SUM: Final = 2**53 - 1
 """An account counts so far and no further: its numbers are exact, and none overflows."""
 

@@ -37,8 +37,6 @@ from toolgate_bus.transport.redis.reads import (
 )
 from toolgate_bus.transport.redis.scripts import Script
 
-__all__ = ["MemoryLedger", "RedisLedger"]
-
 DENIED_MS: Final = 600_000
 """How long a denial is remembered: longer than a question may wait anywhere."""
 TOMBSTONE_MS: Final = 600_000

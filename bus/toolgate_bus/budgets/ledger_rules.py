@@ -18,8 +18,6 @@ from toolgate_bus.budgets.ledger import (
     check_amount,
 )
 
-__all__ = ["Book"]
-
 _CLOSED: Final = Reservation("closed")
 
 

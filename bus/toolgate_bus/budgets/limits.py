@@ -16,8 +16,6 @@ from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.transport.ports import Store
 
-__all__ = ["BOOKS", "BudgetDescription", "Limits", "Overrides", "describe", "limit_of", "read_budgets"]
-
 Overrides = Mapping[str, int | None]
 """Budget or account to its limit in micro-units; None only counts."""
 

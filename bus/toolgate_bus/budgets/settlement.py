@@ -24,8 +24,6 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import FactStream, Store
 
-__all__ = ["LedgerKeeper", "step_of"]
-
 LEASE_S: Final = 3.0
 TICK_S: Final = 0.5
 GRACE_S: Final = 5.0

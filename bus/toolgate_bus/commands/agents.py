@@ -29,8 +29,6 @@ from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, EXPIRY_SECONDS
 
-__all__ = ["app"]
-
 OVERVIEW = """
 See the agents that are alive, and stop them.
 

@@ -29,8 +29,6 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.reads import read_hashes
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["app"]
-
 OVERVIEW = """
 Set budgets and see what is spent.
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import typer
 
-__all__ = ["complete_installed", "complete_outcome", "complete_scheduler", "complete_why"]
-
 GROUP: Final = "toolgate.schedulers"
 PATIENCE_S: Final = 0.5
 

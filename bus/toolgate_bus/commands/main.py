@@ -17,8 +17,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from toolgate_bus.errors import ToolgateError
 
-__all__ = ["app", "main"]
-
 GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
 SUMMARIES = {

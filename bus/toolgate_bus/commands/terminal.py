@@ -18,17 +18,6 @@ from toolgate_bus.telemetry.printable import clean, json_text, visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = [
-    "Terminal",
-    "console",
-    "err_console",
-    "escape",
-    "escape_lines",
-    "new_table",
-    "print_json",
-    "print_text",
-]
-
 
 class Terminal(Console):
     """A console on which nobody else's text steers."""

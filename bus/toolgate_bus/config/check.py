@@ -13,8 +13,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["Places", "StrictModel", "check", "check_part", "explain", "unknown_key"]
-
 SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error")
 """Kinds of errors whose own words name it: validators of ours, and choices."""
 YAML_WORDS: Final = {

@@ -13,8 +13,6 @@ import yaml
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["MAX_BYTES", "Document", "parse_document", "read_document"]
-
 MAX_BYTES: Final = 1 << 20
 MAX_VALUES: Final = 50_000
 MAX_DEPTH: Final = 64

@@ -14,8 +14,6 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry.unanimous import Batch, Group
 from toolgate_bus.transport.ports import FactItem
 
-__all__ = ["MAX_QUESTION", "MAX_RECIPIENTS", "each_decision", "pack_batch"]
-
 MAX_QUESTION: Final = 32 * 1024
 """Bytes of a question."""
 MAX_RECIPIENTS: Final = 15

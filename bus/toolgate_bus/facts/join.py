@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["DecisionJoiner", "join_decisions"]
-
 Fact = dict[str, Any]
 
 _MAX_BESIDE: Final = 1024

@@ -41,8 +41,6 @@ from toolgate_bus.transport.redis.reads import (
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
 from toolgate_bus.transport.redis.roster_sets import OLD
 
-__all__ = ["FactsReader"]
-
 PAGE: Final = 500
 BUFFERED: Final = 2000
 """Entries that `stored` has in memory at once; each holds up to 64 facts."""

@@ -23,8 +23,6 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
 )
 
-__all__ = ["CUT", "beside", "decision_fact", "other_fact", "read_facts", "read_verdict", "verdict_fields"]
-
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
 """Stands for the arguments of a verdict that had no room."""

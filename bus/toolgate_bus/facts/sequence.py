@@ -10,8 +10,6 @@ from typing import Final
 
 from toolgate_bus.errors import CodecError
 
-__all__ = ["MAX_JUMP", "MAX_VALUE", "SeenNumbers"]
-
 MAX_VALUE: Final = 2**53
 MAX_JUMP: Final = 1_000_000
 """So many facts may be missing in one place: more than are dropped in any outage short of minutes."""

@@ -23,18 +23,6 @@ from toolgate_bus.ruling.counterfactual import (
     with_shadow,
 )
 
-__all__ = [
-    "Disagreement",
-    "ShadowTotals",
-    "add_to_totals",
-    "disagreements",
-    "is_redacted",
-    "normalize",
-    "record_of",
-    "shadow_totals",
-    "shadows_of",
-]
-
 Fact = Mapping[str, Any]
 
 _PLACEHOLDER: Final = re.compile(r"⟦toolgate:\w+:[0-9a-f]+⟧")

@@ -17,8 +17,6 @@ from toolgate_bus.facts.sequence import MAX_VALUE
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.money import dollars, is_amount
 
-__all__ = ["check_fact"]
-
 Check = type | Callable[[Any], bool]
 """A type, which a value is of exactly; or a question to the value."""
 

@@ -12,19 +12,6 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
 
-__all__ = [
-    "MAX_AGENTS_COUNT",
-    "LiveAgent",
-    "Stop",
-    "decode_agents",
-    "decode_stop",
-    "encode_agents",
-    "encode_stop",
-    "forest",
-    "select_targets",
-    "stop_of",
-]
-
 MAX_AGENTS_COUNT: Final = 2000
 """Sessions that one process tells of; the newest are left out where it has more."""
 MAX_AGENTS: Final = 1 << 21

@@ -33,19 +33,6 @@ from toolgate_bus.protocol.packing import (
 )
 from toolgate_bus.protocol.revision import MAX_REVISION
 
-__all__ = [
-    "CONTINUE_BODY",
-    "PLAIN_BODIES",
-    "PLAIN_CONTINUE",
-    "DecodedVerdict",
-    "check_withdrawal",
-    "decode_verdict",
-    "is_plain",
-    "question",
-    "verdict",
-    "verdict_body",
-]
-
 PLAIN_SIZE: Final = 128
 MAX_PLAIN: Final = 256
 

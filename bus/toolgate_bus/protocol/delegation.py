@@ -8,8 +8,6 @@ delegation that anybody could rule on: schedulers would look at one of them, and
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-__all__ = ["TWO_AGENTS", "reroute", "target_of", "two_agents"]
-
 _ARGUMENTS: Final = ("agent", "agent_name")
 TWO_AGENTS: Final = "it has both `agent` and `agent_name`; name the agent once, as the schema does"
 

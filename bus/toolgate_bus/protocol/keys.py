@@ -5,8 +5,6 @@
 
 from typing import Final
 
-__all__ = ["SHARD", "Keys"]
-
 SHARD: Final = "0"
 """The only shard for now; the key layout leaves room for more."""
 

@@ -3,8 +3,6 @@
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final, TypeGuard
 
-__all__ = ["MAX_AMOUNT", "MAX_DOLLARS", "UNIT", "dollars", "format_amount", "is_amount", "micro"]
-
 UNIT: Final = 1_000_000
 """Micro-units in 1.00 of the currency."""
 MAX_AMOUNT: Final = 2**52

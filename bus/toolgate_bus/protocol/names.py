@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["IN_PROCESS", "MAX_LINEAGE", "MAX_NAME", "MAX_REASON", "NAME_PATTERN", "RESERVED_NAMES"]
-
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 """What a scheduler, replica, namespace or orchestrator id may look like: safe inside a Redis key."""
 IN_PROCESS: Final = "in-process"

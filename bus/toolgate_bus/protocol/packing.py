@@ -17,36 +17,6 @@ import msgpack
 
 from toolgate_bus.errors import CodecError
 
-__all__ = [
-    "FULL_FRAME",
-    "ID_BYTES",
-    "MAX_DEPTH",
-    "MAX_ENTRIES",
-    "MAX_FRAME",
-    "MAX_ITEMS",
-    "MAX_NODES",
-    "MAX_QUESTION",
-    "MAX_STRING",
-    "MAX_VERDICT",
-    "NEWEST",
-    "PHASES",
-    "VERSION",
-    "VERSIONS",
-    "Item",
-    "action_of",
-    "bytes_to_sign",
-    "fits",
-    "frame",
-    "frames",
-    "item",
-    "items",
-    "make_readable",
-    "pack",
-    "size",
-    "unpack",
-    "within_bounds",
-]
-
 VERSION: Final = 1
 """What everyone speaks; facts are written in it."""
 NEWEST: Final = 2

@@ -9,8 +9,6 @@ import hashlib
 import re
 from typing import Any, Final, Literal
 
-__all__ = ["MARK", "WHOLE", "Kind", "hides", "stands_for_all", "token", "type_behind"]
-
 MARK: Final = "⟦toolgate:"
 WHOLE: Final = "⟦arguments⟧"
 """The one argument that a question has when all of them had to travel as a placeholder."""

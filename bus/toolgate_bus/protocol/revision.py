@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["MAX_REVISION", "NO_REVISION", "Revision", "revision_of"]
-
 MAX_REVISION: Final = 64
 """Characters of a revision's text."""
 DIGEST: Final = 12

@@ -12,8 +12,6 @@ import hmac
 from collections.abc import Mapping
 from typing import Final, Literal
 
-__all__ = ["Keyring", "Kind", "digest"]
-
 Kind = Literal["question", "verdict", "withdrawn", "heartbeat", "control", "fact"]
 """What a message is. A signature of one kind is none of any other."""
 _HEADS: Final = {1: b"toolgate-1", 2: b"toolgate-2"}

@@ -11,8 +11,6 @@ wait in which the asker's own event loop stood still.
 
 from typing import Final
 
-__all__ = ["PROBE_EVERY", "SILENCES", "Breaker"]
-
 SILENCES: Final = 3
 PROBE_EVERY: Final = 1.0
 """Seconds between two probes of a scheduler that is passed over."""

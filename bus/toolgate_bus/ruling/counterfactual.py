@@ -16,20 +16,6 @@ from toolgate_bus.protocol.delegation import reroute
 from toolgate_bus.protocol.events import AskUser, Modify, Outcome, ReceivedVerdict, Why
 from toolgate_bus.ruling.merge import counts, merge
 
-__all__ = [
-    "CHANGES",
-    "Change",
-    "ChangeCounts",
-    "DecisionRecord",
-    "Effect",
-    "ProposedCall",
-    "actual",
-    "apply_modify",
-    "change",
-    "replay_decision",
-    "with_shadow",
-]
-
 Change = Literal["veto", "reroute", "ask", "hold", "allow"]
 """What other verdicts change: the call is denied, runs as another, waits for a person, is held by a
 scheduler that gave no final answer, or runs where it was denied."""

@@ -15,8 +15,6 @@ from typing import Final, Literal
 
 from toolgate_bus.protocol.events import ReceivedVerdict
 
-__all__ = ["NOTHING", "ORDER", "RESTRICTIVE", "MergeResult", "counts", "merge", "rank"]
-
 ORDER: Final[Mapping[str, int]] = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
 """Final answers, the most restrictive first."""
 RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold"))

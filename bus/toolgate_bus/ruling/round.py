@@ -25,8 +25,6 @@ from toolgate_bus.protocol.codec import PLAIN_CONTINUE
 from toolgate_bus.protocol.events import Continue, Hold, ReceivedVerdict
 from toolgate_bus.ruling.merge import NOTHING, RESTRICTIVE, MergeResult, merge
 
-__all__ = ["Round", "RoundResult"]
-
 State = Literal["waiting", "held", "answered", "expired", "silent"]
 _AWAITED: Final = frozenset(("waiting", "held"))
 

@@ -32,16 +32,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = [
-    "GUARD_SOCKET",
-    "LOG_FILE",
-    "SERVER_SOCKET",
-    "ServerProcess",
-    "answers_ping",
-    "guard",
-    "server_url",
-]
-
 GUARD_SOCKET = "guard.sock"
 SERVER_SOCKET = "s.sock"
 LOCK_FILE = "lock"

@@ -15,8 +15,6 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.names import NAME_PATTERN
 
-__all__ = ["BusSettings", "bus_settings", "check_url", "has_password", "read_keys", "redact_url"]
-
 _SCHEMES = ("redis", "rediss", "unix")
 _OPTIONS = ("db", "password")
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")

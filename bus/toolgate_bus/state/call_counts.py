@@ -24,21 +24,6 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
-__all__ = [
-    "COUNT",
-    "KEPT_MS",
-    "MAX_WINDOW",
-    "MEMO_MS",
-    "CallCountRules",
-    "CallCounts",
-    "CountedCall",
-    "DelegationResult",
-    "MemoryTally",
-    "RedisTally",
-    "Tally",
-    "check_window",
-]
-
 MEMO_MS: Final = 600_000
 """How long an answer is remembered: longer than a question may wait anywhere."""
 KEPT_MS: Final = 2 * 86_400_000

@@ -6,8 +6,6 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
-__all__ = ["MemoryTurns", "RedisTurns", "Turns"]
-
 KEPT_MS: Final = 600_000
 """How long a turn is remembered: longer than a question may wait anywhere."""
 _NEXT: Final = Script(__package__, "next_number.lua", by_text=True)

@@ -15,8 +15,6 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.reads import add_entry, read_next, trim_before
 
-__all__ = ["KEPT_S", "MAX_WAIT_S", "MemoryNotices", "Notice", "Notices", "RedisNotices"]
-
 KEPT_S: Final = 90_000.0
 """How long a notice is kept: longer than anything may be held."""
 MAX_WAIT_S: Final = 2.0

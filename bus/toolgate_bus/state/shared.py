@@ -16,8 +16,6 @@ from toolgate_bus.transport.ports import Commands, FactStream
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["MemoryFacts", "connect_shared_state", "make_shared_state"]
-
 
 def connect_shared_state(
     url: str, commands: Commands, namespace: str, *, shadow: bool = False

@@ -10,8 +10,6 @@ from toolgate_bus.state.notifications import Notices
 from toolgate_bus.state.token_buckets import Buckets
 from toolgate_bus.transport.ports import FactStream, Store
 
-__all__ = ["SharedState"]
-
 
 @dataclass(frozen=True, slots=True)
 class SharedState:

@@ -26,19 +26,6 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
-__all__ = [
-    "MAX_PARTS",
-    "MEMO_MS",
-    "TAKE",
-    "Bucket",
-    "Buckets",
-    "MemoryBuckets",
-    "Pool",
-    "RedisBuckets",
-    "TakeResult",
-    "check_buckets",
-]
-
 TAKE: Final = Script(__package__, "take_tokens.lua")
 
 MAX_PARTS: Final = 2**52

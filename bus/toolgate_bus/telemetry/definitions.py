@@ -11,8 +11,6 @@ Labels are bounded: tools are the mounted ones plus `other`, never ids of sessio
 
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["EXPORTER", "FLEET", "OTHER", "PROCESS", "Kind", "Metric"]
-
 Kind = Literal["counter", "gauge", "histogram"]
 OTHER: Final = "other"
 """Label value for whatever would make too many: tools that are not mounted, series beyond the cap."""

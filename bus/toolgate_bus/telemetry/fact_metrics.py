@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
 
-__all__ = ["MetricUpdate", "decides", "metrics_of", "trace_id"]
-
 Fact = Mapping[str, Any]
 
 MAX_LABEL: Final = 128

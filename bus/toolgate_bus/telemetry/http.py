@@ -20,8 +20,6 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["Health", "Page", "PageServer", "serve_page"]
-
 Page = Callable[[str], tuple[str, bytes]]
 """Given an Accept header: content type and body."""
 Health = Callable[[], tuple[bool, str]]

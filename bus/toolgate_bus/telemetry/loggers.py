@@ -11,8 +11,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Logger", "get_logger", "load", "when_loaded"]
-
 
 def when_loaded(module: str, then: Callable[[], None]) -> None:
     """Call `then` now if the module is loaded, else right after it was, in the thread that loads it."""

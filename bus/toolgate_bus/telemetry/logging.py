@@ -32,18 +32,6 @@ from toolgate_bus.telemetry.trace_context import trace_id_of
 if TYPE_CHECKING:
     import structlog
 
-__all__ = [
-    "DECISION",
-    "Hides",
-    "LogFormat",
-    "about",
-    "add_context",
-    "configure_logging",
-    "hide_in_logs",
-    "say_logs",
-    "where",
-]
-
 LogFormat = Literal["json", "text"]
 Event = MutableMapping[str, Any]
 """A line as structlog hands it from processor to processor."""

@@ -6,8 +6,6 @@ from typing import Final
 
 from toolgate_bus.telemetry import metrics
 
-__all__ = ["watch_loop_lag"]
-
 EVERY_S: Final = 0.25
 
 

@@ -23,67 +23,12 @@ from toolgate_bus.telemetry.loggers import when_loaded
 from toolgate_bus.telemetry.unanimous import NOTED, Labels, Row, UnanimousDecisions, add_observations
 
 if TYPE_CHECKING:
-    from prometheus_client import REGISTRY
     from prometheus_client.core import Metric as Family
 
     from toolgate_bus.telemetry.http import PageServer
 
     ABOUT_PROCESS: tuple["Collector", ...]
     """Memory, processor time, open files; the version of Python."""
-
-__all__ = [
-    "ABOUT_PROCESS",
-    "ASKED",
-    "BAD_MESSAGES",
-    "BUDGET_ORPHANS",
-    "BUDGET_OVERRUNS",
-    "BUDGET_SETTLEMENTS",
-    "CLAIMED",
-    "CONNECTED",
-    "DECIDED",
-    "DECISIONS",
-    "DECISION_SECONDS",
-    "EXPIRED",
-    "FACTS_DROPPED",
-    "FAILED_OPEN",
-    "GATE_FAULTS",
-    "HOLDS",
-    "INVALID_MODIFIES",
-    "LATE",
-    "LOOP_LAG",
-    "PASSED_OVER",
-    "POISONED",
-    "PRIORITY_CAPPED",
-    "RECONNECTS",
-    "RECREATED",
-    "REFUSED_WRITES",
-    "REGISTRY",
-    "REPEATED",
-    "ROSTER_STRANGERS",
-    "SCHEDULER_ERRORS",
-    "SHADOW_DISAGREEMENTS",
-    "SILENT",
-    "SKIPPED_PATTERNS",
-    "TOOL_CALLS",
-    "VERDICTS",
-    "VERDICT_SECONDS",
-    "WITHDRAWN",
-    "WORKER_ANSWERS",
-    "Collector",
-    "CounterSeries",
-    "Durations",
-    "Gauges",
-    "agreed_batch",
-    "agreed_close",
-    "count",
-    "exposition",
-    "observe",
-    "record",
-    "record_connection",
-    "serve",
-    "table",
-    "value",
-]
 
 
 class Collector(Protocol):

@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["PieceCleaner", "clean", "json_text", "printable", "visible", "visible_json"]
-
 MAX_LENGTH: Final = 4_000
 _STEERS: Final = re.compile(
     "["

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from toolgate_bus.telemetry.definitions import DECISION_SECONDS, VERDICT_SECONDS
 
-__all__ = ["AT_ONCE", "NOTED", "Batch", "Group", "Labels", "Row", "UnanimousDecisions", "add_observations"]
-
 Labels = tuple[str, ...]
 Group = tuple[tuple[str, int], ...]
 """Schedulers that were asked, each with the priority that its verdict counts with."""

@@ -15,8 +15,6 @@ from typing import Final
 
 from toolgate_bus.transport.ports import Member
 
-__all__ = ["GONE_SECONDS", "Attendance"]
-
 GONE_SECONDS: Final = 60.0
 """So long a replica that vanished is remembered, and its scheduler asked."""
 MAX_COUNT: Final = 10_000

@@ -17,8 +17,6 @@ from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.transport.ports import Member
 
-__all__ = ["MAX_MEMBER", "decode_member", "encode_leave", "encode_member", "is_signed", "read_versions"]
-
 MAX_MEMBER: Final = 16 * 1024
 MAX_VERSIONS: Final = 16
 MAX_WORDS: Final = 64

@@ -29,8 +29,6 @@ from toolgate_bus.transport.ports import (
     override,
 )
 
-__all__ = ["MemoryHub", "MemoryOrchestratorBus", "MemorySchedulerBus", "MemoryStore"]
-
 
 @dataclass(slots=True)
 class _StreamEntry:

@@ -9,8 +9,6 @@ from typing import Final
 
 from toolgate_bus.transport.ports import Member
 
-__all__ = ["UNNAMED", "revisions", "revisions_alive", "strangers", "who_cannot_ask"]
-
 UNNAMED: Final = "unnamed"
 """What stands for the configuration of a replica that does not tell which it is."""
 

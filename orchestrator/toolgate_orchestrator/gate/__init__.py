@@ -1,3 +1,1 @@
 """The gate: asks schedulers about one call, waits, merges. Knows nothing of Amplifier."""
-
-__all__: list[str] = []

@@ -34,8 +34,6 @@ from toolgate_orchestrator.gate.scheduler_info import (
 )
 from toolgate_orchestrator.gate.sessions import Presence
 
-__all__ = ["GateClient", "acquire", "release"]
-
 _log = get_logger("toolgate.gate")
 
 

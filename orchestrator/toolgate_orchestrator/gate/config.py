@@ -11,8 +11,6 @@ from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES
 from toolgate_bus.ruling.conditions.patterns import compile_pattern
 
-__all__ = ["RedactConfig", "SchedulerLimits", "ToolgateConfig", "parse"]
-
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 MAX_CHARS = 16_384

@@ -37,8 +37,6 @@ from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders, question_fields
 from toolgate_orchestrator.gate.validation import check_modify
 
-__all__ = ["Dispatcher", "LocalScheduler"]
-
 EXCUSING: Final = 0.25
 """Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
 

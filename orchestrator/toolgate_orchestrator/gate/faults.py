@@ -8,8 +8,6 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-__all__ = ["BROKEN", "Part", "call_guarded", "note_fault"]
-
 Part = Literal["rule", "verdict", "ask", "record", "subscriber", "span"]
 BROKEN: Final = (Exception, asyncio.CancelledError)
 """What somebody's plain function may raise: nobody cancels one, so that is a fault as any other."""

@@ -3,8 +3,6 @@
 import os
 from typing import Final
 
-__all__ = ["decision_id"]
-
 ID_BYTES: Final = 16
 _FETCH: Final = 256 * ID_BYTES
 _pool: list[bytes] = []

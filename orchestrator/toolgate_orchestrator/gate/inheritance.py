@@ -15,8 +15,6 @@ from toolgate_orchestrator.gate.config import (
     ToolgateConfig,
 )
 
-__all__ = ["inherit_config"]
-
 _PLACE = ("redis", "namespace", "keys")
 """Where it is ruled, and whose verdicts are believed: the parent's alone."""
 

@@ -10,8 +10,6 @@ from typing import Final
 from toolgate_bus.protocol.events import AskUser, ReceivedVerdict
 from toolgate_bus.ruling.merge import rank
 
-__all__ = ["OPTIONS", "one_question"]
-
 OPTIONS: Final = ("Allow once", "Deny")
 """Where they have fewer than two options in common."""
 MAX_PROMPT: Final = 2_000

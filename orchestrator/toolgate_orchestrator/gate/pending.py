@@ -22,8 +22,6 @@ from toolgate_bus.telemetry.fact_metrics import trace_id
 from toolgate_orchestrator.gate.recipients import Audience
 from toolgate_orchestrator.gate.ruling import DecisionState
 
-__all__ = ["Judge", "PendingDecision", "count_remarks", "count_verdict"]
-
 GRACES: Final = 3
 """So often the wait is drawn out because the own event loop stood still."""
 MIN_GRACE_S: Final = 0.05

@@ -18,8 +18,6 @@ from typing import Final
 
 from toolgate_orchestrator.gate.pending import PendingDecision
 
-__all__ = ["Key", "Table"]
-
 Key = tuple[bytes, int]
 """Decision id, and 0 for the select or 1 for the verify phase."""
 

@@ -19,8 +19,6 @@ from toolgate_bus.telemetry.unanimous import Group
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.scheduler_info import SchedulerInfo, versions
 
-__all__ = ["Absence", "Audience", "Audiences", "ExclusionReason", "Failures"]
-
 MAX_CACHED = 1024
 FAILURES: Final = 3
 """Calls in a row without an optional scheduler after which that is told."""

@@ -30,8 +30,6 @@ from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import AGREED, DecisionState, RulingResult, question_fields
 
-__all__ = ["Conclusion", "span_of_decision", "tell"]
-
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
 """Fields of a verdict that may repeat what is secret."""
 

@@ -23,8 +23,6 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
 from toolgate_orchestrator.gate.scanning import Scanner, TextScan, secrets_within
 
-__all__ = ["BadPlaceholder", "RedactedArguments", "Redactor", "restore"]
-
 _MARK_BYTES: Final = MARK.encode()
 _KEY: Final = secrets.token_bytes(32)
 """Of the placeholders of this process."""

@@ -15,20 +15,6 @@ from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
 
-__all__ = [
-    "AGREED",
-    "GATE_FAILED",
-    "UNASKED",
-    "DecisionState",
-    "HeldCall",
-    "OnHold",
-    "RulingResult",
-    "denial",
-    "final_call",
-    "holders",
-    "question_fields",
-]
-
 
 class HeldCall(NamedTuple):
     """A call that waits for somebody's answer."""

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from toolgate_bus.ruling.conditions.patterns import PatternGroup, together
 
-__all__ = ["MAX_SECONDS", "MAX_STEPS", "Scanner", "TextScan", "secrets_within"]
-
 MAX_STEPS: Final = 2_000_000
 """Of one pattern on one text: some 15 ms where it takes them all, which few do."""
 MAX_SECONDS: Final = 0.015

@@ -13,8 +13,6 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import Member
 
-__all__ = ["LEAVING_S", "SchedulerInfo", "WireVersions", "newest", "readers", "select_trusted", "versions"]
-
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
 OURS: Final = packing.VERSIONS

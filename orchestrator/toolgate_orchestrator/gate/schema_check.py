@@ -20,8 +20,6 @@ from toolgate_bus.ruling.conditions.placeholder_schema import keywords
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 
-__all__ = ["REFERENCE", "Checker", "Uncheckable", "foreign_pointers"]
-
 REFERENCE: dict[str, Any] = {"type": "string", "pattern": "^†"}
 """The schema of a reference: what a widened schema also takes."""
 

@@ -12,8 +12,6 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 
-__all__ = ["AGENT_STOP", "Presence"]
-
 AGENT_STOP: Final = "agent:stop"
 """An operator ends a session's turn."""
 

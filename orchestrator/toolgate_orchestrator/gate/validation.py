@@ -12,8 +12,6 @@ from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.redact import BadPlaceholder, restore
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 
-__all__ = ["Problem", "Tools", "check_modify", "final_arguments"]
-
 Tools = Mapping[str, Mapping[str, Any]] | Sequence[str]
 """Available tools: names, or names with the JSON Schema of their arguments."""
 

@@ -1,3 +1,1 @@
 """The orchestrators, a file each: what makes one loop different from the others."""
-
-__all__: list[str] = []

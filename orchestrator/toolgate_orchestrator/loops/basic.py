@@ -15,8 +15,6 @@ from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.turn import Turn
 
-__all__ = ["LoopBasic", "mount"]
-
 __amplifier_module_type__ = "orchestrator"
 
 

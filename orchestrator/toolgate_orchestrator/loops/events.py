@@ -20,8 +20,6 @@ from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import Turn
 
-__all__ = ["EventsConfig", "LoopEvents", "mount"]
-
 __amplifier_module_type__ = "orchestrator"
 
 

@@ -36,8 +36,6 @@ from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import LIMIT_REMINDER, Turn
 
-__all__ = ["LoopReactive", "NoOutput", "mount"]
-
 __amplifier_module_type__ = "orchestrator"
 
 _PATIENCE = 5

@@ -10,8 +10,6 @@ from typing import ClassVar
 from toolgate_orchestrator.loops.basic import LoopBasic
 from toolgate_orchestrator.turn.loop import mount_of
 
-__all__ = ["LoopStreaming", "mount"]
-
 __amplifier_module_type__ = "orchestrator"
 
 

@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["compact", "estimate_tokens", "pieces"]
-
 Message = dict[str, Any]
 
 _CHARACTERS_PER_TOKEN = 4

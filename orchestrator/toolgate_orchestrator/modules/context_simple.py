@@ -16,8 +16,6 @@ from toolgate_bus.config.check import StrictModel, check
 from toolgate_orchestrator.modules.compaction import compact, estimate_tokens
 from toolgate_orchestrator.turn.hook_dispatch import Emitter
 
-__all__ = ["ContextConfig", "ContextSimple", "budget_of", "mount"]
-
 __amplifier_module_type__ = "context"
 
 logger = logging.getLogger(__name__)

@@ -28,8 +28,6 @@ from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["ProviderScripted", "ScriptConfig", "ScriptedCall", "ScriptedTurn", "mount"]
-
 __amplifier_module_type__ = "provider"
 
 _LAST_RESULT = "${last_result}"

@@ -14,17 +14,6 @@ from amplifier_core import ToolResult
 from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel, check
 
-__all__ = [
-    "FunctionTool",
-    "RootConfig",
-    "ToolRefusal",
-    "in_thread",
-    "inside",
-    "root_of",
-    "schema",
-    "text_argument",
-]
-
 Work = Callable[[dict[str, Any]], Awaitable[Any]]
 
 

@@ -14,8 +14,6 @@ from toolgate_bus.config.check import StrictModel, check
 
 from toolgate_orchestrator.modules.tool_base import FunctionTool, ToolRefusal, schema, text_argument
 
-__all__ = ["calculate", "mount"]
-
 __amplifier_module_type__ = "tool"
 config_model = StrictModel
 

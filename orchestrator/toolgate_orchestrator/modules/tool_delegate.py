@@ -21,8 +21,6 @@ from toolgate_orchestrator.modules.tool_base import ToolRefusal, text_argument
 from toolgate_orchestrator.turn.session_tree import agents_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
-__all__ = ["Delegate", "mount"]
-
 __amplifier_module_type__ = "tool"
 
 _MAX_LENGTH: Final = 100_000

@@ -25,8 +25,6 @@ from toolgate_orchestrator.modules.tool_base import (
     text_argument,
 )
 
-__all__ = ["mount", "search_tools"]
-
 __amplifier_module_type__ = "tool"
 config_model = RootConfig
 

@@ -17,8 +17,6 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.gate.gate import Answer
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 
-__all__ = ["Approvals", "NoApprover", "question_text"]
-
 logger = logging.getLogger(__name__)
 
 _MAX_ARGUMENTS = 2_000

@@ -20,8 +20,6 @@ from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
 
-__all__ = ["NOT_RUN", "CallResult", "Passage"]
-
 NOT_RUN = "was not run: the session was cancelled"
 STOPPED = "the session was cancelled before it was ruled on"
 HEARD_S = 0.5

@@ -14,8 +14,6 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-__all__ = ["Interruption", "Watch", "despite_cancellation"]
-
 _LOOK_EVERY_S = 0.02
 _GRACE_S = 5.0
 

@@ -21,19 +21,6 @@ from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.session_tree import SessionPath, place_of
 
-__all__ = [
-    "TOOL_UNUSED",
-    "TURN",
-    "USAGE",
-    "FactWriter",
-    "Note",
-    "seconds_since",
-    "span_of_request",
-    "span_of_tool",
-    "span_of_turn",
-    "tell_usage",
-]
-
 Note = Callable[[str, dict[str, Any]], None]
 """Takes a fact: event name and data."""
 

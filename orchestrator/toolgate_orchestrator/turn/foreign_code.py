@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-__all__ = ["name_of", "theirs", "words_of"]
-
 MAX_NAME: Final = 100
 MAX_WORDS: Final = 100_000
 

@@ -17,8 +17,6 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.jsonable import jsonable
 
-__all__ = ["Emitter", "HookResponse", "Hooks"]
-
 logger = logging.getLogger(__name__)
 
 _NOBODY = "this needs a person's approval, and nobody is there to ask"

@@ -23,8 +23,6 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 
-__all__ = ["TOOL_SELECTING", "HookScheduler", "modify_in"]
-
 logger = logging.getLogger(__name__)
 
 TOOL_SELECTING = "tool:selecting"

@@ -13,8 +13,6 @@ from typing import Any
 from amplifier_core import HookResult
 from toolgate_bus.telemetry.logging import where
 
-__all__ = ["Injection", "Injections", "with_injections"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from pydantic import BaseModel
 
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs
 
-__all__ = ["MAX_CHARS", "MAX_RESULT_DEPTH", "MAX_VALUES", "jsonable", "readable", "same_json"]
-
 MAX_VALUES: Final = 250_000
 MAX_CHARS: Final = 16 * 1024 * 1024
 MAX_RESULT_DEPTH: Final = 108

@@ -24,8 +24,6 @@ from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.session_tree import SessionNode, agents_of, enter_lineage
 from toolgate_orchestrator.turn.turn import Turn
 
-__all__ = ["LoopBase", "mount_of"]
-
 Config = TypeVar("Config", bound=LoopConfig)
 
 DELEGATE_EVENTS: Final = (

@@ -5,8 +5,6 @@ from toolgate_bus.config.check import StrictModel
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 
-__all__ = ["AskingConfig", "LoopConfig", "ParallelConfig"]
-
 
 class LoopConfig(StrictModel):
     """What every loop can be told in its mount plan."""

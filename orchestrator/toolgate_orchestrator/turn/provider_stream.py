@@ -21,8 +21,6 @@ from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.raw_call import plain_call, reader_of
 from toolgate_orchestrator.turn.response import CompletedCall, Piece, ResponseAssembler, Text
 
-__all__ = ["ContentBlocks", "OnCall", "OnText", "Reply", "ResponseReader", "usage_of"]
-
 OnCall = Callable[[dict[str, Any]], None]
 """Told each raw tool call the moment it is complete."""
 

@@ -16,8 +16,6 @@ from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.jsonable import MAX_CHARS, jsonable, readable
 
-__all__ = ["MAX_DEPTH", "MAX_NODES", "excess", "plain_call", "reader_of", "size_of"]
-
 MAX_ID: Final = 16 * 1024
 """Some providers keep state of their own in ids."""
 MAX_DEPTH: Final = 96

@@ -18,8 +18,6 @@ from toolgate_orchestrator.turn.jsonable import MAX_CHARS, readable
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.raw_call import plain_call
 
-__all__ = ["CompletedCall", "Piece", "ResponseAssembler", "Text"]
-
 
 class Text(NamedTuple):
     """Some more text of the answer."""

@@ -14,8 +14,6 @@ import anyio
 
 from toolgate_orchestrator.turn.messages import ToolCall, result_message
 
-__all__ = ["Results"]
-
 _GRACE_S = 5.0
 
 

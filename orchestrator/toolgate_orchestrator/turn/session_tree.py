@@ -15,8 +15,6 @@ from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.inheritance import inherit_config
 
-__all__ = ["SessionNode", "SessionPath", "agents_of", "enter_lineage", "place_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class SessionPath:

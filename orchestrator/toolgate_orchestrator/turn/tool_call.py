@@ -34,8 +34,6 @@ from toolgate_orchestrator.turn.tool_output import (
     result_for_hooks,
 )
 
-__all__ = ["CallRefusal", "ToolCalls", "ToolOutcome", "current_call"]
-
 logger = logging.getLogger(__name__)
 
 _CURRENT: ContextVar[ToolCall | None] = ContextVar("toolgate_current_call", default=None)

@@ -14,19 +14,6 @@ from toolgate_bus.protocol.money import micro
 
 from toolgate_orchestrator.turn.jsonable import jsonable, readable, same_json
 
-__all__ = [
-    "MAX_FOR_LLM",
-    "ResultReplacement",
-    "ToolReport",
-    "as_tool_result",
-    "content_for_llm",
-    "cost_of",
-    "error_of",
-    "find_change",
-    "read_result",
-    "result_for_hooks",
-]
-
 MAX_FOR_LLM: Final = 4_000_000
 """Characters of one result; no LLM reads more."""
 _FIELDS = frozenset({"success", "output", "error", "content"})

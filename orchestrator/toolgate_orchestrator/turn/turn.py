@@ -47,8 +47,6 @@ from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
 
-__all__ = ["LIMIT_REMINDER", "Loop", "RunCalls", "Turn"]
-
 LIMIT_REMINDER = """\
 <system-reminder source="orchestrator-loop-limit">
 You have reached the maximum number of iterations for this turn.

@@ -12,8 +12,6 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_schedulers.author.scheduler import Decide, Scheduler, check_priority, in_thread
 
-__all__ = ["as_scheduler", "is_hook", "scheduler"]
-
 _HOOK_PARAMETERS = 2
 
 Written = TypeVar("Written")

@@ -22,8 +22,6 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSe
 
 from toolgate_schedulers.author.scheduler import Scheduler, in_thread
 
-__all__ = ["HookResult", "from_hook", "hook_data", "verdict_of"]
-
 EVENT = "tool:selecting"
 
 

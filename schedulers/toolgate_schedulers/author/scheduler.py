@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from toolgate_bus.state.shared_state import SharedState
     from toolgate_bus.transport.ports import Store
 
-__all__ = [
-    "Decide",
-    "HeldQuestion",
-    "Holds",
-    "Scheduler",
-    "SchedulerContext",
-    "asking",
-    "check_priority",
-    "in_thread",
-]
-
 Decide = Callable[[ToolSelecting], Awaitable[Verdict]] | Callable[[ToolSelecting], AsyncIterator[Verdict]]
 """One answer, or (where `Scheduler.streams`) a `Hold` and then the final answer."""
 

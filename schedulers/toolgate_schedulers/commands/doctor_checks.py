@@ -19,8 +19,6 @@ from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 from toolgate_schedulers.worker.loading import load
 
-__all__ = ["CHECKS"]
-
 HELD: Final = "held calls"
 LONG_S: Final = 300.0
 """Or half of the time that they are held, if that is less."""

@@ -23,8 +23,6 @@ from toolgate_bus.protocol.events import AskUser, Deny, ToolSelecting, Verdict
 from toolgate_schedulers.shipped.policy import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.testing import question
 
-__all__ = ["app"]
-
 DEFAULT: Final = "default"
 Expected = Literal["allow", "deny", "ask"]
 

@@ -28,8 +28,6 @@ from toolgate_bus.commands.terminal import escape, print_json, print_text
 
 from toolgate_schedulers.worker.task_pool import CONCURRENCY
 
-__all__ = ["app"]
-
 NEW_IS_FOR = "Denies the calls of forbidden tools."
 
 OVERVIEW = """

@@ -21,8 +21,6 @@ from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive,
 
 from toolgate_schedulers.worker.bus_address import bus_url, no_bus
 
-__all__ = ["Line", "as_json", "lines_of", "read_roster", "readers_line", "table_of"]
-
 if TYPE_CHECKING:
     from toolgate_bus.facts.shadow_report import ShadowTotals
 

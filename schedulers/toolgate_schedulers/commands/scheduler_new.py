@@ -18,8 +18,6 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_schedulers.worker.loading import GROUP
 
-__all__ = ["SchedulerNames", "contents", "names_of", "write"]
-
 MAX_NAME = 64
 MAX_DESCRIPTION = 200
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")

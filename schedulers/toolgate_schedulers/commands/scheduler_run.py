@@ -26,8 +26,6 @@ from toolgate_schedulers.worker.process import WorkerSpec, notice, serve, tell_r
 from toolgate_schedulers.worker.reload_signal import hangups
 from toolgate_schedulers.worker.supervisor import Reloads, die_with_parent, supervise
 
-__all__ = ["ReplicaOptions", "launch", "replica_command"]
-
 THREAD_SECONDS: Final = 1.0
 MAX_PORT: Final = 65535
 FRAME_OPTIONS: Final = ("log_level", "log_format")

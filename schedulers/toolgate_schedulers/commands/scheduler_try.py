@@ -19,8 +19,6 @@ from toolgate_bus.telemetry.printable import visible
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.testing import Answer, NotAsked, Silent, question, trial
 
-__all__ = ["TriedCall", "as_json", "parse_call", "show", "try_calls"]
-
 MAX_CALL: Final = 1 << 20
 SPELLINGS: Final = {"tool": "tool_name", "arguments": "tool_input"}
 SAMPLE: Final = '\'{"tool": "delete_file", "arguments": {"path": "a.txt"}}\''

@@ -33,8 +33,6 @@ from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 
-__all__ = ["NAME", "HookConfig", "mount"]
-
 __amplifier_module_type__ = "hook"
 
 NAME: Final = "hooks-scheduler-cost-aware"

@@ -12,8 +12,6 @@ from toolgate_bus.config.check import check
 from toolgate_schedulers.hooks.module import SELECTING, Cleanup, answer_of, question_in, register
 from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig
 
-__all__ = ["NAME", "mount"]
-
 __amplifier_module_type__ = "hook"
 
 NAME: Final = "hooks-scheduler-heuristic"

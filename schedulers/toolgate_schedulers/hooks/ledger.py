@@ -26,8 +26,6 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
-__all__ = ["BOOK", "HookLedger"]
-
 BOOK: Final = "budget-hooks"
 PAUSE_S: Final = 0.5
 

@@ -15,8 +15,6 @@ from toolgate_bus.protocol.names import MAX_LINEAGE
 
 from toolgate_schedulers.author.hook_adapter import HookResult
 
-__all__ = ["SELECTING", "Cleanup", "answer_of", "question_in", "register"]
-
 SELECTING: Final = "tool:selecting"
 Cleanup = Callable[[], Awaitable[None]]
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]

@@ -20,8 +20,6 @@ from toolgate_bus.protocol.events import ToolSelecting
 
 from toolgate_schedulers.shipped.router.router import Literally, map_arguments
 
-__all__ = ["Alternative", "AlternativeGroup", "Groups", "alternatives", "group_of", "team_of"]
-
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Source = str | Literally
 Sources = Source | Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]

@@ -27,8 +27,6 @@ from toolgate_schedulers.shipped.alternatives import (
     team_of,
 )
 
-__all__ = ["Heuristic", "HeuristicConfig", "choices", "choose", "draw_number"]
-
 _SHOWN = 20
 
 

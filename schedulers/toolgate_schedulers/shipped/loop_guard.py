@@ -24,8 +24,6 @@ from toolgate_bus.state.call_counts import MAX_WINDOW, CallCounts, CountedCall, 
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 
-__all__ = ["LoopGuard", "LoopGuardConfig", "SameCall", "fingerprint_call", "rule_on", "too_deep", "too_many"]
-
 Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
 _SHOWN: Final = 6
 """So many agents of a chain are told."""

@@ -20,8 +20,6 @@ from toolgate_bus.ruling.conditions.conditions import Globs, Truth
 from toolgate_bus.ruling.conditions.matching import About, Unknown, check_unique, describe_unseen
 from toolgate_bus.ruling.merge import ORDER
 
-__all__ = ["Policy", "PolicyConfig", "PolicyRule", "explain_ruling", "name_of", "rule_on"]
-
 Action = Literal["allow", "deny", "ask"]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Reason = Annotated[str, Field(min_length=1, max_length=800)]

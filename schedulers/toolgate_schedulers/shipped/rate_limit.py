@@ -23,8 +23,6 @@ from toolgate_bus.state.token_buckets import Bucket, Buckets, TakeResult
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 
-__all__ = ["AppliedLimit", "Limit", "Rate", "RateLimit", "RateLimitConfig", "find_limits", "verdict_from"]
-
 _UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _RATE: Final = re.compile(r"\s*(\d{1,7})\s*/\s*(second|minute|hour|day)\s*")
 _PER: Final = ("session", "tree", "agent", "tool", "fleet")

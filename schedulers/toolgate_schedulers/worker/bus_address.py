@@ -6,8 +6,6 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.diagnosis import diagnose
 
-__all__ = ["bus_url", "no_bus", "redact_url"]
-
 
 def no_bus(settings: BusSettings, error: TransportError) -> TransportError:
     """The same error, with the address that was tried."""

@@ -17,8 +17,6 @@ from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import Holds, Scheduler, SchedulerContext
 
-__all__ = ["Tenure", "ruling"]
-
 ruling: Final["ContextVar[Tenure | None]"] = ContextVar("toolgate_ruling", default=None)
 """The tenure in which something was begun: what is answered is its word, also after a reload."""
 _log = get_logger("toolgate.worker")

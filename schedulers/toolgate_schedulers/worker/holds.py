@@ -22,8 +22,6 @@ from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
 
-__all__ = ["InboxEntry", "Job", "ReplyTo", "Send", "StoredHolds", "deny_unstored"]
-
 SLACK_SECONDS: Final = 5.0
 """A hold is kept a little longer than it lasts: the orchestrator alone says when it is over."""
 LEASE_SECONDS: Final = 2.0

@@ -25,8 +25,6 @@ from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.suggestions import suggest_spec
 
-__all__ = ["GROUP", "authors_words", "load", "make"]
-
 GROUP = "toolgate.schedulers"
 
 

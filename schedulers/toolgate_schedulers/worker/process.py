@@ -27,8 +27,6 @@ from toolgate_schedulers.worker.loading import authors_words
 from toolgate_schedulers.worker.reload_signal import Hangups, hangups
 from toolgate_schedulers.worker.worker import Worker
 
-__all__ = ["WorkerSpec", "notice", "serve", "tell_refused"]
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:

@@ -11,8 +11,6 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Hangups", "hangups"]
-
 
 class Hangups:
     """The SIGHUPs of this process; several that come before one is taken count as one."""

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["suggest_spec"]
-
 MAX_BYTES: Final = 256 * 1024
 MAX_NAMED: Final = 5
 PLACEHOLDER: Final = "ATTRIBUTE"

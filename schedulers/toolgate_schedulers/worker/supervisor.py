@@ -23,8 +23,6 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_schedulers.worker import survivor
 
-__all__ = ["DIE_WITH_PARENT", "Reloads", "die_with_parent", "next_pause", "supervise"]
-
 DIE_WITH_PARENT = "TOOLGATE_DIE_WITH_PARENT"
 """Environment variable: `1`, or the parent's process id, which closes the gap before it is read."""
 

@@ -14,8 +14,6 @@ import signal
 import sys
 import time
 
-__all__ = ["Replicas", "main"]
-
 _LOOK_S = 0.1
 
 

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Final
 
-__all__ = ["CONCURRENCY", "Lanes"]
-
 CONCURRENCY: Final = 64
 """Questions that one process decides at a time, unless it is told otherwise."""
 

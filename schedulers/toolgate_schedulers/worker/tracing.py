@@ -16,8 +16,6 @@ from toolgate_bus.telemetry.logging import about
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.holds import ReplyTo
 
-__all__ = ["span_of_answer", "span_of_verdict", "tell"]
-
 _open: ContextVar[tracing.Span] = ContextVar("toolgate_verdict_span", default=tracing.NO_SPAN)
 
 

@@ -13,8 +13,6 @@ from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 
-__all__ = ["EncodedVerdict", "write_verdict"]
-
 MAX_PROMPT: Final = 16_384
 """Characters that are left of a prompt where the whole is too long."""
 _LOST: Final = "(the scheduler's own words could not be sent)"

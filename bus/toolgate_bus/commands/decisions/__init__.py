@@ -1,3 +1,1 @@
 """`toolgate decisions`: the record of decisions listed, explained, exported and archived."""
-
-__all__: list[str] = []

@@ -13,8 +13,6 @@ from typing import Protocol
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["Disk", "FilesOnDisk", "lock_directory"]
-
 
 class Disk(Protocol):
     """One flat directory; names are names of files in it. Whatever fails raises OSError."""

@@ -28,8 +28,6 @@ from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.facts.validation import check_fact
 
-__all__ = ["ArchiveReport", "check", "read_archived_facts"]
-
 Fact = dict[str, Any]
 
 SLACK_S: Final = 7200.0

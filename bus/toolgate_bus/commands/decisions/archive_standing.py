@@ -13,8 +13,6 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
 
-__all__ = ["GAP", "ArchiveProgress", "words_of_gap"]
-
 Fact = dict[str, Any]
 
 GAP: Final = "archive:gap"

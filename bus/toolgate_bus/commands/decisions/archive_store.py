@@ -20,16 +20,6 @@ from toolgate_bus.commands.decisions.archive_disk import Disk
 from toolgate_bus.commands.decisions.archive_standing import ArchiveProgress
 from toolgate_bus.errors import ConfigError
 
-__all__ = [
-    "COMMITTED",
-    "ArchiveCheckpoint",
-    "ArchiveStore",
-    "data_files",
-    "hour_of",
-    "line_of",
-    "read_committed",
-]
-
 Fact = dict[str, Any]
 
 COMMITTED: Final = "archive.json"

@@ -26,8 +26,6 @@ from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.tasks import Backoff
 
-__all__ = ["archive"]
-
 Fact = dict[str, Any]
 
 COMMIT_S: Final = 1.0

@@ -30,8 +30,6 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import escape, print_json
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["app"]
-
 app = typer.Typer(name="decisions", invoke_without_command=True)
 
 _WHICH: Final = "Which decisions"

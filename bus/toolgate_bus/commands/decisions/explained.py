@@ -16,8 +16,6 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import disagreements, is_redacted
 from toolgate_bus.protocol.money import format_amount
 
-__all__ = ["Explanation", "aftermath", "explain"]
-
 Fact = Mapping[str, Any]
 
 _MAX_LENGTH: Final = 2000

@@ -16,8 +16,6 @@ from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.printable import visible_json
 
-__all__ = ["export"]
-
 Fact = dict[str, Any]
 
 TOLD_EVERY: Final = 10_000

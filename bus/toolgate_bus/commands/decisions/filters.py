@@ -15,8 +15,6 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Outcome, Why
 from toolgate_bus.transport.redis.clock import entry_order
 
-__all__ = ["MAX_HOLD_S", "Filters", "moment", "parse_filters", "parse_id_prefix", "time_of"]
-
 Fact = Mapping[str, Any]
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)

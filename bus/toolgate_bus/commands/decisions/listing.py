@@ -19,8 +19,6 @@ from toolgate_bus.facts.join import DecisionJoiner
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
 from toolgate_bus.ruling.counterfactual import CHANGES
 
-__all__ = ["DecisionListView", "follow", "print_decision", "print_disagreements", "print_totals", "show_kept"]
-
 Fact = dict[str, Any]
 
 _COLOURS: Final = {"continue": "green", "modify": "yellow", "deny": "red", "cancelled": "magenta"}

@@ -5,8 +5,6 @@ from typing import Any, Final
 
 from toolgate_bus.protocol.events import Why
 
-__all__ = ["PROBLEMS", "RULES", "UNASKED", "rule_of"]
-
 _RULES: Final[Mapping[Why, str]] = {
     "agreed": "Nobody objected: where no deny and no modify counts, the LLM's own choice stands.",
     "unasked": "No scheduler was there to ask and none was required: the LLM's own choice stands.",

@@ -10,8 +10,6 @@ from toolgate_bus.commands.terminal import escape, print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.join import join_decisions
 
-__all__ = ["find_decision", "show"]
-
 Fact = dict[str, Any]
 
 LISTED: Final = 10

@@ -13,16 +13,6 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-__all__ = [
-    "REMEMBERED",
-    "ArchiveSource",
-    "ServerSource",
-    "Source",
-    "decisions_in",
-    "facts_for",
-    "open_source",
-]
-
 Fact = dict[str, Any]
 
 REMEMBERED: Final = 10_000

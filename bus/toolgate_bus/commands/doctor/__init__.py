@@ -1,3 +1,1 @@
 """`toolgate doctor`: what is wrong with an installation and its bus, and what to change. Changes nothing."""
-
-__all__: list[str] = []

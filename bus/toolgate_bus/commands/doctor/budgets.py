@@ -8,8 +8,6 @@ from toolgate_bus.budgets.limits import BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
 from toolgate_bus.protocol.money import format_amount
 
-__all__ = ["BookState", "budget_findings"]
-
 SUBJECT: Final = "budgets"
 NEARLY: Final = 0.9
 """As the alert has it."""

@@ -14,8 +14,6 @@ from toolgate_bus.commands.doctor.finding import Diagnostic, error
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.roster import RosterView
 
-__all__ = ["GROUP", "Bus", "Check", "Context", "Need", "load_checks"]
-
 GROUP: Final = "toolgate.checks"
 Need = Literal["server", "plan", "config"]
 """Without it a check is left out: a server that answers, `--plan`, `--config`."""

@@ -25,8 +25,6 @@ from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.server.embedded import join_server
 from toolgate_bus.transport.redis.rights import ROLES
 
-__all__ = ["doctor"]
-
 
 def doctor(
     ctx: typer.Context,

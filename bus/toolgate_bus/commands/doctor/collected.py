@@ -34,8 +34,6 @@ from toolgate_bus.transport.redis.reads import (
 from toolgate_bus.transport.redis.roster import RosterView
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["books", "inboxes", "info_of", "read_fact_streams", "server_state"]
-
 PINGS: Final = 21
 LAG_SAMPLES: Final = 9
 LAG_STEP_S: Final = 0.005

@@ -7,8 +7,6 @@ from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import redact_url
 from toolgate_bus.transport.redis.diagnosis import diagnose
 
-__all__ = ["explain_failure"]
-
 SUBJECT: Final = "server"
 
 

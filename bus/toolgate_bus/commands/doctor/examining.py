@@ -27,8 +27,6 @@ from toolgate_bus.transport.redis.readonly import ReadOnlyCommands, is_refusal
 from toolgate_bus.transport.redis.reads import ping, read_time
 from toolgate_bus.transport.redis.roster import Roster, RosterView
 
-__all__ = ["RightsQuery", "run_checks"]
-
 ANSWER_S: Final = 6.0
 """So long a server has for its first answer: more than the client waits for one."""
 CHECK_S: Final = 12.0

@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.commands.doctor.finding import Diagnostic, fine, how_many, warning
 
-__all__ = ["FactStreamState", "facts_findings"]
-
 SUBJECT: Final = "facts"
 RETENTION_S: Final = 3600.0
 SLACK_S: Final = 900.0

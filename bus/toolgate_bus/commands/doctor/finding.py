@@ -5,18 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
 
-__all__ = [
-    "Diagnostic",
-    "Level",
-    "error",
-    "fine",
-    "group_by_subject",
-    "how_many",
-    "notice",
-    "summary",
-    "warning",
-]
-
 Level = Literal["ok", "notice", "warning", "error"]
 RANK: Final[Mapping[Level, int]] = {"error": 0, "warning": 1, "notice": 2, "ok": 3}
 

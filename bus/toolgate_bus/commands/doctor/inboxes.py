@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, warning
 
-__all__ = ["InboxReader", "InboxState", "inbox_findings"]
-
 SUBJECT: Final = "inboxes"
 SLOW_S: Final = 1.0
 """Twice the default patience: whoever asked has given up."""

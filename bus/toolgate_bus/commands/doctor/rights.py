@@ -9,8 +9,6 @@ from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_ma
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.rights import How, RightResult, rights_of, try_all, who_am_i
 
-__all__ = ["rights_findings", "try_rights"]
-
 SUBJECT: Final = "rights"
 DEFAULT: Final = "default"
 MAX_COUNT: Final = 6

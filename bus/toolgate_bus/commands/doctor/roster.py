@@ -9,8 +9,6 @@ from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.roster import RosterView
 from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, strangers, who_cannot_ask
 
-__all__ = ["roster_findings"]
-
 SUBJECT: Final = "roster"
 LATE: Final = 0.1
 ENOUGH: Final = 20

@@ -8,8 +8,6 @@ from typing import Final
 
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 
-__all__ = ["ServerState", "parse_info", "server_findings"]
-
 SUBJECT: Final = "server"
 OLDEST: Final = {"redis": (7, 0), "valkey": (7, 2)}
 SLOW_S: Final = 0.05

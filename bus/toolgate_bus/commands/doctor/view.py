@@ -7,8 +7,6 @@ from typing import Final
 from toolgate_bus.commands.doctor.finding import Diagnostic, group_by_subject, summary
 from toolgate_bus.commands.terminal import escape
 
-__all__ = ["lines_of"]
-
 MARKS: Final = {"error": "bold red", "warning": "yellow", "notice": "cyan", "ok": "green"}
 INDENT: Final = 11
 NARROWEST: Final = 40

@@ -3,5 +3,3 @@
 `fleet` counts facts, `savings` what replacements saved, `shelf` keeps what was counted together with
 how far was read, `gauges` reads what the server knows, `service` is the loop, `cli` the command.
 """
-
-__all__: list[str] = []

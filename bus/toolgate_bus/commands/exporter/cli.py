@@ -27,8 +27,6 @@ from toolgate_bus.telemetry.http import PageServer, serve_page
 from toolgate_bus.telemetry.loop_lag import watch_loop_lag
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-__all__ = ["exporter"]
-
 PORT = 9464
 
 

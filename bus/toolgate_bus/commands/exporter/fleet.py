@@ -15,8 +15,6 @@ from toolgate_bus.telemetry.definitions import OTHER, Metric
 from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations
 
-__all__ = ["FleetCounts", "Savings"]
-
 MAX_SERIES: Final = 1000
 CLOSED: Final = frozenset({"outcome", "action", "status", "kind"})
 """Labels with few values, which stay as they are."""

@@ -24,8 +24,6 @@ from toolgate_bus.transport.redis.roster import Roster, RosterView
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_bus.transport.replica_differences import revisions
 
-__all__ = ["BudgetBook", "FleetGauges", "budget_gauges"]
-
 BUDGETS_EVERY_S: Final = 5.0
 MAX_ACCOUNTS: Final = 100
 SUMMED: Final = frozenset({"session", "tree"})

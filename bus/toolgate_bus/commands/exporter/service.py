@@ -23,8 +23,6 @@ from toolgate_bus.telemetry import definitions, metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.metrics import Collector, Gauges
 
-__all__ = ["Exporter"]
-
 KEEP_EVERY_S: Final = 1.0
 GAUGES_EVERY_S: Final = 2.0
 STAND_BY_S: Final = 0.5

@@ -17,8 +17,6 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.scripts import Script
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["ExporterCheckpoint", "RedisShelf"]
-
 LEASE_MS: Final = 3000
 MAX_BYTES: Final = 64 * 1024 * 1024
 _log = get_logger("toolgate.exporter")

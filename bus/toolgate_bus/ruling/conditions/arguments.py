@@ -17,8 +17,6 @@ from pydantic import BeforeValidator, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol import placeholders
 
-__all__ = ["MISSING", "UNSEEN", "Arguments", "Literally", "Name", "find", "map_arguments", "readings"]
-
 MISSING: Any = type("Missing", (), {"__repr__": lambda _self: "MISSING"})()
 """What stands where there is no such argument."""
 UNSEEN: Any = type("Unseen", (), {"__repr__": lambda _self: "UNSEEN"})()

@@ -12,19 +12,6 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
-__all__ = [
-    "EVERY",
-    "Ranges",
-    "caseless",
-    "contains",
-    "digits",
-    "members",
-    "minus",
-    "partition",
-    "spaces",
-    "words",
-]
-
 Ranges = tuple[tuple[int, int], ...]
 
 LAST: Final = 0x10FFFF

@@ -25,22 +25,6 @@ from toolgate_bus.protocol import placeholders
 from toolgate_bus.ruling.conditions import patterns
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 
-__all__ = [
-    "Condition",
-    "Globs",
-    "Truth",
-    "When",
-    "any_glob",
-    "any_of",
-    "condition_holds",
-    "consensus_of",
-    "every",
-    "holds",
-    "opposite",
-    "same",
-    "unknown_in",
-]
-
 Truth = bool | None
 
 

@@ -9,8 +9,6 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["either", "fits", "plain"]
-
 MAX_LENGTH: Final = 1024
 """No tool has a longer name; one that has is told apart from no other."""
 SHORT: Final = 64

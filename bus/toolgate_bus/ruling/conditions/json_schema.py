@@ -20,8 +20,6 @@ from toolgate_bus.ruling.conditions.conditions import Truth
 from toolgate_bus.ruling.conditions.patterns import Unknown, compile_pattern
 from toolgate_bus.ruling.conditions.placeholder_schema import make_check, validator_of
 
-__all__ = ["reader"]
-
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 5_000
 """So many fragments within fragments may a check pass through; a reference counts as what it leads to."""

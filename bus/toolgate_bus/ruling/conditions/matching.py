@@ -16,8 +16,6 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Globs, Truth, When, any_glob, every, holds, unknown_in
 
-__all__ = ["About", "Unknown", "check_unique", "describe_unseen"]
-
 Unknown = Literal["deny", "allow"]
 """What is to become of a call of which a rule cannot see whether it is about it."""
 

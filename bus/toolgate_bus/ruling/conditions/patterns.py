@@ -25,8 +25,6 @@ import re2
 from toolgate_bus.ruling.conditions import code_points
 from toolgate_bus.ruling.conditions.code_points import EVERY, Ranges
 
-__all__ = ["MAX_PATTERN", "Pattern", "PatternGroup", "Unknown", "compile_pattern", "glob", "together"]
-
 MAX_PATTERN: Final = 1024
 """Characters of a pattern."""
 MAX_SIZE: Final = 20_000

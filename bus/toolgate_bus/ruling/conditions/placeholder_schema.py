@@ -16,8 +16,6 @@ from toolgate_bus.protocol import placeholders
 from toolgate_bus.ruling.conditions.conditions import Truth
 from toolgate_bus.ruling.conditions.patterns import Pattern, compile_pattern
 
-__all__ = ["Keyword", "keywords", "make_check", "validator_of"]
-
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
 Find = Callable[[str], Pattern | None]
 

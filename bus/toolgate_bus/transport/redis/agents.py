@@ -14,8 +14,6 @@ from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.stop_orders import decode_obeyed
 
-__all__ = ["Fleet", "FleetSnapshot"]
-
 ORDERS_KEPT_MS = 60_000
 
 

@@ -18,8 +18,6 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.connection import ServerError, pack_command
 
-__all__ = ["AnswersOut", "Verdicts"]
-
 KEPT_S: Final = 10.0
 """No question but a held one is waited for longer, and the last answers to those go another way."""
 MAX_ENTRIES: Final = 1024

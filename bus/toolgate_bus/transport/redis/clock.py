@@ -7,8 +7,6 @@ are compared. The estimate only sheds work that nobody waits for any longer (DES
 
 from typing import Any, Final
 
-__all__ = ["ServerClock", "entry_order"]
-
 ABSURD_SECONDS: Final = 3600.0
 
 

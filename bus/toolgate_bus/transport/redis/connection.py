@@ -57,18 +57,6 @@ with _without_module("opentelemetry.sdk.metrics"):
     from redis.exceptions import ConnectionError as RedisConnectionError
     from redis.exceptions import TimeoutError as RedisTimeoutError
 
-__all__ = [
-    "BLOCK_MS",
-    "READ",
-    "Link",
-    "RedisCommands",
-    "ServerError",
-    "open_link",
-    "pack_command",
-    "refusal",
-    "watch_links",
-]
-
 CONNECT_SECONDS: Final = 2.0
 COMMAND_SECONDS: Final = 5.0
 BLOCK_MS: Final = 500

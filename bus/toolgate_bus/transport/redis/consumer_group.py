@@ -12,8 +12,6 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
 
-__all__ = ["CLAIM_IDLE_MS", "RENEW_SECONDS", "ConsumerGroup"]
-
 RENEW_SECONDS: Final = 0.2
 CLAIM_IDLE_MS: Final = 800
 MAX_COUNT: Final = 64

@@ -7,8 +7,6 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = ["Trouble", "diagnose"]
-
 START: Final = (
     "start the server, or name the right one: --redis URL or TOOLGATE_REDIS_URL "
     "(redis://host:6379/0, rediss:// with TLS, unix:///path)"

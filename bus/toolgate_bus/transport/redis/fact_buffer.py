@@ -14,8 +14,6 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import FactItem, FactPayload
 
-__all__ = ["LATEST_S", "FactsOut"]
-
 MAX_WAITING: Final = 10_000
 ALONG_S: Final = 0.005
 """Seconds that facts wait for company, before they go along with the next question: a write of their own

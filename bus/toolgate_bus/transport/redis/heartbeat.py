@@ -20,8 +20,6 @@ from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.roster_sets import TIME
 from toolgate_bus.transport.redis.tasks import keep
 
-__all__ = ["Heart"]
-
 STUCK_SECONDS: Final = 5.0
 """A loop that has not moved for so long is told of, once."""
 ENDING_SECONDS: Final = 6.0

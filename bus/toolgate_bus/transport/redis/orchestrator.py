@@ -39,8 +39,6 @@ from toolgate_bus.transport.redis.stop_orders import StopOrderLog
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
-__all__ = ["RedisOrchestratorBus"]
-
 LOOKS: Final = ("schedulers", "readers", "schedulers", OLD)
 """Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn."""
 LEAVING_S: Final = 10.0

@@ -20,8 +20,6 @@ from toolgate_bus.transport.redis.connection import Link, ServerError, open_link
 from toolgate_bus.transport.redis.fact_buffer import LATEST_S, FactsOut
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS
 
-__all__ = ["Outbox"]
-
 EARLY: Final = 32
 """So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
 UNSENT_BYTES: Final = 8 * 1024 * 1024

@@ -6,8 +6,6 @@ an argument, in seconds of any monotonic clock.
 
 from typing import Final
 
-__all__ = ["Quarantine"]
-
 MAX_BYTES: Final = 8 * 1024 * 1024
 """So much within a second is more than any honest scheduler says to one orchestrator."""
 WINDOW_S: Final = 1.0

@@ -6,8 +6,6 @@ from typing import Any, Final
 from toolgate_bus.errors import TransportError
 from toolgate_bus.transport.ports import Arg, Commands, override
 
-__all__ = ["ReadOnlyCommands", "is_refusal"]
-
 LOOKS: Final = frozenset(
     {
         *("PING", "TIME", "INFO", "PTTL", "SCAN", "GET", "MGET", "HGETALL", "HMGET", "SMEMBERS", "SCARD"),

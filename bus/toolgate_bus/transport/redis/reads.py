@@ -11,36 +11,6 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.clock import entry_order
 
-__all__ = [
-    "Backlog",
-    "add_entry",
-    "age_s",
-    "delete_keys",
-    "find_keys",
-    "is_other_type",
-    "literal",
-    "ping",
-    "read_backlogs",
-    "read_config",
-    "read_consumers",
-    "read_fields",
-    "read_first",
-    "read_hashes",
-    "read_info",
-    "read_last",
-    "read_names",
-    "read_next",
-    "read_rows",
-    "read_scores",
-    "read_set",
-    "read_sizes",
-    "read_time",
-    "read_types",
-    "remove_from_set",
-    "trim_before",
-    "write_fields",
-]
-
 PAGE: Final = 1000
 COUNTED: Final = 1000
 """Entries that are counted one by one where the server does not know how many wait."""

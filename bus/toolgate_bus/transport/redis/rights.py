@@ -15,8 +15,6 @@ from typing import Final, Literal, NamedTuple
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.readonly import is_refusal
 
-__all__ = ["ROLES", "How", "Right", "RightResult", "rights_of", "try_all", "who_am_i"]
-
 ROLES: Final[Mapping[str, str]] = {
     "orchestrator": "agent",
     "scheduler": "scheduler",

@@ -13,8 +13,6 @@ from typing import Any, Final
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.clock import ServerClock
 
-__all__ = ["KINDS", "MAX_COUNT", "OLD", "TIME", "Command", "RosterMembership", "RosterNames", "RosterQuery"]
-
 Command = tuple[str | bytes | int, ...]
 TIME: Final[Command] = ("TIME",)
 

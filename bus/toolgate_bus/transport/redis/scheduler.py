@@ -42,8 +42,6 @@ from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, encode_lea
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 
-__all__ = ["RedisSchedulerBus"]
-
 EARLY: Final = 32
 """So many answers do not wait for the end of the tick: both sides can work at once."""
 NOTICE_PAUSE: Final = 0.01

@@ -11,8 +11,6 @@ from typing import Any, Final
 from toolgate_bus.errors import OutcomeUnknown, TransportError
 from toolgate_bus.transport.ports import Arg, Commands
 
-__all__ = ["Script"]
-
 ATTEMPTS: Final = 3
 
 

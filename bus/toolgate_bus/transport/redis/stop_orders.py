@@ -11,8 +11,6 @@ from typing import Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
 
-__all__ = ["StopOrderLog", "decode_obeyed"]
-
 KEPT_S: Final = 10.0
 MAX_ORDERS: Final = 16
 MAX_SESSIONS: Final = 1000

@@ -7,8 +7,6 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, Store, checked_value, override
 from toolgate_bus.transport.redis.reads import find_keys, literal
 
-__all__ = ["RedisStore"]
-
 
 class RedisStore(Store):
     """`Store` on a server; single commands, each atomic by itself."""

@@ -13,8 +13,6 @@ import anyio
 
 from toolgate_bus.telemetry.loggers import get_logger
 
-__all__ = ["Backoff", "is_cancel_requested", "keep"]
-
 FIRST: Final = 0.01
 LAST: Final = 0.4
 _log = get_logger("toolgate.bus")

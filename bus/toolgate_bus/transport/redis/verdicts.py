@@ -28,8 +28,6 @@ from toolgate_bus.transport.redis.connection import BLOCK_MS, READ, Link, Server
 from toolgate_bus.transport.redis.quarantine import Quarantine
 from toolgate_bus.transport.redis.tasks import Backoff
 
-__all__ = ["VerdictReader"]
-
 COUNT: Final = 256
 FEW: Final = 2
 """Entries of each stream at a time while one of them floods."""

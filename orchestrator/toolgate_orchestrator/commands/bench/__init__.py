@@ -1,3 +1,1 @@
 """`toolgate bench`: decisions beside the bare server."""
-
-__all__: list[str] = []

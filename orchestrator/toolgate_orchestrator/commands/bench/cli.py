@@ -25,8 +25,6 @@ from toolgate_orchestrator.commands.bench.floor import Floor
 from toolgate_orchestrator.commands.bench.measure import ARGUMENTS, TOOLS, Sample, run_load
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 
-__all__ = ["bench"]
-
 bench = typer.Typer(
     name="bench", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )

@@ -27,8 +27,6 @@ from toolgate_orchestrator.commands.bench.fleet_figures import Row
 from toolgate_orchestrator.commands.bench.measure import cpu_seconds
 from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
 
-__all__ = ["FleetLoad", "measure_fleet"]
-
 NAMESPACE: Final = "bench-fleet"
 SET_UP_S: Final = 60.0
 SET_UP_EACH_S: Final = 0.1

@@ -11,17 +11,6 @@ from typing import Any, Final
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
 
-__all__ = [
-    "PATIENCE_MS",
-    "SCHEDULERS",
-    "Work",
-    "decisions_of",
-    "delegates",
-    "lay_out",
-    "plan_of",
-    "session_of",
-]
-
 PATIENCE_MS: Final = 120_000
 """Every scheduler is required: a silent one would deny, never be passed over. Nobody is to be silent
 merely because the machine is busy, so the patience is longer than any run here."""

@@ -13,8 +13,6 @@ from toolgate_bus.server.embedded import Server, private_server
 from toolgate_orchestrator.commands.bench.fleet_agents import PATIENCE_MS, SCHEDULERS
 from toolgate_orchestrator.commands.bench.fleet_figures import Row
 
-__all__ = ["fleet"]
-
 MAX_AGENTS = 10_000
 
 

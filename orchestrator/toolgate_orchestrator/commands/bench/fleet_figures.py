@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Row", "jain"]
-
 RULED: Final = ("agreed", "denied", "modified")
 """How a decision comes out where everybody who was asked was heard."""
 

@@ -23,8 +23,6 @@ from toolgate_orchestrator.commands.bench.fleet_agents import Work, delegates, p
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 
-__all__ = ["Agents"]
-
 GOLDEN: Final = 0.618034
 """Multiples of it, without their whole parts, are spread evenly, however many there are."""
 

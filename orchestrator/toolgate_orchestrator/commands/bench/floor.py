@@ -13,8 +13,6 @@ from typing import Any
 
 from toolgate_bus.transport.redis.connection import Link, open_link, pack_command
 
-__all__ = ["PAYLOAD_BYTES", "Floor", "answer"]
-
 PAYLOAD_BYTES = 448
 _ID_BYTES = 16
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["ARGUMENTS", "TOOLS", "Sample", "cpu_seconds", "run_load"]
-
 ARGUMENTS: Final[dict[str, Any]] = {
     "trip": "one_way",
     "origin": "JFK",

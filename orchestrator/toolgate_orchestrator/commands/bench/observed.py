@@ -36,8 +36,6 @@ from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.recorder import Conclusion
 from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult
 
-__all__ = ["OverheadResult", "observe"]
-
 PAIRS: Final = 50
 """Of blocks, one decision at a time."""
 PAIRS_AT_ONCE: Final = 150

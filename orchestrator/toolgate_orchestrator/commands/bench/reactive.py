@@ -14,8 +14,6 @@ from typing import Any
 
 from amplifier_core import AmplifierSession, ChatResponse, ProviderInfo, TextBlock, ToolCall, ToolResult
 
-__all__ = ["LoopComparison", "TurnLoad", "compare"]
-
 
 @dataclass(frozen=True, slots=True)
 class TurnLoad:

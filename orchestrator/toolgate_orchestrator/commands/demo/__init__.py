@@ -1,3 +1,1 @@
 """`toolgate demo`: everything at once, on real parts."""
-
-__all__: list[str] = []

@@ -17,8 +17,6 @@ from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator.commands.demo.job import ANSWER, lay_out
 from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
 
-__all__ = ["demo"]
-
 
 def demo(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,

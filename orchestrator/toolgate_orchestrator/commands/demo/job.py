@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
 
-__all__ = ["ANSWER", "PROMPT", "SUMMARY", "Layout", "lay_out", "script"]
-
 PROMPT: Final = "Add up the unpaid invoices, write a summary, then clear the invoices folder."
 
 INVOICES: Final = {

@@ -14,8 +14,6 @@ from toolgate_orchestrator.commands.demo.job import PROMPT, Layout, script
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 
-__all__ = ["HEAR_OUT_S", "DemoCall", "DemoWatcher", "initialize", "plan", "run_demo"]
-
 PATIENCE_MS = 5_000
 HEAR_OUT_S = 1.0
 """A denial ends the wait for the others; to show what they said they are heard out, this long."""

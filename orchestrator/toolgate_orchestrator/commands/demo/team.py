@@ -7,19 +7,6 @@ agent tries what the lead may not do, and work that has no end.
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = [
-    "FIRST_CALLS",
-    "LEAD",
-    "REPORT",
-    "SCENES",
-    "TEAM",
-    "TEAM_ANSWER",
-    "TEAM_PROMPT",
-    "WATCHER",
-    "agents",
-    "lead_script",
-]
-
 LEAD: Final = "lead"
 WATCHER: Final = "watcher"
 REPORT: Final = "reports/summary.txt"

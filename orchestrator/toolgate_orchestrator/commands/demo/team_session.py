@@ -29,9 +29,6 @@ from toolgate_orchestrator.commands.host.toolgate_command import Command, run_to
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 from toolgate_orchestrator.turn.session_tree import place_of
 
-__all__ = ["Story", "TeamWatcher", "run_team"]
-
-
 LOOKS: Final = 5
 """Who is alive is told at the heartbeat: so often it is looked for."""
 SHOWN: Final = 8

@@ -18,8 +18,6 @@ from toolgate_orchestrator.commands.host.rulings import (
 )
 from toolgate_orchestrator.commands.host.toolgate_command import Command
 
-__all__ = ["TeamView", "team_promises", "team_record"]
-
 WIDTH: Final = 10
 WHOLE: Final = 1
 """So many of the watcher's calls are shown with all verdicts; the next ones in a line each."""

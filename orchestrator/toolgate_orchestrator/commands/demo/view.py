@@ -23,8 +23,6 @@ from toolgate_orchestrator.commands.host.rulings import (
 )
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
 
-__all__ = ["DemoView", "demo_record", "promises"]
-
 WIDTH: Final = 10
 
 

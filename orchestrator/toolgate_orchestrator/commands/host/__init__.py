@@ -1,3 +1,1 @@
 """What a program needs that hosts a session: the plan, the terminal, processes, rulings."""
-
-__all__: list[str] = []

@@ -23,8 +23,6 @@ from toolgate_orchestrator.commands.host.warnings import warn_unrequired
 from toolgate_orchestrator.gate.config import RedactConfig, ToolgateConfig
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 
-__all__ = ["CHECKS"]
-
 SUBJECT: Final = "plan"
 SCHEDULERS: Final = "toolgate.schedulers"
 FIX_PLAN: Final = "correct that line of the plan; docs/reference/plan.md tells every setting"

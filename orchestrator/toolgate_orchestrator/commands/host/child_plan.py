@@ -14,8 +14,6 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.commands.host.plan_file import KINDS, LISTS, SELF
 
-__all__ = ["child_plan", "instruction_of"]
-
 _RULING: Final = "hooks-scheduler-"
 """Hook modules that rule on calls: no inheritance takes them away."""
 

@@ -12,8 +12,6 @@ from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import BaseModel
 
-__all__ = ["GROUP", "config_model", "is_installed", "is_ours", "offers_of", "own_loops", "why_unusable"]
-
 GROUP = "amplifier.modules"
 _OURS = "toolgate_orchestrator."
 _LOOKED_INTO = (_OURS, "toolgate_schedulers.")

@@ -7,8 +7,6 @@ in a hundred short programs. A moment without our holding the interpreter lets t
 
 import time
 
-__all__ = ["let_kernel_threads_go"]
-
 _MOMENT_S = 0.05
 
 

@@ -42,8 +42,6 @@ from toolgate_orchestrator.commands.host.plan_file import (
     modules_in,
 )
 
-__all__ = ["Plan", "read_plan", "with_bus", "with_provider"]
-
 _DEFAULT_CONTEXT = "context-simple"
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 

@@ -10,8 +10,6 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from toolgate_bus.config.check import StrictModel
 
-__all__ = ["KINDS", "LISTS", "SELF", "ModuleSpec", "PlanFile", "modules_in"]
-
 KINDS: Final = ("orchestrator", "context")
 LISTS: Final = ("providers", "tools", "hooks")
 SELF: Final = "self"

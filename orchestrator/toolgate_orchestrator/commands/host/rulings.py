@@ -17,16 +17,6 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_orchestrator.gate.gate import Gate
 
-__all__ = [
-    "Rulings",
-    "call_text",
-    "choice_line",
-    "outcome_line",
-    "result_line",
-    "verdict_lines",
-    "verdict_record",
-]
-
 NAME = "toolgate-rulings"
 _MOMENT_S = 0.02
 

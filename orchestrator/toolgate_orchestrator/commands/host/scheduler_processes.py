@@ -25,14 +25,6 @@ from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.reads import delete_keys, find_keys
 
-__all__ = [
-    "RunningScheduler",
-    "SchedulerSpec",
-    "new_namespace",
-    "remove_namespace_on_exit",
-    "scheduler_processes",
-]
-
 READY_S = 30.0
 GRACE_S = 7.0
 """Seconds to finish in after SIGTERM; a scheduler needs at most its drain time, five."""

@@ -23,8 +23,6 @@ from toolgate_orchestrator.commands.host.child_plan import child_plan, instructi
 from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours, offers_of
 from toolgate_orchestrator.commands.host.plan_file import SELF
 
-__all__ = ["RESUME", "SPAWN", "SubAgentResult", "SubAgents", "let_delegate"]
-
 SPAWN: Final = "session.spawn"
 RESUME: Final = "session.resume"
 KEPT: Final = 256

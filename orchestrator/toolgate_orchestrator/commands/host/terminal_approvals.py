@@ -22,8 +22,6 @@ from toolgate_bus.telemetry.printable import printable, visible
 
 from toolgate_orchestrator.turn.approvals import NoApprover
 
-__all__ = ["NoTerminal", "TerminalApprovals", "choose", "terminal_approvals"]
-
 _TTY = Path("/dev/tty")
 
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from toolgate_bus.server.settings import BusSettings
 
-__all__ = ["Command", "run_toolgate"]
-
 SECONDS: Final = 20.0
 
 

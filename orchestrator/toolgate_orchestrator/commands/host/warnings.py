@@ -15,8 +15,6 @@ from toolgate_bus.transport.redis.roster import Roster
 
 from toolgate_orchestrator.commands.host.plan import Plan
 
-__all__ = ["warn_unrequired", "warnings_for"]
-
 SILENT: Final[Mapping[str, str]] = {
     "cost-aware": "while it is silent, calls run unpaid and budgets do not hold",
     "approval": "while it is silent, calls run without the person",

@@ -1,3 +1,1 @@
 """`toolgate init`: files to begin with."""
-
-__all__: list[str] = []

@@ -13,8 +13,6 @@ from toolgate_bus.commands.options import QuietOption, command_name
 from toolgate_bus.commands.terminal import print_text
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["init"]
-
 NAMES: Final = ("plan.yaml", "rules.yaml", "cases.yaml", "workspace/notes.txt")
 
 

@@ -1,3 +1,1 @@
 """`toolgate replay`: recorded agent runs through the real loop."""
-
-__all__: list[str] = []

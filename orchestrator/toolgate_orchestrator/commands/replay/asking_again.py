@@ -38,8 +38,6 @@ from toolgate_orchestrator.gate.config import RedactConfig, parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
 
-__all__ = ["AskingAgain", "PassthroughRedactor", "TrialOptions", "compare_record"]
-
 
 class PassthroughRedactor(Redactor):
     """Hides nothing that was not hidden before: what was secret or too long is not in the record.

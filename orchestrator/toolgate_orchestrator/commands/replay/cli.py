@@ -31,8 +31,6 @@ from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of
 
-__all__ = ["fail_on", "replay", "seconds_of"]
-
 SERVICE = "toolgate-replay"
 """What its traces are told under."""
 PATIENCE_MS = 2000

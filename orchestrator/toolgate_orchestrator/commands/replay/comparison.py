@@ -11,17 +11,6 @@ from typing import Any, Final
 
 from toolgate_bus.ruling.counterfactual import CHANGES, Change, ChangeCounts, Effect, ProposedCall, change
 
-__all__ = [
-    "BROKEN",
-    "ComparedCall",
-    "CostFigures",
-    "Figures",
-    "ReplayComparison",
-    "Set",
-    "ToolPrices",
-    "build_comparison",
-]
-
 BROKEN: Final = ("veto", "ask", "hold")
 _NOBODY: Final = "(nobody)"
 

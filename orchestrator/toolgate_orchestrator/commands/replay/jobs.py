@@ -32,8 +32,6 @@ from toolgate_orchestrator.commands.replay.session import ReplayedCall, check_lo
 from toolgate_orchestrator.commands.replay.side import RunningSide, Side, open_side, progress
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
 
-__all__ = ["ReplayRequest", "against_record", "against_runs", "play_runs"]
-
 _WAITED_FOR: dict[str, Literal["ask", "hold"]] = {"no_approver": "ask", "expired": "hold"}
 """Denials that are none yet: in a replay there is nobody to ask, and no hold is answered by hand."""
 

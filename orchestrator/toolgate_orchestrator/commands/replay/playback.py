@@ -26,8 +26,6 @@ from toolgate_orchestrator.commands.replay.recording import (
     arguments_key,
 )
 
-__all__ = ["CAPABILITY", "Playback", "PlaybackResult", "ReplayConfig", "Source", "Trace", "playback_of"]
-
 Source = Literal["recorded", "run", "file", "unrecorded", "missing"]
 """Where a result came from: the call's own; for a rerouted call another call of the run, or of the
 file, else the original's (`unrecorded`); `missing` where the record has none for this call."""

@@ -13,8 +13,6 @@ from amplifier_core.message_models import TextBlock, ToolCallBlock
 from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, parse_config, playback_of
 from toolgate_orchestrator.commands.replay.recorded_message import as_text
 
-__all__ = ["ReplayProvider", "mount", "tool_results"]
-
 __amplifier_module_type__ = "provider"
 config_model = ReplayConfig
 

@@ -15,8 +15,6 @@ from toolgate_bus.ruling.counterfactual import DecisionRecord
 
 from toolgate_orchestrator.commands.replay.comparison import ToolPrices
 
-__all__ = ["Aftermath", "Record", "RecordedDecision", "read_record"]
-
 Fact = Mapping[str, Any]
 
 _RAN = ("tool:post", "tool:error")

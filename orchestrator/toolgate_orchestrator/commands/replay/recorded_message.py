@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ["RAW", "RecordedMessage", "RecordedRun", "RecordedToolCall", "as_arguments", "as_text", "whole"]
-
 RAW = "_raw"
 """The one argument of a call whose recorded arguments are no JSON object: their text."""
 

@@ -10,16 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "AssistantMessage",
-    "ContextMessage",
-    "RecordedCall",
-    "RecordedTurn",
-    "Run",
-    "RunArchive",
-    "arguments_key",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:

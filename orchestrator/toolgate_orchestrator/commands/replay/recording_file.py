@@ -17,8 +17,6 @@ from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun, 
 from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.recording_turns import read_run
 
-__all__ = ["load"]
-
 MAX_LINE = 64 * 1024 * 1024
 MAX_FAULTS = 10
 

@@ -18,8 +18,6 @@ from toolgate_orchestrator.commands.replay.recording import (
     Run,
 )
 
-__all__ = ["read_run"]
-
 
 def read_run(number: int, name: str, messages: Sequence[RecordedMessage]) -> Run:
     """Cut checked messages into turns and give every call its id and result."""

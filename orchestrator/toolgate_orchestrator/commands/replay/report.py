@@ -16,8 +16,6 @@ from toolgate_bus.protocol.events import ReceivedVerdict
 from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.replay.session import ReplayedCall, ReplayedRun
 
-__all__ = ["Report", "SchedulerFigures", "ToolFigures", "call_record", "milliseconds", "report_on"]
-
 
 @dataclass(slots=True)
 class ToolFigures:

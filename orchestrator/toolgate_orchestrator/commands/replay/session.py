@@ -23,17 +23,6 @@ from toolgate_orchestrator.commands.replay.playback import CAPABILITY, Playback,
 from toolgate_orchestrator.commands.replay.provider_replay import NAME, tool_results
 from toolgate_orchestrator.commands.replay.recording import RecordedCall, Run, RunArchive, arguments_key
 
-__all__ = [
-    "ReplayOptions",
-    "ReplayedCall",
-    "ReplayedRun",
-    "call_faults",
-    "check_loop",
-    "collect_calls",
-    "replay_run",
-]
-
-
 CallOutcome = Literal["run", "rerouted", "vetoed", "not_run"]
 
 

@@ -20,8 +20,6 @@ from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOptions, replay_run
 from toolgate_orchestrator.gate.gate import Gate
 
-__all__ = ["LATE_S", "RunningSide", "Side", "limits_of", "open_side", "progress"]
-
 LATE_S = 1.0
 """How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""
 

@@ -14,8 +14,6 @@ from amplifier_core import HookResult, ToolResult
 from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, parse_config, playback_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
-__all__ = ["PricedResult", "ReplayTool", "mount"]
-
 __amplifier_module_type__ = "tool"
 config_model = ReplayConfig
 

@@ -13,8 +13,6 @@ from toolgate_bus.ruling.counterfactual import CHANGES, Effect, ProposedCall
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Figures, ReplayComparison, Set
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
 
-__all__ = ["MAX_WORDS", "comparison_view", "count", "table_of", "view", "wrong_lines"]
-
 MAX_VIOLATIONS = 20
 MAX_WORDS = 1_000
 """The end of what a scheduler said."""

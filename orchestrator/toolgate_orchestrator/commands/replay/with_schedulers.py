@@ -16,8 +16,6 @@ from toolgate_bus.protocol.money import micro
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
 from toolgate_orchestrator.commands.replay.comparison import ToolPrices
 
-__all__ = ["prices_of", "specs_of", "targets_of"]
-
 TARGET_KEYS = ("to", "target", "targets")
 
 

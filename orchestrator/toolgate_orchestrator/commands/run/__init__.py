@@ -1,3 +1,1 @@
 """`toolgate run` and `toolgate chat`."""
-
-__all__: list[str] = []

@@ -36,8 +36,6 @@ from toolgate_orchestrator.commands.run.opening import (
 from toolgate_orchestrator.commands.run.prompts import PipedLines, Prompts
 from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 
-__all__ = ["TurnControl", "chat"]
-
 HELP = """\
 Enter sends, Alt-Enter begins a new line, the arrow keys find what you typed before.
 Ctrl-C cancels what the agent is doing: once, the running tool finishes; twice, at once.

@@ -32,8 +32,6 @@ from toolgate_orchestrator.commands.run.opening import (
 from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 from toolgate_orchestrator.commands.run.view import JsonLines, JsonView, View
 
-__all__ = ["PlanOption", "ProviderOption", "QuietOption", "run"]
-
 PlanOption = Annotated[
     Path,
     typer.Option("--plan", metavar="FILE", help="Amplifier mount plan in YAML; ${NAME} is expanded."),

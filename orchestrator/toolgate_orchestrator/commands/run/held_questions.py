@@ -20,8 +20,6 @@ from toolgate_orchestrator.commands.host.rulings import call_text
 from toolgate_orchestrator.commands.host.terminal_approvals import TerminalApprovals
 from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
 
-__all__ = ["HeldQuestions"]
-
 ANSWERS: Final = {"Approve": "approve", "Deny": "deny"}
 
 

@@ -14,8 +14,6 @@ from toolgate_orchestrator.commands.host.rulings import call_text
 from toolgate_orchestrator.commands.run.screen import Screen
 from toolgate_orchestrator.commands.run.view import ToolRun, TurnResult, View
 
-__all__ = ["LiveView"]
-
 _MAX_CALL = 120
 _MAX_PROBLEM = 200
 

@@ -38,8 +38,6 @@ from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
 from toolgate_orchestrator.commands.run.view import TurnResult, View
 
-__all__ = ["OpenSession", "in_session", "load_plan", "on_bus", "read_namespace", "serve_own_metrics"]
-
 Result = TypeVar("Result")
 
 

@@ -14,8 +14,6 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.utils import is_dumb_terminal
 
-__all__ = ["HOW_TO_LEAVE", "PromptLine"]
-
 HOW_TO_LEAVE = "Ctrl-D or /quit leaves."
 
 

@@ -7,8 +7,6 @@ import asyncio
 import os
 from typing import Protocol
 
-__all__ = ["PipedLines", "Prompts"]
-
 _CHUNK = 65_536
 _MAX_LINE = 1 << 20
 

@@ -14,8 +14,6 @@ from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.view import View
 from toolgate_orchestrator.turn.selection import TOOL_HELD, TOOL_SELECTED
 
-__all__ = ["RunReport"]
-
 
 class RunReport:
     """Collects a turn's decisions, the way it ended, and the modules that failed to load."""

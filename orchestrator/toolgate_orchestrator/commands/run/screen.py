@@ -11,8 +11,6 @@ from typing import TextIO
 from rich.text import Text
 from toolgate_bus.commands.terminal import Terminal
 
-__all__ = ["Screen", "ScreenOutput"]
-
 
 class ScreenOutput:
     """A stream whose reader may go away (`| head`): then what is written goes nowhere."""

@@ -13,8 +13,6 @@ from amplifier_core.events import CONTENT_BLOCK_DELTA, PROVIDER_REQUEST, TOOL_ER
 
 from toolgate_orchestrator.commands.run.view import ToolRun, View
 
-__all__ = ["TurnListener"]
-
 _LAST = 1_000_000
 """After every hook that may still deny or change the call (the kernel calls low numbers first)."""
 _FIRST = -1_000_000

@@ -14,8 +14,6 @@ from toolgate_bus.telemetry.printable import clean, json_text
 
 from toolgate_orchestrator.commands.run.screen import ScreenOutput
 
-__all__ = ["JsonLines", "JsonView", "ToolRun", "TurnResult", "View", "json_line"]
-
 
 class ToolRun(NamedTuple):
     """A tool call that runs, or has run."""

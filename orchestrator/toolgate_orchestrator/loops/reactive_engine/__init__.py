@@ -1,3 +1,1 @@
 """The parts of `loop-reactive`: references, state, readiness, the tick of one request."""
-
-__all__: list[str] = []

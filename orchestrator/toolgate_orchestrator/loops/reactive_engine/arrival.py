@@ -27,8 +27,6 @@ from toolgate_orchestrator.loops.reactive_engine.state import Data
 from toolgate_orchestrator.turn.messages import ToolCall, calls_in
 from toolgate_orchestrator.turn.raw_call import excess, plain_call
 
-__all__ = ["Arrival", "accept_call", "arrive", "misfit"]
-
 MAX_CALLS = 256
 """Calls of one request; further ones are refused."""
 MAX_REFERENCES = 256

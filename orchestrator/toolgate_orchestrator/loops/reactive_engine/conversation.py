@@ -21,8 +21,6 @@ from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.tool_call import payload_of
 from toolgate_orchestrator.turn.turn import Turn
 
-__all__ = ["close", "settle", "store"]
-
 
 def settle(tick: Tick, output: FinalOutput, broken: str = "") -> None:
     """Give the calls of the output tool their results; `broken` says why they were not looked at."""

@@ -17,17 +17,6 @@ from toolgate_orchestrator.turn.jsonable import jsonable, readable
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.tool_output import MAX_FOR_LLM
 
-__all__ = [
-    "Phase",
-    "data_message",
-    "error_message",
-    "explain_cancellation",
-    "explain_unresolved",
-    "reason",
-    "serialize_call",
-    "text_for_llm",
-]
-
 Phase = Literal["structural", "runtime", "denied", "cancelled"]
 
 _MAX_RAW = 2_000

@@ -11,8 +11,6 @@ from typing import Any
 
 from toolgate_orchestrator.loops.reactive_engine.state import Data
 
-__all__ = ["data_note", "guide", "notes"]
-
 _CALLS = """\
 How calls work here: each one starts while you are still writing, as soon as what it refers to is there,
 side by side with the others.

@@ -17,8 +17,6 @@ from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooM
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.raw_call import excess
 
-__all__ = ["FinalOutput", "Goal", "answer_text"]
-
 
 class FinalOutput(NamedTuple):
     """What the LLM gave as final output."""

@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 from toolgate_orchestrator.loops.reactive_engine.references import Path, Reference, overlap
 
-__all__ = ["BlockedCall", "Needs", "Readiness"]
-
 
 class Needs(NamedTuple):
     """What one call reads and writes."""

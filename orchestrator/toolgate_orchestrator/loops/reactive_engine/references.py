@@ -13,21 +13,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, cast
 
-__all__ = [
-    "OUTPUT_PATH",
-    "OUTPUT_PATH_PATTERN",
-    "BadOutputPath",
-    "BadReference",
-    "Path",
-    "Reference",
-    "has_marks",
-    "output_path",
-    "overlap",
-    "parse",
-    "references_in",
-    "resolve",
-]
-
 OUTPUT_PATH = "_outputPath"
 """The reserved argument that says where the result of a call is kept."""
 

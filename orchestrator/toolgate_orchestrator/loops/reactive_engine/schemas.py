@@ -16,8 +16,6 @@ from toolgate_orchestrator.gate.schema_check import REFERENCE, Checker
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, OUTPUT_PATH_PATTERN
 from toolgate_orchestrator.turn.messages import tool_specs
 
-__all__ = ["OfferedTool", "final_output_spec", "offer", "widen"]
-
 _MAX_DEPTH = 32
 _UNSETTLED = frozenset(
     {"not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems"}

@@ -15,8 +15,6 @@ from toolgate_orchestrator.loops.reactive_engine.references import Path, Referen
 from toolgate_orchestrator.turn.jsonable import MAX_CHARS, MAX_VALUES, jsonable
 from toolgate_orchestrator.turn.raw_call import size_of
 
-__all__ = ["Data", "Reader", "TooMuch", "Write"]
-
 _KEPT_WRITES = 1_000
 _ABSENT = object()
 

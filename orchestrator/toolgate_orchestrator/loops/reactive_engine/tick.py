@@ -40,8 +40,6 @@ from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.tool_call import CallRefusal
 from toolgate_orchestrator.turn.turn import Turn
 
-__all__ = ["Ask", "CallFeedback", "Tick"]
-
 logger = logging.getLogger(__name__)
 
 Ask = Callable[[Callable[[Any], None]], Awaitable[Reply]]

@@ -23,8 +23,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_LINE", "EventFile", "LostLines", "NumberedLine", "file_name", "last_seq"]
-
 logger = logging.getLogger(__name__)
 
 MAX_LINE: Final = 1 << 20

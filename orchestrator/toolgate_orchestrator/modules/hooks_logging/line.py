@@ -21,8 +21,6 @@ from pydantic import BaseModel
 
 from toolgate_orchestrator.turn.jsonable import jsonable
 
-__all__ = ["HEAD_BYTES", "REDACTED", "SCHEMA", "SECRET_NAMES", "Shape", "encode_name", "redactor"]
-
 SCHEMA: Final = 1
 """Rises when a field of the line is renamed, removed or means something else."""
 REDACTED: Final = "[REDACTED]"

@@ -34,8 +34,6 @@ from toolgate_orchestrator.modules.hooks_logging.file import MAX_LINE, file_name
 from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
 from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
 
-__all__ = ["NAME", "Listener", "LoggingConfig", "default_directory", "mount", "on_session_ready"]
-
 __amplifier_module_type__ = "hook"
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,6 @@ from toolgate_orchestrator.modules.hooks_logging.file import EventFile, LostLine
 from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, encode_name
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING
 
-__all__ = ["CHANGED", "LOST", "Recorder"]
-
 CHANGED: Final = "hooks-logging:changed"
 """Hooks changed an event's data into `data`; `of` is the number of its line, null where unclear which."""
 LOST: Final = "hooks-logging:lost"

@@ -31,8 +31,6 @@ from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIC
 from toolgate_orchestrator.modules.provider_openai.request import Ask
 from toolgate_orchestrator.modules.provider_openai.stream import BadReply
 
-__all__ = ["Chunks", "Endpoint", "EndpointReply", "Whose", "translate_error"]
-
 logger = logging.getLogger(__name__)
 
 _CONNECT_S = 10.0

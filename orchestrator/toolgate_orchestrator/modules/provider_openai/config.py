@@ -12,8 +12,6 @@ from pydantic import Field, SecretStr, field_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["OpenAIConfig", "TokenPrices"]
-
 MODULE = "provider-openai-compatible"
 NO_KEY = "no-key"
 """Sent where a server needs no key: the SDK insists on one."""

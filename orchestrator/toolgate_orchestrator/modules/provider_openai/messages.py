@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 from amplifier_core import ImageBlock, Message, TextBlock, ToolCallBlock, ToolResultBlock
 from amplifier_core.message_models import ThinkingBlock
 
-__all__ = ["Dialect", "ToolNames", "names_in", "wire_messages"]
-
 _MAX_ID = 40
 """Longer call ids are refused by OpenAI; another provider may have made them."""
 _NO_RESULT = "No result of this call was recorded."

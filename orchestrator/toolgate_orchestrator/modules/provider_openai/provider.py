@@ -21,8 +21,6 @@ from toolgate_orchestrator.modules.provider_openai.reply import chat_response, c
 from toolgate_orchestrator.modules.provider_openai.request import Ask, build_request
 from toolgate_orchestrator.modules.provider_openai.stream import BadReply, ChunkAssembler
 
-__all__ = ["ProviderOpenAI", "mount"]
-
 __amplifier_module_type__ = "provider"
 config_model = OpenAIConfig
 

@@ -19,8 +19,6 @@ from toolgate_bus.protocol.money import dollars
 from toolgate_orchestrator.modules.provider_openai.config import TokenPrices
 from toolgate_orchestrator.modules.provider_openai.stream import ChunkAssembler, JoinedCall
 
-__all__ = ["chat_response", "cost_of", "raw_calls", "usage_of"]
-
 COST_HEADER = "x-litellm-response-cost"
 _MILLION = Decimal(1_000_000)
 _MAX_TOKENS = 10**12

@@ -13,8 +13,6 @@ from amplifier_core.message_models import ResponseFormatJson, ResponseFormatJson
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.provider_openai.messages import Dialect, ToolNames, names_in, wire_messages
 
-__all__ = ["Ask", "build_request"]
-
 _FIELDS = (
     "model",
     "temperature",

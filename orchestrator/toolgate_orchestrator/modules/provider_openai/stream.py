@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BadReply", "ChunkAssembler", "JoinedCall", "ObjectEnd", "arguments_of"]
-
 logger = logging.getLogger(__name__)
 
 MAX_CHARS = 16 * 1024 * 1024

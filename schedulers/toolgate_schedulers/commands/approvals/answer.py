@@ -18,22 +18,6 @@ from toolgate_schedulers.shipped.approval.messages import person
 from toolgate_schedulers.shipped.approval.queue import ApprovalStatus, Desk, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval, always_id
 
-__all__ = [
-    "GONE",
-    "AnswerOutcome",
-    "Person",
-    "answer",
-    "build_standing_rule",
-    "describe_answer",
-    "describe_change",
-    "describe_outcome",
-    "explain_failure",
-    "find",
-    "outcome",
-    "past",
-    "resolve_outcome",
-]
-
 LOOK_S: Final = 0.05
 MIN_DIGITS: Final = 4
 GONE: Final = (

@@ -57,8 +57,6 @@ from toolgate_schedulers.commands.approvals.view import (
 from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, StandingApproval
 
-__all__ = ["app"]
-
 FOLLOW_S = 2.0
 OVERVIEW = """
 Answer the calls that wait for a person.

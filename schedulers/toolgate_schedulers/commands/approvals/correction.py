@@ -14,8 +14,6 @@ from toolgate_bus.protocol import packing
 
 from toolgate_schedulers.shipped.approval.records import Approval
 
-__all__ = ["Problem", "as_text", "check", "from_text", "parse_object", "problem", "read"]
-
 MARK: Final = "⟦toolgate:"
 """How placeholders begin (docs/reference/wire.md)."""
 MAX_VALUE: Final = packing.MAX_VERDICT - 4096

@@ -19,9 +19,6 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_schedulers.commands.approvals.answer import DecisionLookup, Fact
 from toolgate_schedulers.shipped.approval.queue import Desk
 
-__all__ = ["DeskSession", "decisions_from_now", "find_past_decision", "in_editor", "open_approvals"]
-
-
 SEARCH_S: Final = 3.0
 
 

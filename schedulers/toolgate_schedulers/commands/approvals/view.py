@@ -16,8 +16,6 @@ from toolgate_bus.telemetry.printable import visible
 from toolgate_schedulers.shipped.approval.queue import WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval
 
-__all__ = ["always_table", "as_fields", "duration", "full", "one_line", "short", "table"]
-
 SHORT = 8
 WIDTH = 100
 

@@ -7,5 +7,3 @@
 `access` decides who may see anything at all. The page (`static`) is plain HTML, CSS and JavaScript; it
 fetches nothing from anywhere else.
 """
-
-__all__: list[str] = []

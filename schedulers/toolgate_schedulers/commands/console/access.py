@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 
 from toolgate_bus.errors import ConfigError
 
-__all__ = ["HEADER", "Access", "Session", "check_name", "check_token", "host_of", "is_loopback"]
-
 HEADER: Final = "x-toolgate-console"
 """Every POST of the page has it."""
 MAX_SESSIONS: Final = 256

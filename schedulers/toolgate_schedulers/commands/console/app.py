@@ -29,8 +29,6 @@ from toolgate_schedulers.commands.console.filters import filter_from
 from toolgate_schedulers.commands.console.inbox import AnswerRequest, CorrectionProblem
 from toolgate_schedulers.commands.console.knowledge import Knowledge, StopRequest
 
-__all__ = ["make_app"]
-
 WINDOWS: Final = {"15m": 900, "1h": 3600}
 POINTS: Final = 60
 WRONG: Final = "That is not the token. The console prints it when it starts."

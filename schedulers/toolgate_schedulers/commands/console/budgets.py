@@ -13,8 +13,6 @@ from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.store import RedisStore
 
-__all__ = ["BOOKS", "accounts_of", "budgets"]
-
 BOOKS: Final = {
     "budget": "Enforced",
     "budget-hooks": "Hook modules",

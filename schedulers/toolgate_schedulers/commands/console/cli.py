@@ -22,8 +22,6 @@ from toolgate_schedulers.commands.console.app import make_app
 from toolgate_schedulers.commands.console.knowledge import open_state
 from toolgate_schedulers.commands.console.server import Tls, bind_socket, check_tls, serve
 
-__all__ = ["console"]
-
 PORT: Final = 8765
 
 

@@ -17,8 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_schedulers.commands.console.access import HEADER, Access, Session
 
-__all__ = ["MAX_BODY", "Doorway", "TooLarge", "body_of", "cookies", "session_of", "sign_in_page"]
-
 MAX_BODY: Final = 256 * 1024
 """Bytes of a request: a correction has at most 64 KiB, and JSON may spell each as six."""
 HEADERS: Final = {

@@ -11,8 +11,6 @@ from typing import Any, Final, get_args
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Outcome
 
-__all__ = ["FIELDS", "Filter", "filter_from"]
-
 FIELDS: Final = ("tool", "scheduler", "outcome", "agent", "session", "text")
 OUTCOMES: Final = frozenset((*get_args(Outcome), "late", "shadow"))
 """Beside the outcomes: decisions on which a verdict came late, or that a shadow would have changed."""

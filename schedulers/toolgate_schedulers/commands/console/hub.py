@@ -14,8 +14,6 @@ from typing import Any, Final
 from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
 
-__all__ = ["MAX_CLIENTS", "MAX_ROWS", "Hub", "PageClient", "message"]
-
 MAX_CLIENTS: Final = 64
 MAX_ROWS: Final = 200
 """Decisions that wait for one page; of more, the oldest are skipped."""

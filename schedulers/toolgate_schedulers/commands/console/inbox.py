@@ -33,8 +33,6 @@ from toolgate_schedulers.commands.approvals.view import as_fields, one_line, sho
 from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval
 
-__all__ = ["AnswerRequest", "ApprovalInbox", "CorrectionProblem", "as_page", "unlike"]
-
 LOOK_S: Final = 2.0
 """So often it looks without being told while calls wait, or came just now: what expires says nothing."""
 QUIET_S: Final = 30.0

@@ -33,8 +33,6 @@ from toolgate_schedulers.commands.console.rows import recipients_of
 from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
 from toolgate_schedulers.shipped.approval.queue import Desk
 
-__all__ = ["Knowledge", "StopRequest", "open_state"]
-
 FRESH_S: Final = 1.0
 """So long an answer about roster and budgets serves every page."""
 AGENTS_FRESH_S: Final = 0.4

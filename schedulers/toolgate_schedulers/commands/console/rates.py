@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from toolgate_schedulers.commands.console.rows import recipients_of, valid_verdicts
 
-__all__ = ["HOUR_S", "STEP_S", "DecisionCounts", "Rates"]
-
 STEP_S: Final = 5
 HOUR_S: Final = 3600
 MAX_NAMES: Final = 200

@@ -15,8 +15,6 @@ from toolgate_bus.facts.join import DecisionJoiner
 from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.rows import row_of, search_text_of
 
-__all__ = ["MAX_COUNT", "DecisionEntry", "Ring"]
-
 MAX_COUNT: Final = 2000
 MAX_AFTER: Final = 8
 MAX_BYTES: Final = 64 * 1024 * 1024

@@ -11,8 +11,6 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import Disagreement, disagreements
 from toolgate_bus.protocol.events import IN_PROCESS
 
-__all__ = ["as_text", "changes_of", "recipients_of", "row_of", "search_text_of", "valid_verdicts"]
-
 Fact = Mapping[str, Any]
 
 SHORT: Final = 160

@@ -20,8 +20,6 @@ from starlette.types import ASGIApp
 from toolgate_bus.errors import ConfigError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Tls", "bind_socket", "check_tls", "serve"]
-
 GRACE_S: Final = 3
 MAX_CONNECTIONS: Final = 256
 MAX_HEAD: Final = 32 * 1024

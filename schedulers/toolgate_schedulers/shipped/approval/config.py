@@ -14,8 +14,6 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import About, Unknown, check_unique
 
-__all__ = ["ApprovalConfig", "ApprovalNeed", "ApprovalRule", "find_rule", "tools_of"]
-
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ASKING = ("via", "prompt", "options", "expires_s", "always")
 

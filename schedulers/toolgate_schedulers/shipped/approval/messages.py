@@ -8,8 +8,6 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, 
 from toolgate_schedulers.shipped.approval.config import ApprovalNeed
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval
 
-__all__ = ["STORE_AWAY", "make_ask_user", "make_continue", "make_hold", "person", "verdict_of"]
-
 STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
 _SHOWN = 600
 _SHORT = 8

@@ -35,18 +35,6 @@ from toolgate_schedulers.shipped.approval.records import (
 )
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
-__all__ = [
-    "ALWAYS_S",
-    "TOPIC",
-    "Alive",
-    "ApprovalStatus",
-    "Desk",
-    "News",
-    "WaitingCall",
-    "approval_of",
-    "news",
-]
-
 TOPIC: Final = "approvals"
 ALWAYS_S: Final = 86_400.0
 LEASE_S: Final = 5.0

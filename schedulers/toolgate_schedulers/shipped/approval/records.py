@@ -14,18 +14,6 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import ToolSelecting
 
-__all__ = [
-    "Approval",
-    "ApprovalAnswer",
-    "StandingApproval",
-    "always_id",
-    "approval_id",
-    "digest",
-    "digest_of",
-    "pack_record",
-    "unpack_record",
-]
-
 ID_DIGITS = 32
 _LIMIT = packing.MAX_QUESTION + 16_384
 

@@ -38,8 +38,6 @@ from toolgate_schedulers.shipped.approval.records import (
     digest_of,
 )
 
-__all__ = ["ApprovalScheduler"]
-
 WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
 SHARE: Final = 0.5

@@ -20,8 +20,6 @@ from toolgate_bus.protocol.money import MAX_AMOUNT
 
 from toolgate_schedulers.shipped.cost_aware.config import DAY, SLICE, Budget, CostAwareConfig
 
-__all__ = ["Payer", "accounts_of", "payer_of"]
-
 NOBODY: Final = "-"
 _MAX_LENGTH: Final = 128
 _SPARE: Final = 2 * DAY

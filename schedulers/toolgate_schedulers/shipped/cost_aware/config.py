@@ -13,8 +13,6 @@ from toolgate_bus.protocol.money import MAX_AMOUNT, format_amount, micro
 
 from toolgate_schedulers.shipped.alternatives import Groups, Name
 
-__all__ = ["Budget", "CostAwareConfig", "Price"]
-
 HOUR: Final = 3600
 DAY: Final = 86_400
 _MAX_LENGTH: Final = 366 * DAY

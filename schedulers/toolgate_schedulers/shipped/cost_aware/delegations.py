@@ -14,8 +14,6 @@ from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 
 from toolgate_schedulers.shipped.router.health import UNDONE
 
-__all__ = ["Delegations", "FinishedDelegation"]
-
 MAX_COUNT: Final = 4096
 """So many delegations are followed at a time; the oldest are given up."""
 _MAX_DEPTH: Final = 64

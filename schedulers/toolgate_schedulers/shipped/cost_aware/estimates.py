@@ -22,17 +22,6 @@ from toolgate_bus.transport.ports import MAX_VALUE
 
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
 
-__all__ = [
-    "Candidate",
-    "CostHistory",
-    "Estimate",
-    "estimate",
-    "estimate_of_agent",
-    "quantile",
-    "rank_candidates",
-    "scores",
-]
-
 WINDOW: Final = 31
 ENOUGH: Final = 5
 MAX_TOOLS: Final = 256

@@ -11,8 +11,6 @@ from toolgate_schedulers.shipped.alternatives import group_of
 from toolgate_schedulers.shipped.cost_aware.config import DAY, HOUR, SLICE, CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.estimates import Candidate, CostHistory, estimate
 
-__all__ = ["refusal", "replacement"]
-
 _SHOWN_TOOLS: Final = 5
 _TIMES: Final = {HOUR: "every hour", DAY: "every day"}
 

@@ -44,8 +44,6 @@ from toolgate_schedulers.shipped.cost_aware.estimates import (
 )
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
 
-__all__ = ["CostAware", "candidates_of"]
-
 LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
 

@@ -16,8 +16,6 @@ from pydantic import Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 
-__all__ = ["UNDONE", "Fallback", "TargetHealth", "agent_key", "outcome_of"]
-
 MAX_CALLS: Final = 1000
 """So many calls of one tool are remembered; the window is as much shorter."""
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")

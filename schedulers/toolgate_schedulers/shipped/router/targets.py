@@ -18,8 +18,6 @@ from toolgate_bus.ruling.conditions.conditions import same
 
 from toolgate_schedulers.shipped.router.health import agent_key
 
-__all__ = ["Sticky", "Target", "key_of", "rank_targets"]
-
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False, strict=True)]
 _STICKY: Final = ("decision", "session", "tree", "agent")
 _LABEL: Final = "label:"
