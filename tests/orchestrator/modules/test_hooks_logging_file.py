@@ -342,8 +342,8 @@ def test_a_change_names_the_line_it_changes_where_that_can_be_told(recorded: Any
     recorder, changes = recorded
     for call in ("c1", "c2"):
         recorder.write_event("tool:pre", {"tool_call_id": call, "n": 1})
-    recorder.passed("tool:pre", {"n": 2, **({"tool_call_id": "c2"} if known else {})})
-    recorder.passed("tool:pre", {"tool_call_id": "c1", "n": 1})
+    recorder.write_change("tool:pre", {"n": 2, **({"tool_call_id": "c2"} if known else {})})
+    recorder.write_change("tool:pre", {"tool_call_id": "c1", "n": 1})
     assert changes() == [2 if known else None]
 
 
@@ -351,7 +351,7 @@ def test_a_change_into_what_an_earlier_event_was_is_a_change(recorded: Any) -> N
     recorder, changes = recorded
     for prompt in ("yes", "Yes"):
         recorder.write_event("prompt:submit", {"prompt": prompt})
-        recorder.passed("prompt:submit", {"prompt": "yes"})
+        recorder.write_change("prompt:submit", {"prompt": "yes"})
     assert changes() == [2]
 
 
@@ -360,5 +360,5 @@ def test_events_that_were_refused_are_forgotten_when_the_turn_ends(recorded: Any
     recorder.write_event("tool:pre", {"n": 1})
     recorder.write_event("execution:end", {})
     recorder.write_event("tool:pre", {"n": 2})
-    recorder.passed("tool:pre", {"n": 3})
+    recorder.write_change("tool:pre", {"n": 3})
     assert changes() == [3]
