@@ -168,7 +168,7 @@ async def test_the_commands_that_the_demo_closes_with_work_as_printed(
     runtime = world.directory / "runtime"
     runtime.mkdir(mode=0o700)
     env = {"XDG_RUNTIME_DIR": str(runtime), "PATH": "/usr/bin:/bin"}
-    running = process("toolgate", "demo", env=env)
+    running = process("toolgate", "demo", env=env, cwd=tmp_path)
     assert running.wait(60) == 0, running.stderr
     closing = running.stdout.partition("What to try next")[2].splitlines()[1:]
     there = next(number for number, line in enumerate(closing) if not line.startswith("  "))
