@@ -48,7 +48,7 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
         left = decode_member("cost", "r1", client.get(key))
     assert left.left
     assert left.beat > last.beat
-    await wait_until(lambda: hearts() == before)
+    await wait_until(lambda: hearts() <= before)
 
 
 def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):

@@ -44,7 +44,8 @@ async def test_sessions_cancelled_while_they_wait_for_verdicts_leave_nothing_beh
                 await turn
         assert a.tools["a"].calls == []
         assert a.told("execution:end")[0]["status"] == "cancelled"
-    await wait_until(lambda: connections(server_url) == before)
+    # Not more than before: what a test before this one had open may have ended meanwhile.
+    await wait_until(lambda: connections(server_url) <= before)
     assert {task for task in asyncio.all_tasks() - tasks if not task.done()} == set()
 
 
