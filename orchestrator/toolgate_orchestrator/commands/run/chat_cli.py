@@ -114,7 +114,8 @@ def chat(
 ) -> None:
     """Talk with an agent; schedulers on the bus rule on its tool calls.
 
-    Calls that need your approval are asked about in place.
+    Calls that need your approval, or that a scheduler holds for a person, are
+    asked about in place.
     Ctrl-C cancels what the agent is doing: once, the running tool finishes;
     twice, at once. Ctrl-D leaves. /help tells more.
 

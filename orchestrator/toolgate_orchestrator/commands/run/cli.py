@@ -67,7 +67,8 @@ def run(
 
     The answer goes to stdout, what was denied or replaced to stderr.
     Calls that need a person's approval are asked about on the terminal;
-    where there is none, they are denied.
+    where there is none, they are denied. Calls that a scheduler holds for
+    a person are asked about there, too, where this user may answer.
 
     Exit codes: 0 answered, 1 the turn failed or was stopped, 2 the plan or an option is wrong,
     130 Ctrl-C.
