@@ -182,7 +182,7 @@ class Trial:
         Raises TypeError where the trial was given shared state whose facts are not for telling.
         """
         if not isinstance(self.shared.facts, MemoryFacts):
-            raise TypeError("facts can be told to shared_in_memory() only")
+            raise TypeError("facts can be told to make_shared_state() only")
         self.shared.facts.tell(event, **fields)
 
     # ------------------------------------------------------------------ inside

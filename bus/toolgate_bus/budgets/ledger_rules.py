@@ -127,7 +127,7 @@ class Book:
         return self.mark_executing(step.decision, step.by)
 
     def mark_executing(self, decision: str, by: str = "") -> SettlementResult:
-        """As `Ledger.executing`."""
+        """As `Ledger.mark_executing`."""
         record = self._find_record(decision, by)
         if record is not None and record.is_foreign(by):
             return self._stray("foreign")

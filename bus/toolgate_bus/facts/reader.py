@@ -43,7 +43,7 @@ from toolgate_bus.transport.redis.roster_sets import OLD
 
 PAGE: Final = 500
 BUFFERED: Final = 2000
-"""Entries that `stored` has in memory at once; each holds up to 64 facts."""
+"""Entries that `read_stored` has in memory at once; each holds up to 64 facts."""
 SWEEP_S: Final = 60.0
 """So often the streams of writers that are gone are looked at again."""
 LINGER_S: Final = 10.0
@@ -157,7 +157,7 @@ class FactsReader(FactStream):
         return [fact for _, fact in facts], max(0, now - reach) / 1000
 
     async def follow(self) -> AsyncIterator[Fact]:
-        """Facts as they come, from where `kept` or `stored` ended, until the caller stops."""
+        """Facts as they come, from where `read_all` or `read_stored` ended, until the caller stops."""
         async with self.stay_on_roster():
             while True:
                 try:

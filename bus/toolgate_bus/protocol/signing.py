@@ -2,7 +2,7 @@
 
 One key for each scheduler. Whatever is signed says first what kind of message it is, in which version,
 and between which orchestrator and scheduler. A question's signature covers the decision's id, the phase
-and the body (`packing.signed`); a verdict's covers the digest of all that as well, so that it fits no other
+and the body (`packing.bytes_to_sign`); a verdict's covers the digest of all that as well, so it fits no other
 decision, not even a word-for-word repeated call. Version 1 knew questions and verdicts only, and signed a
 withdrawal as a question: what tells them apart there is the withdrawal's body (`codec.withdrawn`).
 """
@@ -58,7 +58,7 @@ class Keyring:
         return hmac.compare_digest(mac, self.sign(kind, orchestrator, scheduler, message, version))
 
     def sign_question(self, orchestrator: str, scheduler: str, signed: bytes, version: int = 1) -> bytes:
-        """Signature of a question (`packing.signed`); raises KeyError without a key."""
+        """Signature of a question (`packing.bytes_to_sign`); raises KeyError without a key."""
         return self.sign("question", orchestrator, scheduler, signed, version)
 
     def sign_withdrawn(self, orchestrator: str, scheduler: str, signed: bytes, version: int = 1) -> bytes:

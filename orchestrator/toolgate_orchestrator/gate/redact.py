@@ -1,6 +1,6 @@
 """What leaves the process, and what comes back: placeholders for secrets and over-long values.
 
-`Redactor.outgoing` gives the arguments as they may travel and remember what stands for what;
+`Redactor.redact_arguments` gives the arguments as they may travel and remember what stands for what;
 `restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
 string; its token is a digest of what it hides by a key of this process, so that equal values have equal
 ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it

@@ -39,7 +39,7 @@ class ExporterCheckpoint(NamedTuple):
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "ExporterCheckpoint":
-        """What `packed` gave; raises ValueError for anything else."""
+        """What `to_bytes` gave; raises ValueError for anything else."""
         try:
             reader = zlib.decompressobj()
             fields = json.loads(reader.decompress(raw, MAX_BYTES))

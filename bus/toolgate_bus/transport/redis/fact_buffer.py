@@ -57,7 +57,7 @@ class FactsOut:
         return waiting >= packing.MAX_ITEMS or (waiting > 0 and time.monotonic() >= self._along_at)
 
     def frames(self) -> list[bytes]:
-        """The frames of all that wait, to be written now; each counts as unconfirmed until `confirmed`."""
+        """The frames of all that wait, to be written now; each is unconfirmed until `confirm_oldest`."""
         waiting = list(self._waiting)
         self._waiting.clear()
         made = [fact for make in waiting for fact in _make_items(make)]

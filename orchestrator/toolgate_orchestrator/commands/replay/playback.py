@@ -1,8 +1,8 @@
 """One recorded run being played: which message the LLM says next, what a tool returns.
 
-The provider asks `say`, the tools ask `serve`, the loop's `tool:selected` tells `starting`; the
+The provider asks `say`, the tools ask `serve`, the loop's `tool:selected` tells `begin_call`; the
 session says which turn begins. What happened to each call is kept as a `Trace`. A tool knows which
-call it runs for by its id; under a loop that does not say, a call is recognised by what `starting`
+call it runs for by its id; under a loop that does not say, a call is recognised by what `begin_call`
 told about it, else by tool and arguments, else by order. `toolgate replay` puts a `Playback` into the
 session before it is initialised; in a mount plan of one's own the modules take `{file: runs.jsonl, run: 3}`
 (counted from 1) and share what the first of them made.
