@@ -4,7 +4,7 @@ One key for each scheduler. Whatever is signed says first what kind of message i
 and between which orchestrator and scheduler. A question's signature covers the decision's id, the phase
 and the body (`packing.bytes_to_sign`); a verdict's covers the digest of all that as well, so it fits no other
 decision, not even a word-for-word repeated call. Version 1 knew questions and verdicts only, and signed a
-withdrawal as a question: what tells them apart there is the withdrawal's body (`codec.withdrawn`).
+withdrawal as a question: what tells them apart there is the withdrawal's body (`codec.check_withdrawal`).
 """
 
 import hashlib
