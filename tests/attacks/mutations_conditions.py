@@ -53,7 +53,7 @@ MUTANTS = (
         f"{BUS}/ruling/conditions/placeholder_schema.py",
         "if placeholders.hides(instance) and (name in _OF_TYPE or name in _OF_ANY):",
         "if False:",
-        "../schedulers/rules/test_schema_fragments.py::test_what_a_keyword_cannot_see_is_not_known",
+        "../bus/ruling/conditions/test_schema_fragments.py::test_what_a_keyword_cannot_see_is_not_known",
     ),
     Mutant(
         "law 2",
