@@ -6,7 +6,7 @@ import re
 import shlex
 import tomllib
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import distributions, entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -28,6 +28,7 @@ from documents import (
     spans,
     text_of,
 )
+from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
 from toolgate_bus.protocol.events import Hold, ReceivedVerdict, ToolSelecting
 from toolgate_bus.ruling.round import Round
@@ -143,6 +144,16 @@ def test_nothing_of_ours_installs_or_wants_the_program_of_a_stranger() -> None:
             text = file.read_text(encoding="utf-8", errors="replace")
             found += [f"{'/'.join(parts)}: {one[0]}" for one in stranger.finditer(text)]
     assert found == []
+
+
+def test_every_version_that_is_pinned_runs_on_the_oldest_python_that_is_promised() -> None:
+    promised = PYPROJECT["project"]["requires-python"].removeprefix(">=") + ".0"
+    pinned = re.findall(r"^([\w.-]+)==(\S+)$", text_of(ROOT / "constraints.txt"), re.MULTILINE)
+    wanted = {(one.name.lower().replace("_", "-"), one.version): one for one in distributions()}
+    seen = [wanted[pin] for name, version in pinned if (pin := (name.replace("_", "-"), version)) in wanted]
+    assert len(seen) > len(pinned) / 2
+    needs = ((one.name, one.metadata["Requires-Python"] or "") for one in seen)
+    assert [one for one in needs if promised not in SpecifierSet(one[1])] == []
 
 
 def test_only_what_a_contract_holds_to_it_says_that_it_is_pure() -> None:
