@@ -96,8 +96,8 @@ MUTANTS = (
         "the tests notice",
         "expired questions are still decided",
         f"{SCHEDULERS}/worker/worker.py",
-        "            elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:\n",
-        "            elif False:\n",
+        "            if (time.monotonic() - job.written) * 1000 > call.ttl_ms:\n",
+        "            if False:\n",
         "../schedulers/worker/test_worker_mishaps.py"
         "::test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided",
     ),

@@ -53,7 +53,7 @@ def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
     }
     if revision:
         fields["revision"] = revision
-    if verdict is codec.PLAIN_CONTINUE and not (late or shadow or capped):
+    if codec.is_plain(verdict) and not (late or shadow or capped):
         return fields
     fields |= verdict.model_dump(exclude_none=True, exclude={"priority"})
     fields |= {

@@ -41,10 +41,11 @@ for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failure):
 _VERDICT: TypeAdapter[Continue | Deny | Modify | AskUser | Hold | Failure] = TypeAdapter(
     Annotated[Continue | Deny | Modify | AskUser | Hold | Failure, Field(discriminator="action")]
 )
+_QUESTION: TypeAdapter[ToolSelecting] = TypeAdapter(ToolSelecting)
 _Read = TypeVar("_Read", bound=BaseModel)
 _CONTINUE: Final = {"action": "continue"}
 PLAIN_CONTINUE: Final = Continue()
-"""The one object that a `continue` without words is decoded to."""
+"""The object that a `continue` without words is decoded to; `is_plain` finds every other one."""
 CONTINUE_BODY: Final = pack(_CONTINUE)
 """Its bytes, where no revision is named."""
 PLAIN_BODIES: Final[dict[bytes, str]] = {CONTINUE_BODY: ""}
@@ -67,7 +68,7 @@ class DecodedVerdict(NamedTuple):
 def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:
     """The body of a verdict: its fields, without those that are None; with a revision, of version 2."""
     if is_plain(answer):
-        return _plain_body(revision) if revision else CONTINUE_BODY
+        return plain_body(revision)
     fields = answer.model_dump(exclude_none=True)
     if revision:
         fields["revision"] = revision
@@ -76,12 +77,18 @@ def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:
 
 def is_plain(answer: Verdict | Failure) -> bool:
     """Whether it is a `continue` without words of its own."""
-    return type(answer) is Continue and answer.reason is None and answer.priority is None
+    return answer is PLAIN_CONTINUE or (
+        type(answer) is Continue
+        and answer.reason is None
+        and answer.priority is None
+        and not answer.__pydantic_extra__
+    )
 
 
 @lru_cache(MAX_PLAIN)
-def _plain_body(revision: str) -> bytes:
-    return pack({**_CONTINUE, "revision": revision})
+def plain_body(revision: str) -> bytes:
+    """The body of a `continue` without words, in the name of this revision if there is one."""
+    return pack({**_CONTINUE, "revision": revision}) if revision else CONTINUE_BODY
 
 
 # ---------------------------------------------------------------------------------- decoding
@@ -99,7 +106,7 @@ def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
     # What names nobody's configuration is no reason to pass over a denial.
     revision = told if isinstance(told, str) and len(told) <= MAX_REVISION else ""
     answer = _answer(fields, tolerant=True)
-    if is_plain(answer) and not answer.model_extra:
+    if is_plain(answer):
         if len(body) <= PLAIN_SIZE:
             if len(PLAIN_BODIES) >= MAX_PLAIN:  # revisions come and go, and others may make them up
                 PLAIN_BODIES.clear()
@@ -139,8 +146,9 @@ def question(entry: Item) -> ToolSelecting:
     fields["id"] = entry.id.hex()
     try:
         if entry.version == VERSION:
-            return ToolSelecting.model_validate(fields)
-        return _check_extra(ToolSelecting.model_validate(fields, extra="allow"))
+            return _QUESTION.validate_python(fields)
+        read = _QUESTION.validate_python(fields, extra="allow")
+        return _check_extra(read) if read.__pydantic_extra__ else read
     except ValidationError as error:
         raise CodecError("malformed", _first(error)) from None
 

@@ -21,7 +21,7 @@ Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify val
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
-from toolgate_bus.protocol.codec import PLAIN_CONTINUE
+from toolgate_bus.protocol.codec import is_plain
 from toolgate_bus.protocol.events import Continue, Hold, ReceivedVerdict
 from toolgate_bus.ruling.merge import NOTHING, RESTRICTIVE, MergeResult, merge
 
@@ -142,7 +142,7 @@ class Round:
         ):
             # Nearly every verdict: nothing below could make of it anything else.
             self._heard.append(heard)
-            if heard.verdict is not PLAIN_CONTINUE:
+            if not is_plain(heard.verdict):
                 self._worded = True
             self._state[name] = "answered"
             self._open -= 1

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, Self
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.trace import NoOpTracer, NoOpTracerProvider, ProxyTracerProvider, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -55,6 +56,8 @@ _KINDS: Final = {
     "client": trace.SpanKind.CLIENT,
     "consumer": trace.SpanKind.CONSUMER,
 }
+_NAMED: Final = OTEL_PYTHON_TRACER_PROVIDER in environ
+"""Whether the first who asks for a provider loads one."""
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _log = get_logger("toolgate.tracing")
 
@@ -73,6 +76,8 @@ def is_active() -> bool:
 
 
 def _tracer() -> trace.Tracer | None:
+    if _given is None and not _NAMED and getattr(trace, "_TRACER_PROVIDER", trace) is None:
+        return None  # nobody has set one; to ask for it reads the environment, which is slow
     try:
         provider = _given or trace.get_tracer_provider()
         return _met[1] if provider is _met[0] else _meet(provider)

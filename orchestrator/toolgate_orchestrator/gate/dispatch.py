@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_bus.facts.columnar import MAX_RECIPIENTS
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
@@ -78,7 +77,7 @@ class Dispatcher:
     ) -> RoundResult:
         """Ask, wait until the round is over, and say how it ended."""
         loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
-        asked: Sequence[str] = audience.names
+        asked = audience.names
         awaited = audience.required
         if client is None or not client.breaker.calm or audience.absent:
             awaited, asked = self._whom(call, audience, now)
@@ -124,13 +123,7 @@ class Dispatcher:
             if asked and client is not None:
                 self._settle(client, question, closed, patience)
             call.heard += closed.heard
-            if (
-                closed.agreed
-                and asked is audience.names
-                and len(asked) <= MAX_RECIPIENTS
-                and not audience.shadows
-                and local is None
-            ):
+            if closed.agreed and local is None and not audience.shadows and asked == audience.names:
                 call.agreed = audience.group
             if closed.silent:
                 call.silent.extend(name for name in closed.silent if name not in call.silent)
@@ -138,7 +131,7 @@ class Dispatcher:
 
     def _whom(
         self, call: DecisionState, audience: Audience, now: float
-    ) -> tuple[Mapping[str, bool], Sequence[str]]:
+    ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
         """Who is waited for (and whether it is required), and who is asked.
 
         Asked, but not waited for: shadows, and the probes of those who are passed over. Whose verdicts
@@ -148,7 +141,7 @@ class Dispatcher:
         awaited = dict(audience.required)
         asked: list[str] = []
         if client is None:
-            return awaited, asked
+            return awaited, ()
         for name in audience.names:
             if awaited.get(name) is False and client.breaker.passes_over(name, self._patience):
                 del awaited[name]
@@ -157,7 +150,7 @@ class Dispatcher:
                 if not client.breaker.probe(name, self._patience, now):
                     continue
             asked.append(name)
-        return awaited, asked
+        return awaited, tuple(asked)
 
     def _skip_given_up(
         self, client: GateClient | None, call: DecisionState, audience: Audience, awaited: Mapping[str, bool]
@@ -180,7 +173,7 @@ class Dispatcher:
         unasked: Mapping[str, ExclusionReason],
         awaited: Mapping[str, bool],
         asked: Sequence[str],
-    ) -> tuple[Mapping[str, bool], Sequence[str]]:
+    ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
         """The same without those who cannot be asked; a required one is waited for, and silent at once."""
         kept = dict(awaited)
         for name, why in unasked.items():
@@ -188,7 +181,7 @@ class Dispatcher:
                 call.unasked[name] = why.words
             elif kept.pop(name, None) is not None:
                 call.failed_open.setdefault(name, why.reason)
-        return kept, [name for name in asked if name not in unasked]
+        return kept, tuple(name for name in asked if name not in unasked)
 
     # ------------------------------------------------------------------ what a question asks back
 

@@ -35,7 +35,7 @@ from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
-from toolgate_orchestrator.gate.recorder import Conclusion, span_of_decision, tell
+from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decision, tell
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import (
     GATE_FAILED,
@@ -79,9 +79,9 @@ class Gate:
         self._redactor = redactor or Redactor(config.redact)
         if self._redactor.configured:
             hide_in_logs(self._redactor)
-        self._conclusion = Conclusion(client, self._redactor, config.schedulers)
+        self._recorder = DecisionRecorder(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
-        self._asking = Dispatcher(config, client, keyring, self._redactor, self._conclusion.late)
+        self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late)
         self._patience = config.patience_ms / 1000
         if client is not None:
             client.bus.watch(config.required)
@@ -156,11 +156,11 @@ class Gate:
 
     def subscribe(self, callback: Callable[[Decision], None]) -> None:
         """Be told of every decision, right after it."""
-        self._conclusion.subscribers.append(callback)
+        self._recorder.subscribers.append(callback)
 
     def subscribe_late(self, callback: Callable[[str, ReceivedVerdict], None]) -> None:
         """Be told of verdicts that came after their decision: decision id and verdict."""
-        self._conclusion.late_subscribers.append(callback)
+        self._recorder.late_subscribers.append(callback)
 
     def wanted(self, tool_name: str, *, local: bool = False) -> bool:
         """Whether a decision on this tool would ask or record anything; False is the plain loop."""
@@ -168,7 +168,7 @@ class Gate:
             local
             or bool(self.config.required)
             or self.config.on_bus_down == "deny"
-            or self._conclusion.is_recording
+            or self._recorder.is_recording
             or bool(self._audience(tool_name).names)
         )
 
@@ -187,7 +187,7 @@ class Gate:
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …); nothing if nobody reads."""
-        self._conclusion.note(event, data)
+        self._recorder.note(event, data)
 
     # ------------------------------------------------------------------ the decision
 
@@ -275,12 +275,12 @@ class Gate:
         try:
             ruling = await self._rule(call, local, ask or self._ask)
         except asyncio.CancelledError:
-            _trace(span, self._conclusion.conclude(call, RulingResult("cancelled", "cancelled")))
+            _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
             note_fault("rule", error)
             ruling = GATE_FAILED if local is not None or self.ruled else UNASKED
-        decision = self._conclusion.conclude(call, ruling)
+        decision = self._recorder.record(call, ruling)
         if span is not tracing.NO_SPAN:
             _trace(span, decision)
         return decision

@@ -156,7 +156,7 @@ class PendingDecision:
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """One verdict, checked; False when it came too late to count."""
         in_time = self._round.receive(heard, now)
-        if in_time and heard.verdict is not codec.PLAIN_CONTINUE:
+        if in_time and not codec.is_plain(heard.verdict):
             count_verdict(self.call, heard)
             if heard.verdict.action == "hold" and not heard.shadow:
                 self._judge.on_held(self.call, heard)
@@ -183,7 +183,7 @@ class PendingDecision:
         problem = None
         if type(verdict) is Modify and self.phase == "select":
             problem = judge.problem(self.call, scheduler, verdict)
-        mark = b"" if verdict is codec.PLAIN_CONTINUE else digest(body)
+        mark = b"" if codec.is_plain(verdict) else digest(body)
         shadow = scheduler in audience.shadows
         seconds = now - self.started
         return ReceivedVerdict(
@@ -249,12 +249,11 @@ class PendingDecision:
         """Close the round once nothing more is waited for, or look again at the next deadline."""
         if self.closed is not None:
             return
-        if self._round.over:
+        deadline = self.deadline = self._round.deadline
+        if deadline is None:
             self.end()
-            return
-        self.deadline = self._round.deadline
-        if self.deadline is not None:
-            self._judge.look_at(self.deadline)
+        else:
+            self._judge.look_at(deadline)
 
     def end(self) -> RoundResult:
         """Close the round now."""

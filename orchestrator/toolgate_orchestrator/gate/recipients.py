@@ -56,7 +56,7 @@ class Audience:
     absent: frozenset[str] = frozenset()
     """Those of them who are not alive."""
     group: Group = ()
-    """The names with their priorities: one object for all tools about which just these are asked."""
+    """The names with their priorities."""
 
     NOBODY: ClassVar["Audience"]
 
@@ -85,14 +85,12 @@ class Audiences:
         self._gone_denies = config.on_gone == "deny"
         self._keyring = keyring
         self._audiences: dict[str, Audience] = {}
-        self._groups: dict[Group, Group] = {}
         self._version = -1
 
     def of(self, tool: str, announced: Mapping[str, SchedulerInfo], version: int) -> Audience:
         """The audience for a tool, by what the roster says now; `version` changes whenever that does."""
         if self._version != version:
             self._audiences.clear()
-            self._groups.clear()
             self._version = version
         audience = self._audiences.get(tool)
         if audience is None:
@@ -116,7 +114,7 @@ class Audiences:
         gone = {name for name in names if name in announced and announced[name].gone}
         return Audience(
             names=tuple(name for name, _ in group),
-            group=self._groups.setdefault(group, group),
+            group=group,
             required={
                 name: name in self._required or (name in gone and self._gone_denies)
                 for name in sorted((names - shadows) | (waited & self._required))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
-from toolgate_bus.facts.columnar import MAX_QUESTION, pack_batch
+from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry import metrics, tracing
@@ -28,7 +28,7 @@ from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import AGREED, DecisionState, RulingResult, question_fields
+from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult, question_fields
 
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
 """Fields of a verdict that may repeat what is secret."""
@@ -46,8 +46,8 @@ _NUMBERS: Final = frozenset((int, float, bool, type(None)))
 _MAX_LENGTH: Final = 4096
 
 
-class Conclusion:
-    """Concludes the decisions of one gate."""
+class DecisionRecorder:
+    """Counts and keeps the decisions of one gate, and tells of them."""
 
     def __init__(
         self, client: GateClient | None, redactor: Redactor, limits: Mapping[str, SchedulerLimits]
@@ -61,12 +61,12 @@ class Conclusion:
         """Whether anybody is there for whom facts are kept."""
         return self._client is not None and bool(self._client.announced or self._client.bus.readers)
 
-    def conclude(self, call: DecisionState, ruling: RulingResult) -> Decision:
+    def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
         now = time.monotonic()
         decision = ruling.decision(call, now)
         try:
-            if not (ruling is AGREED and self._record_unanimous(call, now)):
+            if not (ruling.why == "agreed" and self._record_unanimous(call, now)):
                 self._record_in_full(call, decision)
         except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
             note_fault("record", error)
@@ -78,8 +78,10 @@ class Conclusion:
     def _record_unanimous(self, call: DecisionState, now: float) -> bool:
         """The usual case, in short: everyone said continue. False where there is more to tell after all."""
         group, client = call.agreed, self._client
-        if group is None or client is None or len(call.body) > MAX_QUESTION or call.trace:
-            return False  # (a trace id may become an example)
+        if group is None or client is None or call.trace:  # (a trace id may become an example)
+            return False
+        if len(call.body) > MAX_QUESTION or len(group) > MAX_RECIPIENTS:
+            return False
         client.facts = seq = client.facts + 1
         batch, heard, (tool, agent) = client.batch, call.heard, call.labels
         if len(heard) == 1:
@@ -95,7 +97,7 @@ class Conclusion:
             )
         else:
             note = (tool, agent, now - call.started, call.id, call.body, now, *_timings_of(group, heard))
-        if batch is not None and batch.group is group and len(batch.notes) < batch.full:
+        if batch is not None and batch.group == group and len(batch.notes) < batch.full:
             batch.notes += note
         else:
             client.batch = batch = metrics.agreed_batch(seq, group, note)
@@ -211,7 +213,7 @@ def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> Non
     for name in asked:
         metrics.count(metrics.ASKED, name, tool, agent)
     for heard in decision.verdicts:
-        if heard.verdict is codec.PLAIN_CONTINUE:  # the others were counted as they came
+        if codec.is_plain(heard.verdict):  # the others were counted as they came
             count_verdict(call, heard)
     if decision.why == "agreed" and not call.failed_open:
         return

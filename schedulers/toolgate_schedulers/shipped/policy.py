@@ -9,7 +9,7 @@ A sub-agent's call is ruled on as its own and as each agent's above it, and the 
 is denied to an agent, it cannot have done by another.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
@@ -25,6 +25,7 @@ Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Reason = Annotated[str, Field(min_length=1, max_length=800)]
 """The worker cuts at 1024: there must be room for the rule's name behind it."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
+_ALLOWED = Continue()
 _WOULD = {"deny": "denied", "ask": "asked a person"}
 
 
@@ -122,12 +123,12 @@ def name_of(rule: PolicyRule, number: int) -> str:
     return rule.name or f"rule {number + 1}"
 
 
-def _add_observations(verdict: Verdict, observed: Iterable[str]) -> Verdict:
+def _add_observations(verdict: Verdict, observed: Sequence[str]) -> Verdict:
     """The verdict; a call that may run says what observing rules would have done."""
-    if not isinstance(verdict, Continue):
+    if not observed or not isinstance(verdict, Continue):
         return verdict
     given = [verdict.reason] if verdict.reason else []
-    return Continue(reason="; ".join([*given, *observed]) or None)
+    return Continue(reason="; ".join([*given, *observed]))
 
 
 def _verdict(rule: PolicyRule, name: str, call: ToolSelecting, unseen: str) -> Verdict:
@@ -148,7 +149,7 @@ def _verdict(rule: PolicyRule, name: str, call: ToolSelecting, unseen: str) -> V
 
 def _default(action: Action, call: ToolSelecting) -> Verdict:
     if action == "allow":
-        return Continue()
+        return _ALLOWED
     if action == "deny":
         return Deny(reason=f"no rule allows {call.tool_name} (default)")
     return AskUser(prompt=f"May {call.tool_name} run? (no rule is about it)", reason="no rule is about it")

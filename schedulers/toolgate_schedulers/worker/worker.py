@@ -35,7 +35,7 @@ from toolgate_bus.protocol.events import (
 )
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.state.shared_state import SharedState
-from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import DECISION
 from toolgate_bus.transport.ports import Delivery, Member, SchedulerBus
@@ -204,27 +204,19 @@ class Worker:
             found = packing.items(delivery.frame)
         except CodecError as error:
             found = [error]
-        for bad in found:
-            if isinstance(bad, CodecError):
-                metrics.count(metrics.BAD_MESSAGES, "orchestrator", bad.reason)
-        return [item for item in found if isinstance(item, packing.Item) and self._genuine(delivery, item)]
+        items, ring = [], self._keyring
+        for one in found:
+            if isinstance(one, CodecError):
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", one.reason)
+            elif ring is None or self._is_genuine(ring, delivery, one):
+                items.append(one)
+            else:
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
+        return items
 
-    def _genuine(self, delivery: Delivery, item: packing.Item) -> bool:
-        ring = self._keyring
-        if ring is None:
-            return True
+    def _is_genuine(self, ring: Keyring, delivery: Delivery, item: packing.Item) -> bool:
         check = ring.is_withdrawn if delivery.event == WITHDRAWN else ring.is_question
-        if check(delivery.orchestrator, self._name, item.signature_input, item.mac, item.version):
-            return True
-        metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
-        return False
-
-    def _question(self, item: packing.Item) -> ToolSelecting | None:
-        try:
-            return codec.question(item)
-        except CodecError as error:
-            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
-            return None
+        return check(delivery.orchestrator, self._name, item.signature_input, item.mac, item.version)
 
     def _withdraw(self, delivery: Delivery) -> None:
         for item in self._items(delivery):
@@ -260,12 +252,10 @@ class Worker:
         if not self._queue:
             self._want()  # before deciding: it may take long, and there is room for others
         try:
-            call = self._question(job.asked.item)
+            call = codec.question(job.asked.item)
             asking.set(job.asked.orchestrator)
             ruling.set(tenure)
-            if call is None:
-                pass  # counted where it was found
-            elif (time.monotonic() - job.written) * 1000 > call.ttl_ms:
+            if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
                 metrics.count(metrics.EXPIRED, self._name)
             elif not tenure.rules_on(call.tool_name):
                 self._send(job.asked, codec.PLAIN_CONTINUE)  # asked by one who does not know its tools yet
@@ -273,8 +263,13 @@ class Worker:
             else:
                 decide = self._decide_streaming if tenure.scheduler.streams else self._decide
                 DECISION.set(call.id)
-                with span_of_verdict(tenure.scheduler, call, self.replica):
+                if call.trace or tracing.is_active():
+                    with span_of_verdict(tenure.scheduler, call, self.replica):
+                        await decide(tenure.scheduler, job, call)
+                else:
                     await decide(tenure.scheduler, job, call)
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
         finally:
             DECISION.set(...)
             self._deciding -= 1
@@ -402,17 +397,24 @@ class Worker:
         orchestrator, question = asked
         tenure = ruling.get() or self._tenure
         tell(verdict, tenure.scheduler.priority)
-        written = write_verdict(verdict, tenure.revision if question.version > packing.VERSION else "")
+        revision = tenure.revision if question.version > packing.VERSION else ""
+        # Nearly every verdict is plain: there is nothing in it that could not be written.
+        plain = codec.is_plain(verdict)
+        body = codec.plain_body(revision) if plain else self._encode(verdict, revision)
+        mac = None
+        if self._keyring is not None:
+            mac = self._keyring.sign_verdict(
+                orchestrator, self._name, digest(question.signature_input), body, question.version
+            )
+        return packing.item(question.id, question.phase, body, mac, question.version)
+
+    def _encode(self, verdict: Verdict | Failure, revision: str) -> bytes:
+        written = write_verdict(verdict, revision)
         if written.trouble is not None:
             metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
             sent = written.verdict.action
             _log.error("a verdict was mended", scheduler=self._name, why=written.trouble, sent=sent)
-        mac = None
-        if self._keyring is not None:
-            mac = self._keyring.sign_verdict(
-                orchestrator, self._name, digest(question.signature_input), written.body, question.version
-            )
-        return packing.item(question.id, question.phase, written.body, mac, question.version)
+        return written.body
 
 
 def _safe_host() -> str:

@@ -94,7 +94,7 @@ async def test_a_gate_that_fails_denies_where_hooks_would_have_been_heard(hookle
 async def test_a_ruling_stands_though_it_cannot_be_recorded(world, part, monkeypatch):
     await world.scheduler("a", Deny(reason="no"))
     gate = await world.gate()
-    monkeypatch.setattr(gate._conclusion, part, broken)
+    monkeypatch.setattr(gate._recorder, part, broken)
     decision = await gate.decide("search", {}, TOOLS)
     assert (decision.outcome, decision.reason) == ("deny", "no")
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WrapValidator, field_validator, model_validator
@@ -127,13 +128,25 @@ class Condition(StrictModel):
             )
         return self
 
+    @cached_property
+    def tests(self) -> tuple[tuple[Callable[[Any, Any], Truth], Any], ...]:
+        """The tests that were given, each with what it compares with."""
+        return tuple((_TESTS[field], getattr(self, field)) for field in self.model_fields_set)
+
 
 When = Annotated[dict[Annotated[str, Field(min_length=1, max_length=1024)], Condition], Field(max_length=256)]
 
 
 def holds(when: Mapping[str, Condition], arguments: Mapping[str, Any]) -> Truth:
     """Whether all conditions hold for these arguments."""
-    return every(_at(path, condition, arguments) for path, condition in when.items())
+    whole: Truth = True
+    for path, condition in when.items():
+        truth = _at(path, condition, arguments)
+        if truth is False:
+            return False
+        if truth is None:
+            whole = None
+    return whole
 
 
 def unknown_in(when: Mapping[str, Condition], arguments: Mapping[str, Any]) -> list[str]:
@@ -147,7 +160,11 @@ def condition_holds(condition: Condition, value: Any) -> Truth:
         return condition.exists is False
     if value is UNSEEN:
         return None
-    return every(_TESTS[field](value, getattr(condition, field)) for field in condition.model_fields_set)
+    tests = condition.tests
+    if len(tests) == 1:
+        test, given = tests[0]
+        return test(value, given)
+    return every(test(value, given) for test, given in tests)
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:

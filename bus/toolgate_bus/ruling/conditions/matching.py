@@ -7,6 +7,7 @@ the rule says `unknown: allow`; who allows, exempts or routes does not.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
@@ -61,7 +62,7 @@ class About(StrictModel):
 
     def matches(self, call: ToolSelecting) -> Truth:
         """Whether all conditions hold for a call."""
-        if not (
+        if self._asks_who and not (
             _any(self.agents, call.agent)
             and _any(self.agent_targets, call.agent_target)
             and _any(self.sessions, call.session, call.root_session)
@@ -72,6 +73,11 @@ class About(StrictModel):
         if held is False or self.schema_ is None:
             return held
         return every((held, self.schema_(call.tool_input)))
+
+    @cached_property
+    def _asks_who(self) -> bool:
+        """Whether anything but the tool and its arguments is looked at."""
+        return bool(self.agents or self.agent_targets or self.sessions or self.labels)
 
 
 def describe_unseen(rule: About, call: ToolSelecting) -> str:

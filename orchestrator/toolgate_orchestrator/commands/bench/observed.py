@@ -33,7 +33,7 @@ from toolgate_bus.transport.redis.fact_buffer import LATEST_S
 from toolgate_orchestrator.commands.bench.measure import ARGUMENTS, TOOLS, Sample, cpu_seconds, run_load
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.recorder import Conclusion
+from toolgate_orchestrator.gate.recorder import DecisionRecorder
 from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult
 
 PAIRS: Final = 50
@@ -82,10 +82,10 @@ class OverheadResult:
         }
 
 
-class _NullConclusion(Conclusion):
-    """Concludes, counts nothing and keeps nothing."""
+class _NullRecorder(DecisionRecorder):
+    """Counts nothing and keeps nothing."""
 
-    def conclude(self, call: DecisionState, ruling: RulingResult) -> Decision:
+    def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling, and that is all."""
         return ruling.decision(call, time.monotonic())
 
@@ -183,8 +183,8 @@ class _Side:
 
 
 def _leave_unobserved(gate: Gate) -> None:
-    was = gate._conclusion
-    gate._conclusion = _NullConclusion(was._client, was._redactor, was._limits)
+    was = gate._recorder
+    gate._recorder = _NullRecorder(was._client, was._redactor, was._limits)
 
 
 @asynccontextmanager
