@@ -2,21 +2,30 @@
 
 Whatever reaches it, text is shown without what could steer a terminal (`printable`); escape sequences
 are its own. `escape` is for words of others in a line of ours: they cannot begin a line of their own
-nor hold markup. `print_json` is for `--json`. No rule about characters is written here.
+nor hold markup. `print_json` is for `--json`. No rule about characters is written here. A terminal parts
+lines at words; what is to stay whole for `grep` (`soft_wrap`) does so where the output goes elsewhere.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType  # noqa: TID251 - made safe below
 from rich.markup import escape as _escape_markup  # noqa: TID251 - as above
 from rich.segment import Segment
+from rich.text import Text
 
 from toolgate_bus.telemetry.printable import clean, json_text, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+MIN_WIDTH = 20
+"""Columns that a text has at the least beside its margin."""
+_SET_IN = 2
+"""Columns by which the rest of a parted line is set in: words of others begin no line there."""
 
 
 class Terminal(Console):
@@ -33,6 +42,26 @@ class Terminal(Console):
                 yield segment
             else:
                 yield Segment(clean(segment.text), segment.style)
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, end: str = "\n", **options: Any) -> None:
+        """As rich does, but a line of text that is parted keeps its margin, and its words stay whole."""
+        parted = end == "\n" and (self.is_terminal or not soft_wrap)
+        if parted and len(objects) == 1 and isinstance(text := objects[0], str | Text):
+            if isinstance(text, str):
+                text = self.render_str(text, markup=options.get("markup"))
+            lines = text.split("\n", allow_blank=True)
+            parts = (part for line in lines for part in self._part_at_words(line, set_in=bool(soft_wrap)))
+            objects, soft_wrap = (Text("\n").join(parts),), True
+        super().print(*objects, soft_wrap=soft_wrap, end=end, **options)
+
+    def _part_at_words(self, line: Text, *, set_in: bool) -> list[Text]:
+        margin = line[: len(line) - len(line.plain.lstrip(" "))]
+        rest = margin + " " * (_SET_IN if set_in or margin else 0)
+        width = max(self.width - len(rest), MIN_WIDTH)
+        if cell_len(line.plain) <= self.width or max(map(cell_len, line.plain.split())) > width:
+            return [line]
+        first, *others = line[len(margin) :].wrap(self, width)
+        return [margin + first, *(rest + one for one in others)]
 
 
 console = Terminal()

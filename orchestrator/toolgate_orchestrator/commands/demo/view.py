@@ -89,9 +89,7 @@ class DemoView:
         return self._calls
 
     def _line(self, line: str | Text = "", style: str | None = None) -> None:
-        # A terminal wraps at words; a file keeps each line whole.
-        wrap = not self._console.is_terminal
-        self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=wrap)
+        self._console.print(line, style=style, markup=False)
 
 
 def _summary(calls: Sequence[DemoCall]) -> str:
