@@ -3,6 +3,7 @@
 `docs/write-a-scheduler.md` leads through it; `author/forms` says which forms there are.
 """
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,4 +47,15 @@ def __getattr__(name: str) -> Any:
     # Late: every module in here passes by, and each name brings what it needs, up to amplifier-core.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HERE.get(name, "toolgate_bus.protocol.events")), name)
+    # What is loaded stays: there is nothing to collect in it, now or at the end, and looking takes long.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        found = globals()[name] = getattr(
+            import_module(_HERE.get(name, "toolgate_bus.protocol.events")), name
+        )
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+    return found

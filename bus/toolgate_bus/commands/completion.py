@@ -4,9 +4,7 @@ Somebody waits at a key: who is alive is asked of a running server, for a moment
 means no names. What is needed for that is loaded for that alone.
 """
 
-import asyncio
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 import typer
@@ -17,6 +15,8 @@ PATIENCE_S: Final = 0.5
 
 def complete_installed(incomplete: str) -> list[str]:
     """Schedulers that can be run by name."""
+    from importlib.metadata import entry_points
+
     return _begin_with(incomplete, (point.name for point in entry_points(group=GROUP)))
 
 
@@ -44,18 +44,19 @@ def _begin_with(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _read_living(given: dict[str, Any]) -> list[str]:
+    import asyncio
+
     from toolgate_bus.commands.options import join_bus
     from toolgate_bus.server.settings import BusSettings
-    from toolgate_bus.transport.redis.connection import RedisCommands
+    from toolgate_bus.transport.redis.local_commands import open_commands
     from toolgate_bus.transport.redis.roster import Roster
 
     async def read(settings: BusSettings) -> list[str]:
-        commands = RedisCommands(str(settings.redis), "toolgate-complete", connections=1, seconds=PATIENCE_S)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return [member.name for member in (await Roster(commands, settings.namespace).read()).members]
-        finally:
-            await commands.aclose()
+        async with (
+            open_commands(str(settings.redis), "toolgate-complete", PATIENCE_S) as commands,
+            asyncio.timeout(PATIENCE_S),
+        ):
+            return [member.name for member in (await Roster(commands, settings.namespace).read()).members]
 
     try:
         with join_bus(given.get("redis"), given.get("namespace") or "default", None) as settings:

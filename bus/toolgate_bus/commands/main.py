@@ -9,8 +9,10 @@ import gc
 import sys
 from collections.abc import Callable
 from functools import cache, partial
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, version
-from typing import Annotated, Any, Final, Literal
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -65,12 +67,30 @@ which starts with the first and ends with the last.
 """
 
 
+class EntryPoint(NamedTuple):
+    """What a distribution offers."""
+
+    name: str
+    value: str
+    """Its module and, behind a colon, what it is called in there."""
+
+    def load(self) -> Any:
+        """The object; raises ModuleNotFoundError, and whatever its module raises."""
+        module, _, name = self.value.partition(":")
+        return attrgetter(name.strip())(import_module(module.strip()))
+
+
 def own_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """Those of this distribution; that takes no look at all that is installed."""
-    try:
-        return tuple(distribution("toolgate-bus").entry_points.select(group=group))
-    except PackageNotFoundError:  # run out of a folder
-        return ()
+    """Those of this distribution; none where it is not installed but runs out of a folder.
+
+    Read here: `importlib.metadata` takes longer to load than most commands take to run.
+    """
+    for folder in sys.path:
+        for file in Path(folder).glob("toolgate_bus-*.dist-info/entry_points.txt"):
+            section = file.read_text("utf-8").partition(f"[{group}]\n")[2].partition("\n[")[0]
+            lines = (line.partition("=") for line in section.splitlines())
+            return tuple(EntryPoint(name.strip(), value.strip()) for name, _, value in lines if value)
+    return ()
 
 
 @cache
@@ -82,7 +102,9 @@ def _own() -> dict[str, EntryPoint]:
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
     """Every command by name; where another distribution offers a name of ours, ours stays."""
-    return {point.name: point for point in entry_points(group=GROUP)} | _own()
+    from importlib.metadata import entry_points  # not for a command of ours, see above
+
+    return {point.name: EntryPoint(point.name, point.value) for point in entry_points(group=GROUP)} | _own()
 
 
 def _entry_point(name: str) -> EntryPoint | None:
@@ -193,6 +215,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # as above
+
         typer.echo(f"toolgate {version('toolgate-bus')}")
         raise typer.Exit
 

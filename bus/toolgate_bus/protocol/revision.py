@@ -5,7 +5,6 @@ verdict says which of them gave it.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -53,5 +52,7 @@ def revision_of(config: Mapping[str, Any], label: str | None = None) -> Revision
         raise ConfigError(
             f"revision: 1 to 48 letters, digits, '.', '_', '+' or '-' are allowed, not {label!r}"
         )
+    import json  # not for an author's module, which only names revisions
+
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
     return Revision(label or "", hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST])

@@ -13,9 +13,7 @@ This file is run as a script by an isolated interpreter, so that it starts fast 
 user's directory can shadow a module: it imports the standard library only, and nothing of Toolgate.
 """
 
-import argparse
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -63,6 +61,8 @@ def _die_with_parent() -> Callable[[], None] | None:
     """What a child does before exec, so that the kernel kills it when its parent dies."""
     if sys.platform != "linux":
         return None
+    import ctypes  # not for who only joins a server
+
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork, where loading is safe
     parent = os.getpid()
 
@@ -294,6 +294,8 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
 
 def main() -> int:
     """Read the arguments that `embedded` gives and be the guard."""
+    import argparse  # as above
+
     parser = argparse.ArgumentParser(prog="toolgate-guard", description="Owns Toolgate's embedded server.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("binary", help="the server's program")

@@ -6,7 +6,6 @@ Most processes never say one, and it is slow to load. No configuration is read o
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -20,7 +19,7 @@ def when_loaded(module: str, then: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _Watch(module, then))
 
 
-class _Watch(MetaPathFinder):
+class _Watch:
     """Finds one module as the others do, and calls a function once it was executed."""
 
     def __init__(self, module: str, then: Callable[[], None]) -> None:

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from toolgate_bus.commands.terminal import escape, new_table
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.ports import Commands, Member
+from toolgate_bus.transport.redis.local_commands import open_commands
 from toolgate_bus.transport.redis.roster import Roster, RosterView
 from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, who_cannot_ask
 
 from toolgate_schedulers.worker.bus_address import bus_url, no_bus
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from toolgate_bus.facts.shadow_report import ShadowTotals
 
 _COLUMNS = ("scheduler", "replicas", "priority", "tools", "answered", "late", "last seen", "")
@@ -82,7 +82,7 @@ def lines_of(
     return sorted(lines, key=lambda line: (-line.newest.priority, line.name))
 
 
-def table_of(lines: Sequence[Line]) -> Table:
+def table_of(lines: Sequence[Line]) -> "Table":
     """The table that a person reads."""
     table = new_table(_COLUMNS, right=_RIGHT, whole=set(_COLUMNS) - set(_GIVE_WAY))
     for line in lines:
@@ -144,23 +144,19 @@ def as_json(line: Line) -> dict[str, Any]:
 
 async def read_roster(settings: BusSettings) -> "tuple[RosterView, dict[str, ShadowTotals], float]":
     """Who is alive, what living shadows disagreed on lately, and how many seconds back that is known."""
-    commands = RedisCommands(bus_url(settings), "toolgate-list", connections=1)
     try:
-        view = await Roster(commands, settings.namespace).read(ages=True)
-        if not any(member.shadow for member in view.members):
-            return view, {}, 0.0
-        return view, *await _count_disagreements(commands, settings.namespace)
+        async with open_commands(bus_url(settings), "toolgate-list") as commands:
+            view = await Roster(commands, settings.namespace).read(ages=True)
+            if not any(member.shadow for member in view.members):
+                return view, {}, 0.0
+            return view, *await _count_disagreements(commands, settings.namespace)
     except ConfigError:
         raise
     except TransportError as error:
         raise no_bus(settings, error) from None
-    finally:
-        await commands.aclose()
 
 
-async def _count_disagreements(
-    commands: RedisCommands, namespace: str
-) -> "tuple[dict[str, ShadowTotals], float]":
+async def _count_disagreements(commands: Commands, namespace: str) -> "tuple[dict[str, ShadowTotals], float]":
     # Here: what the record holds takes longer to load than all else of this command.
     from toolgate_bus.facts.join import join_decisions
     from toolgate_bus.facts.reader import FactsReader
