@@ -193,9 +193,11 @@ def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) ->
                     return False
                 children = node.values()
             seen += len(node)
-            if len(node) > MAX_ENTRIES or not _PLAIN.issuperset(map(type, children)):
+            kinds = set(map(type, children))
+            if len(node) > MAX_ENTRIES or not kinds <= _PLAIN:
                 return False
-            deeper += [child for child in children if type(child) in _CONTAINERS]
+            if not kinds.isdisjoint(_CONTAINERS):
+                deeper += [child for child in children if type(child) in _CONTAINERS]
         if seen > nodes:
             return False
         level = deeper

@@ -241,6 +241,7 @@ def question_fields(call: DecisionState, phase: Phase, patience: float) -> dict[
     }
 
 
+AGREED: Final = RulingResult("continue", "agreed")
 UNASKED: Final = RulingResult("continue", "unasked")
 GATE_FAILED: Final = RulingResult(
     "deny", "gate_failed", reason="The gate failed and could not rule on this call; it was not run."
@@ -288,7 +289,7 @@ def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig)
     winner = closed.merged.winner
     if winner is None or not isinstance(winner.verdict, Modify):
         if not closed.silent and not closed.merged.asks:
-            return RulingResult("continue", "agreed")
+            return AGREED
         why: Why = "failed_open" if closed.silent else "agreed"
         return RulingResult("continue", why, asks=closed.merged.asks, held=closed.was_held)
     modify = winner.verdict
