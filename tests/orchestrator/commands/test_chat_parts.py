@@ -9,9 +9,8 @@ import pytest
 from amplifier_core import HookResult
 from toolgate_orchestrator.commands.host.plan import Plan
 from toolgate_orchestrator.commands.host.terminal_approvals import NoTerminal
-from toolgate_orchestrator.commands.run.chat_cli import TurnControl
+from toolgate_orchestrator.commands.run.chat_cli import PipedLines, TurnControl
 from toolgate_orchestrator.commands.run.opening import OpenSession
-from toolgate_orchestrator.commands.run.prompts import PipedLines
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
 from toolgate_orchestrator.commands.run.view import ToolRun, View

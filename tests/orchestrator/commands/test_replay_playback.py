@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from toolgate_orchestrator.commands.replay.playback import Playback
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun
-from toolgate_orchestrator.commands.replay.recording import RunArchive
-from toolgate_orchestrator.commands.replay.recording_turns import read_run
+from toolgate_orchestrator.commands.replay.recording import RunArchive, read_run
 
 pytestmark = pytest.mark.pure
 

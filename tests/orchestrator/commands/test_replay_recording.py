@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.replay.recorded_message import RAW, RecordedRun, as_arguments, as_text
-from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
+from toolgate_orchestrator.commands.replay.recording import Run, RunArchive, read_run
 from toolgate_orchestrator.commands.replay.recording_file import load
-from toolgate_orchestrator.commands.replay.recording_turns import read_run
 
 pytestmark = pytest.mark.pure
 

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Final
 
@@ -84,12 +85,12 @@ async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: Fact
         agents = sum(work.agents for work in works)
         await _all(processes, "ready", SET_UP_S + agents * SET_UP_EACH_S)
         before, began = _measure_cpu(pids), time.perf_counter()
-        _go(processes)
+        _tell(processes, "go")
         counted = await _all(processes, "done", works[0].limit_s + GRACE_S)
         wall, after = time.perf_counter() - began, _measure_cpu(pids)
         decided = {id_ for one in counted for id_ in one["decided"]}
         recorded = await _count_in_record(record, decided)
-        _go(processes)
+        _tell(processes, "go")
         return Row(
             agents=agents,
             processes=len(works),
@@ -142,7 +143,7 @@ async def _processes(works: Sequence[Work]) -> AsyncIterator[list[asyncio.subpro
                 limit=LINE_BYTES,
             )
             processes.append(process)
-            _tell(process, json.dumps(work.as_json()))
+            _tell([process], json.dumps(asdict(work)))
         yield processes
         with anyio.move_on_after(GRACE_S):
             await asyncio.gather(*(one.wait() for one in processes))
@@ -161,14 +162,10 @@ async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:
             await asyncio.gather(*(one.wait() for one in processes))
 
 
-def _go(processes: Sequence[asyncio.subprocess.Process]) -> None:
+def _tell(processes: Sequence[asyncio.subprocess.Process], line: str) -> None:
     for process in processes:
-        _tell(process, "go")
-
-
-def _tell(process: asyncio.subprocess.Process, line: str) -> None:
-    if process.stdin is not None:
-        process.stdin.write(f"{line}\n".encode())
+        if process.stdin is not None:
+            process.stdin.write(f"{line}\n".encode())
 
 
 async def _all(

@@ -5,7 +5,7 @@ once besides: to `senior`, whose work the router gives to `junior`, an agent wit
 The last call of each agent is one that the policy denies.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,10 +64,6 @@ class Work:
     limit_s: float
     """The longest that all may take."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
 
 def lay_out(directory: Path, replicas: int) -> list[SchedulerSpec]:
     """Write the schedulers' files; gives every replica of each."""
@@ -91,11 +87,6 @@ def decisions_of(work: Work) -> int:
     return sum(work.calls + (1 + CHILD_CALLS if delegates(number) else 0) for number in numbers)
 
 
-def session_of(work: Work, number: int) -> str:
-    """The id of an agent's session."""
-    return f"{work.row}-{number}"
-
-
 def plan_of(work: Work, number: int) -> dict[str, Any]:
     """The mount plan of one agent."""
     toolgate = {
@@ -106,12 +97,15 @@ def plan_of(work: Work, number: int) -> dict[str, Any]:
         "patience_ms": PATIENCE_MS,
     }
     helper = {"providers": [_llm([_sum(f"2 + {n}") for n in range(CHILD_CALLS)], work.think_s)]}
+    calls = [*(_sum(f"{number} + {n}") for n in range(work.calls - 1)), _sum(FORBIDDEN)]
+    if delegates(number):
+        calls.insert(0, {"name": "delegate", "arguments": {"agent": "senior", "instruction": "Add up."}})
     return {
         "session": {
             "orchestrator": {"module": "loop-events", "config": {"max_iterations": -1, "toolgate": toolgate}},
             "context": "context-simple",
         },
-        "providers": [_llm(_calls(work, number), work.think_s)],
+        "providers": [_llm(calls, work.think_s)],
         "tools": [
             {"module": "tool-calculator"},
             *([{"module": "tool-delegate"}] if delegates(number) else []),
@@ -119,13 +113,6 @@ def plan_of(work: Work, number: int) -> dict[str, Any]:
         "hooks": [],
         "agents": {"senior": helper, "junior": helper} if delegates(number) else {},
     }
-
-
-def _calls(work: Work, number: int) -> list[dict[str, Any]]:
-    sums = [_sum(f"{number} + {n}") for n in range(work.calls - 1)]
-    if delegates(number):
-        sums.insert(0, {"name": "delegate", "arguments": {"agent": "senior", "instruction": "Add up."}})
-    return [*sums, _sum(FORBIDDEN)]
 
 
 def _sum(expression: str) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class Row:
         ordered, count = sorted(self.latencies_s) or [0.0], max(1, self.decided)
         cpu = {name: None if s is None else round(s / count * 1e6) for name, s in self.cpu_s.items()}
         known = [spent for spent in cpu.values() if spent is not None]
+        taken, grown = self.alike_s, [each for each in self.grown_bytes if each is not None]
         return {
             "agents": self.agents,
             "processes": self.processes,
@@ -73,28 +74,18 @@ class Row:
             "ok": self.good,
             "wall_s": round(self.wall_s, 3),
             "per_second": round(self.decided / self.wall_s),
-            "median_ms": _ms(statistics.median(ordered)),
-            "p99_ms": _ms(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]),
-            "slowest_to_median": _slowest(self.alike_s),
-            "jain": round(jain(self.alike_s), 3),
-            "bytes_per_agent": self._bytes_per_agent(),
+            "median_ms": round(statistics.median(ordered) * 1000, 2),
+            "p99_ms": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1000, 2),
+            "slowest_to_median": round(max(taken) / statistics.median(taken), 2) if taken else 1.0,
+            "jain": round(jain(taken), 3),
+            "bytes_per_agent": round(sum(grown) / self.agents)
+            if len(grown) == len(self.grown_bytes)
+            else None,
             "cpu_us": {**cpu, "all": sum(known) if len(known) == len(cpu) else None},
         }
-
-    def _bytes_per_agent(self) -> int | None:
-        known = [grown for grown in self.grown_bytes if grown is not None]
-        return round(sum(known) / self.agents) if len(known) == len(self.grown_bytes) else None
 
 
 def jain(values: Sequence[float]) -> float:
     """Jain's index of fairness: 1 where all are alike, 1/n where one has everything."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
-
-
-def _slowest(taken: Sequence[float]) -> float:
-    return round(max(taken) / statistics.median(taken), 2) if taken else 1.0
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 2)

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from amplifier_core import AmplifierSession, HookResult
 from toolgate_bus.commands.options import run_async
 from toolgate_bus.protocol.events import Decision
 
-from toolgate_orchestrator.commands.bench.fleet_agents import Work, delegates, plan_of, session_of
+from toolgate_orchestrator.commands.bench.fleet_agents import Work, delegates, plan_of
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 
@@ -41,7 +42,7 @@ class Agents:
     async def set_up(self) -> None:
         """Make every session."""
         for number in range(self._work.first, self._work.first + self._work.agents):
-            session = AmplifierSession(plan_of(self._work, number), session_id=session_of(self._work, number))
+            session = AmplifierSession(plan_of(self._work, number), session_id=f"{self._work.row}-{number}")
             self._sessions.append(session)
             let_delegate(session, self._listen)
             self._listen(session)
@@ -107,7 +108,8 @@ class Agents:
 
 
 def resident_bytes() -> int | None:
-    """What this process has in memory (Linux); None elsewhere."""
+    """What this process has in memory, its garbage collected (Linux); None elsewhere."""
+    gc.collect()
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -116,16 +118,18 @@ def resident_bytes() -> int | None:
 
 
 async def _main() -> None:
-    lines = await _stdin()
+    lines = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(lines)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     work = Work(**json.loads(await lines.readline()))
     await _warm_up(work)
-    before = _measure_memory()
+    before = resident_bytes()
     agents = Agents(work)
     await agents.set_up()
     _say({"event": "ready"})
     await _wait_for_parent(lines)
     counted = await agents.run()
-    after = _measure_memory()
+    after = resident_bytes()
     _say({"event": "done", "grown": None if before is None or after is None else after - before, **counted})
     await _wait_for_parent(lines)
     await agents.close()
@@ -133,33 +137,11 @@ async def _main() -> None:
 
 async def _warm_up(work: Work) -> None:
     """One agent that is not counted: what it loads stays, and is no other agent's."""
-    one = Agents(
-        Work(
-            **{
-                **work.as_json(),
-                "row": f"{work.row}-warm-up-{work.first}",
-                "first": 0,
-                "agents": 1,
-                "think_s": 0.0,
-            }
-        )
-    )
+    row = f"{work.row}-warm-up-{work.first}"
+    one = Agents(replace(work, row=row, first=0, agents=1, think_s=0.0))
     await one.set_up()
     await one.run()
     await one.close()
-
-
-def _measure_memory() -> int | None:
-    gc.collect()
-    return resident_bytes()
-
-
-async def _stdin() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    return reader
 
 
 async def _wait_for_parent(lines: asyncio.StreamReader) -> None:

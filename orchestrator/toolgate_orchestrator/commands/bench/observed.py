@@ -121,7 +121,8 @@ async def observe(
                 pids[side].append(await stack.enter_async_context(process))
         gate = await stack.enter_async_context(_gate(server, f"with-{schedulers}"))
         plain = await stack.enter_async_context(_gate(server, f"without-{schedulers}"))
-        _leave_unobserved(plain)
+        was = plain._recorder
+        plain._recorder = _NullRecorder(was._client, was._redactor, was._limits)
         gc.freeze()
         shared = [os.getpid(), server.pid]
         for lanes in in_flight:
@@ -180,11 +181,6 @@ class _Side:
             raise ToolgateError(
                 f"only {len(decision.verdicts)} of {self.schedulers} answered: {decision.why}"
             )
-
-
-def _leave_unobserved(gate: Gate) -> None:
-    was = gate._recorder
-    gate._recorder = _NullRecorder(was._client, was._redactor, was._limits)
 
 
 @asynccontextmanager

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from toolgate_bus.protocol.events import Decision, ReceivedVerdict
+
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
 
 PROMPT: Final = "Add up the unpaid invoices, write a summary, then clear the invoices folder."
@@ -66,6 +68,18 @@ async def archivist(call: ToolSelecting) -> Verdict:
         return Modify(tool="write_file", arguments=moved, reason="new files belong in reports/")
     return Continue()
 '''
+
+
+@dataclass(frozen=True, slots=True)
+class DemoCall:
+    """One call of the demo, ruled on and done."""
+
+    decision: Decision
+    verdicts: tuple[ReceivedVerdict, ...]
+    result: str
+    """What the LLM was told."""
+    agents: tuple[str, ...] = ()
+    """Whose call it was: the agents from the root to its own; empty in the first act."""
 
 
 @dataclass(frozen=True, slots=True)

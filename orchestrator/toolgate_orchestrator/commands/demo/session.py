@@ -2,15 +2,14 @@
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from amplifier_core import AmplifierSession, HookResult, ToolResult
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_orchestrator.commands.demo.job import PROMPT, Layout, script
+from toolgate_orchestrator.commands.demo.job import PROMPT, DemoCall, Layout, script
+from toolgate_orchestrator.commands.demo.view import DemoView
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
 
@@ -19,32 +18,10 @@ HEAR_OUT_S = 1.0
 """A denial ends the wait for the others; to show what they said they are heard out, this long."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoCall:
-    """One call of the demo, ruled on and done."""
-
-    decision: Decision
-    verdicts: tuple[ReceivedVerdict, ...]
-    result: str
-    """What the LLM was told."""
-    agents: tuple[str, ...] = ()
-    """Whose call it was: the agents from the root to its own; empty in the first act."""
-
-
-class DemoWatcher(Protocol):
-    """Is told what happens while it happens."""
-
-    def on_decision(self, decision: Decision, verdicts: tuple[ReceivedVerdict, ...]) -> None:
-        """A call was decided on; it has not run yet."""
-
-    def on_result(self, result: str) -> None:
-        """The call that may run has run."""
-
-
 async def run_demo(
-    layout: Layout, bus: BusSettings, schedulers: Iterable[str], watcher: DemoWatcher
+    layout: Layout, bus: BusSettings, schedulers: Iterable[str], view: DemoView
 ) -> tuple[str, list[DemoCall]]:
-    """Run the job; gives the LLM's final answer and all calls.
+    """Run the job, shown while it happens; gives the LLM's final answer and all calls.
 
     Raises ToolgateError where the session cannot be made.
     """
@@ -55,7 +32,7 @@ async def run_demo(
     try:
         await initialize(session)
         rulings = Rulings.of(session)
-        _listen(session.coordinator.hooks, rulings, names, watcher)
+        _listen(session.coordinator.hooks, rulings, names, view)
         answer = await session.execute(PROMPT)
         messages = await session.coordinator.get("context").get_messages()
     finally:
@@ -83,18 +60,18 @@ async def initialize(session: Any) -> None:
         raise ToolgateError(f"{', '.join(sorted(missing))} did not mount: is toolgate installed properly?")
 
 
-def _listen(hooks: Any, rulings: Rulings, names: tuple[str, ...], watcher: DemoWatcher) -> None:
+def _listen(hooks: Any, rulings: Rulings, names: tuple[str, ...], view: DemoView) -> None:
     async def show_ruling(event: str, data: dict[str, Any]) -> HookResult:
         decision = rulings.decisions.get(str(data.get("decision_id")))
         if decision is not None:
             await rulings.hear_out(decision.id, names, HEAR_OUT_S)
-            watcher.on_decision(decision, rulings.list_verdicts(decision.id))
+            view.on_decision(decision, rulings.list_verdicts(decision.id))
         return HookResult(action="continue")
 
     async def show_result(event: str, data: dict[str, Any]) -> HookResult:
         result = data.get("result")
         if isinstance(result, dict):
-            watcher.on_result(ToolResult.model_validate(result).get_serialized_output())
+            view.on_result(ToolResult.model_validate(result).get_serialized_output())
         return HookResult(action="continue")
 
     for event in ("tool:selected", "policy:violation"):

@@ -5,15 +5,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from amplifier_core import AmplifierSession, HookResult, ToolResult
-from toolgate_bus.protocol.events import Decision, ReceivedVerdict
+from toolgate_bus.protocol.events import Decision
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_orchestrator.commands.demo.job import Layout
-from toolgate_orchestrator.commands.demo.session import HEAR_OUT_S, DemoCall, initialize, plan
+from toolgate_orchestrator.commands.demo.job import DemoCall, Layout
+from toolgate_orchestrator.commands.demo.session import HEAR_OUT_S, initialize, plan
 from toolgate_orchestrator.commands.demo.team import (
     FIRST_CALLS,
     LEAD,
@@ -23,6 +22,7 @@ from toolgate_orchestrator.commands.demo.team import (
     agents,
     lead_script,
 )
+from toolgate_orchestrator.commands.demo.team_view import StopResult, Story, TeamView
 from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 from toolgate_orchestrator.commands.host.toolgate_command import Command, run_toolgate
@@ -33,16 +33,6 @@ LOOKS: Final = 5
 """Who is alive is told at the heartbeat: so often it is looked for."""
 SHOWN: Final = 8
 """So many letters of a session's id name it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopResult:
-    """Who was seen, and how the order went."""
-
-    looked: Command
-    ordered: Command
-    seconds: float
-    """From the order to its end, the start of the command included."""
 
 
 async def stop_through_the_bus(
@@ -63,47 +53,9 @@ async def stop_through_the_bus(
     return StopResult(looked, ordered, time.monotonic() - began)
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What came of the second act."""
-
-    calls: tuple[DemoCall, ...]
-    """In the order in which they were ruled on; of the lead's own delegations, with what came of them."""
-    answer: str
-    stopped: StopResult | None
-    """None: the order failed."""
-    ended: str
-    """How the stopped agent's turn ended, as its loop tells it."""
-    report_there: bool
-    """Whether the file that nobody may delete is there."""
-
-
-class TeamWatcher(Protocol):
-    """Is told what happens while it happens; `agents` are those from the root to the caller."""
-
-    def on_team_decision(
-        self, agents: tuple[str, ...], decision: Decision, verdicts: tuple[ReceivedVerdict, ...]
-    ) -> None:
-        """A call was decided on; it has not run yet."""
-
-    def on_team_result(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
-        """A call that may run has run; `told` is its output."""
-
-    def on_operator(self) -> None:
-        """The operator begins."""
-
-    def on_agents_list(self, command: Command) -> None:
-        """Who is there was shown."""
-
-    def on_stop(self, command: Command) -> None:
-        """The order was carried out."""
-
-
-async def run_team(
-    layout: Layout, bus: BusSettings, schedulers: Iterable[str], watcher: TeamWatcher
-) -> Story:
-    """Run the team; raises ToolgateError where its lead's session cannot be made."""
-    team = _Team(bus, tuple(schedulers), watcher)
+async def run_team(layout: Layout, bus: BusSettings, schedulers: Iterable[str], view: TeamView) -> Story:
+    """Run the team, shown while it works; raises ToolgateError where its lead's session cannot be made."""
+    team = _Team(bus, tuple(schedulers), view)
     mount = plan(layout, bus, team.names, LEAD, lead_script())
     mount["tools"].append({"module": "tool-delegate"})
     mount["agents"] = agents()
@@ -112,7 +64,10 @@ async def run_team(
     team.listen(session)
     try:
         await initialize(session)
-        _keep_quiet_of_orders()
+        # The warning that an operator stops agents: here it is what everybody looks at.
+        gate = logging.getLogger("toolgate.gate")
+        if gate.getEffectiveLevel() == logging.WARNING:  # nobody asked for more
+            gate.setLevel(logging.ERROR)
         answer = str(await session.execute(TEAM_PROMPT))
         stopped = await team.order if team.order is not None else None
     finally:
@@ -122,23 +77,16 @@ async def run_team(
     return Story(tuple(team.list_calls()), answer, stopped, team.ended, there)
 
 
-def _keep_quiet_of_orders() -> None:
-    """The warning that an operator stops agents: here it is what everybody looks at."""
-    gate = logging.getLogger("toolgate.gate")
-    if gate.getEffectiveLevel() == logging.WARNING:  # nobody asked for more
-        gate.setLevel(logging.ERROR)
-
-
 class _Team:
     """Hears every session of the tree, and has the watcher stopped after its first calls."""
 
-    def __init__(self, bus: BusSettings, names: tuple[str, ...], watcher: TeamWatcher) -> None:
-        self.names = names
+    def __init__(self, bus: BusSettings, names: tuple[str, ...], view: TeamView) -> None:
+        self.names, self.view, self._bus = names, view, bus
         self.order: asyncio.Task[StopResult | None] | None = None
         self.ended = ""
-        self._bus, self._watcher = bus, watcher
-        self._ruled: list[tuple[tuple[str, ...], Decision, Rulings]] = []
-        self._results: dict[str, str] = {}
+        self.ruled: list[tuple[tuple[str, ...], Decision, Rulings]] = []
+        self.results: dict[str, str] = {}
+        """By decision: what the LLM was told of the call."""
         self._watched = 0
 
     def listen(self, session: Any) -> None:
@@ -157,8 +105,8 @@ class _Team:
 
     def list_calls(self) -> Iterable[DemoCall]:
         """Every call, with what its LLM was told."""
-        for agents_, decision, rulings in self._ruled:
-            result = self._results.get(decision.id, "")
+        for agents_, decision, rulings in self.ruled:
+            result = self.results.get(decision.id, "")
             yield DemoCall(decision, rulings.list_verdicts(decision.id), result, agents_)
 
     async def close(self) -> None:
@@ -167,38 +115,25 @@ class _Team:
             self.order.cancel()
             await asyncio.wait([self.order])
 
-    async def on_decision(self, agents_: tuple[str, ...], decision: Decision, rulings: Rulings) -> None:
-        """A call of the tree was decided on: everybody is heard out, then it is shown."""
-        self._ruled.append((agents_, decision, rulings))
-        await rulings.hear_out(decision.id, self.names, HEAR_OUT_S)
-        self._watcher.on_team_decision(agents_, decision, rulings.list_verdicts(decision.id))
-
     def on_result(self, agents_: tuple[str, ...], session: Any, tool: str, told: Any) -> None:
         """A tool returned; the watcher's third time calls the operator."""
-        self._watcher.on_team_result(agents_, tool, told)
+        self.view.on_team_result(agents_, tool, told)
         if agents_[-1] != WATCHER:
             return
         self._watched += 1
         if self._watched == FIRST_CALLS:
-            self._watcher.on_operator()
+            self.view.on_operator()
             self.order = asyncio.create_task(self._stop(session))
-
-    def on_end(self, agents_: tuple[str, ...], status: str, results: Iterable[str]) -> None:
-        """A session's turn is over, with these results of its calls, in their order."""
-        own = [decision for by, decision, _ in self._ruled if by == agents_]
-        self._results |= {decision.id: result for decision, result in zip(own, results, strict=False)}
-        if agents_[-1] == WATCHER:
-            self.ended = status
 
     async def _stop(self, session: Any) -> StopResult | None:
         try:
-            stopped = await stop_through_the_bus(self._bus, session.session_id, self._watcher.on_agents_list)
+            stopped = await stop_through_the_bus(self._bus, session.session_id, self.view.on_agents_list)
         except (TimeoutError, OSError):
             stopped = None
         if stopped is None or stopped.ordered.code:
             await session.coordinator.request_cancel(immediate=True)  # or the demo would have no end
             return stopped
-        self._watcher.on_stop(stopped.ordered)
+        self.view.on_stop(stopped.ordered)
         return stopped
 
 
@@ -219,11 +154,13 @@ class _SessionListener:
         return HookResult()
 
     async def on_decision(self, event: str, data: dict[str, Any]) -> HookResult:
-        """One of its calls was decided on."""
+        """One of its calls was decided on: everybody is heard out, then it is shown."""
         rulings = self._rulings
         decision = rulings.decisions.get(str(data.get("decision_id"))) if rulings is not None else None
         if rulings is not None and decision is not None:
-            await self._team.on_decision(self._agents, decision, rulings)
+            self._team.ruled.append((self._agents, decision, rulings))
+            await rulings.hear_out(decision.id, self._team.names, HEAR_OUT_S)
+            self._team.view.on_team_decision(self._agents, decision, rulings.list_verdicts(decision.id))
         return HookResult()
 
     async def on_result(self, event: str, data: dict[str, Any]) -> HookResult:
@@ -236,7 +173,10 @@ class _SessionListener:
         return HookResult()
 
     async def on_end(self, event: str, data: dict[str, Any]) -> HookResult:
-        """Its turn is over."""
+        """Its turn is over: its calls get the results that its LLM was told, in their order."""
         results = [text for _, text in tool_results(await self._context.get_messages())]
-        self._team.on_end(self._agents, str(data.get("status")), results)
+        own = [decision for by, decision, _ in self._team.ruled if by == self._agents]
+        self._team.results |= {one.id: result for one, result in zip(own, results, strict=False)}
+        if self._agents[-1] == WATCHER:
+            self._team.ended = str(data.get("status"))
         return HookResult()

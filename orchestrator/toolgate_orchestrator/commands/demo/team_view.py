@@ -1,15 +1,16 @@
 """What the second act shows: who is there, each agent's calls and who ruled on them, and the stop."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.text import Text
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.printable import visible
 
+from toolgate_orchestrator.commands.demo.job import DemoCall
 from toolgate_orchestrator.commands.demo.team import LEAD, SCENES, TEAM, TEAM_ANSWER, TEAM_PROMPT, WATCHER
-from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.host.rulings import (
     call_text,
     outcome_line,
@@ -24,8 +25,33 @@ WHOLE: Final = 1
 Line = Callable[..., None]
 
 
+@dataclass(frozen=True, slots=True)
+class StopResult:
+    """Who was seen, and how the order went."""
+
+    looked: Command
+    ordered: Command
+    seconds: float
+    """From the order to its end, the start of the command included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What came of the second act."""
+
+    calls: tuple[DemoCall, ...]
+    """In the order in which they were ruled on; of the lead's own delegations, with what came of them."""
+    answer: str
+    stopped: StopResult | None
+    """None: the order failed."""
+    ended: str
+    """How the stopped agent's turn ended, as its loop tells it."""
+    report_there: bool
+    """Whether the file that nobody may delete is there."""
+
+
 class TeamView:
-    """Prints the second act while it happens; `line` prints one line."""
+    """Prints the second act while it happens; `line` prints one line. `agents` are those from the root on."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -64,23 +90,24 @@ class TeamView:
             self._line(next(self._scenes, ""), style="bold")
         again = agents[-1] == WATCHER and self._watched > WHOLE
         self._line() if not again else None
-        self._line(_choice(self._calls, agents, decision, again=again))
+        call = call_text(decision.original_tool, decision.original_input)
+        more = " once more" if again else ""
+        self._line(Text.assemble((f"{self._calls:>2}  ", "dim"), _who(agents), " chose ", call, more))
         for line in () if again else verdict_lines(verdicts, WIDTH):
             self._line(line)
         self._line(outcome_line(decision))
 
     def on_team_result(self, agents: tuple[str, ...], tool: str, told: Any) -> None:
         """What came back; of a delegation, the other agent's answer."""
-        if agents[-1] == WATCHER:
-            if not self._looking and self._watched <= WHOLE:
-                self._line(_result(told))
-        elif not (isinstance(told, dict) and ("answer" in told or "error" in told)):
-            self._line(_result(told))
-        elif self._looking:
-            self._held = _give_answer(agents, told)  # first what the order said
-        else:
-            self._line()
-            self._line(_give_answer(agents, told))
+        if agents[-1] == WATCHER and (self._looking or self._watched > WHOLE):
+            return
+        if agents[-1] != WATCHER and isinstance(told, dict) and ("answer" in told or "error" in told):
+            words = visible(str(told.get("error") or told.get("answer")))
+            self._held = Text.assemble("    ", _who(agents), f" is answered: {words}")
+            if not self._looking:  # else first what the order said
+                self._give_held()
+            return
+        self._line(result_line(told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)))
 
     def on_operator(self) -> None:
         """The operator begins; what the watcher does meanwhile is not shown."""
@@ -123,23 +150,8 @@ class TeamView:
             self._line(f"     {visible(line)}")
 
 
-def _choice(number: int, agents: tuple[str, ...], decision: Decision, *, again: bool) -> Text:
-    call = call_text(decision.original_tool, decision.original_input)
-    more = " once more" if again else ""
-    return Text.assemble((f"{number:>2}  ", "dim"), _who(agents), " chose ", call, more)
-
-
-def _give_answer(agents: tuple[str, ...], told: Mapping[str, Any]) -> Text:
-    words = str(told.get("error") or told.get("answer"))
-    return Text.assemble("    ", _who(agents), f" is answered: {visible(words)}")
-
-
 def _who(agents: tuple[str, ...]) -> Text:
     return Text(" > ".join(map(visible, agents)), style="bold cyan")
-
-
-def _result(told: Any) -> Text:
-    return result_line(told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
 
 
 def _summary(story: Story) -> str:

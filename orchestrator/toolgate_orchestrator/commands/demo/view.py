@@ -10,12 +10,10 @@ from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.server.embedded import Server
 
-from toolgate_orchestrator.commands.demo.job import PROMPT, Layout, next_steps
-from toolgate_orchestrator.commands.demo.session import DemoCall
-from toolgate_orchestrator.commands.demo.team_session import Story
-from toolgate_orchestrator.commands.demo.team_view import TeamView, team_record
+from toolgate_orchestrator.commands.demo.job import PROMPT, DemoCall, Layout, next_steps
+from toolgate_orchestrator.commands.demo.team_view import Story, TeamView, team_record
 from toolgate_orchestrator.commands.host.rulings import (
-    choice_line,
+    call_text,
     outcome_line,
     result_line,
     verdict_lines,
@@ -52,8 +50,10 @@ class DemoView:
 
     def on_decision(self, decision: Decision, verdicts: tuple[ReceivedVerdict, ...]) -> None:
         """One call, what each scheduler said of it, what came of that."""
+        self._calls += 1
+        call = call_text(decision.original_tool, decision.original_input)
         self._line()
-        self._line(choice_line(self._next(), decision.original_tool, decision.original_input))
+        self._line(Text.assemble((f"{self._calls:>2}  ", "dim"), "The LLM chose ", call))
         for line in verdict_lines(verdicts, WIDTH):
             self._line(line)
         self._line(outcome_line(decision))
@@ -83,10 +83,6 @@ class DemoView:
         self._line()
         missing = ", ".join(name for name, kept in promised.items() if not kept)
         self._line(f"The demo did not go as it should: {missing}", style="bold red")
-
-    def _next(self) -> int:
-        self._calls += 1
-        return self._calls
 
     def _line(self, line: str | Text = "", style: str | None = None) -> None:
         self._console.print(line, style=style, markup=False)

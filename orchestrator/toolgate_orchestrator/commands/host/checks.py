@@ -53,7 +53,7 @@ async def _plan(context: Context) -> Sequence[Diagnostic]:
         plan = _read(context)
         toolgate = _validate_loop(plan)
     except ConfigError as wrong:
-        return _wrong("plan-wrong", wrong, FIX_PLAN)
+        return [error(SUBJECT, "plan-wrong", str(wrong), FIX_PLAN)]
     found = [notice(SUBJECT, "plan-notice", told) for told in plan.notices]
     found += _scripts(plan)
     if toolgate is None:
@@ -64,10 +64,6 @@ async def _plan(context: Context) -> Sequence[Diagnostic]:
         *check_hidden_fields(toolgate.redact, context.configs),
     ]
     return [*found, *_schedulers(toolgate, context), fine(SUBJECT, "plan-read", "the plan can be read")]
-
-
-def _wrong(name: str, wrong: ConfigError, change: str) -> list[Diagnostic]:
-    return [error(SUBJECT, name, str(wrong), change)]
 
 
 def _validate_loop(plan: Plan) -> ToolgateConfig | None:
@@ -96,7 +92,10 @@ def _warn_unruled(plan: Plan) -> Diagnostic:
 
 def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
     alive = {member.name: member for member in sorted(context.view.members, key=lambda one: one.started)}
-    found = _both(toolgate)
+    found: list[Diagnostic] = []
+    if both := sorted({*toolgate.required} & {*toolgate.shadow}):
+        what = f"{', '.join(both)}: in `required` and in `shadow`: required counts, and its verdicts rule"
+        found.append(warning(SUBJECT, "plan-required-shadow", what, "take it out of one of both"))
     if context.commands is None:
         if toolgate.required:
             what = (
@@ -116,7 +115,9 @@ def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
             found.append(warning(SUBJECT, "plan-required-shadow", what, change))
         else:
             found.append(fine(SUBJECT, "plan-required", f"{name} is required, and alive"))
-    found += _warn_unrequired(toolgate, context)
+    for words in warn_unrequired(context.view.members, {*toolgate.required, *toolgate.shadow}):
+        what, _, change = words.partition(". Name it")
+        found.append(warning(SUBJECT, "plan-not-required", what, f"Name it{change}"))
     absent = [name for name in toolgate.shadow if name not in alive]
     if absent:
         what = f"the plan names {', '.join(absent)} as shadows, and no replica of that is alive"
@@ -140,22 +141,6 @@ def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Diagn
     return error(SUBJECT, "plan-required-missing", f"{what}; none of that name is installed here", change)
 
 
-def _both(toolgate: ToolgateConfig) -> list[Diagnostic]:
-    both = sorted({*toolgate.required} & {*toolgate.shadow})
-    if not both:
-        return []
-    what = f"{', '.join(both)}: in `required` and in `shadow`: required counts, and its verdicts rule"
-    return [warning(SUBJECT, "plan-required-shadow", what, "take it out of one of both")]
-
-
-def _warn_unrequired(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
-    told = warn_unrequired(context.view.members, {*toolgate.required, *toolgate.shadow})
-    return [
-        warning(SUBJECT, "plan-not-required", what, f"Name it{change}")
-        for what, _, change in (words.partition(". Name it") for words in told)
-    ]
-
-
 def _down(toolgate: ToolgateConfig) -> list[Diagnostic]:
     if toolgate.on_bus_down != "continue" or not toolgate.required:
         return []
@@ -172,7 +157,8 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
     try:
         keys = read_keys(file)
     except ConfigError as wrong:
-        return _wrong("plan-keys", wrong, "write one `name: key` a line; a key: `openssl rand -hex 32`")
+        change = "write one `name: key` a line; a key: `openssl rand -hex 32`"
+        return [error(SUBJECT, "plan-keys", str(wrong), change)]
     asked = {*toolgate.required, *(member.name for member in context.view.members)}
     without = sorted(asked - set(keys))
     if not without:
@@ -200,7 +186,8 @@ def _scripts(plan: Plan) -> list[Diagnostic]:
             if spec["module"] == "provider-scripted":
                 ProviderScripted(spec["config"])
         except ConfigError as wrong:
-            found += _wrong("plan-provider", wrong, "correct the file that `script:` names")
+            change = "correct the file that `script:` names"
+            found.append(error(SUBJECT, "plan-provider", str(wrong), change))
     return found
 
 
@@ -263,7 +250,11 @@ def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]
     hidden = {name.casefold() for name in redact.fields}
     found = []
     for scheduler, file in configs if hidden else ():
-        for rule, path in _conditions(_yaml_of(file)):
+        try:
+            config = read_document(file).value
+        except ConfigError:  # told by the check of the file itself
+            continue
+        for rule, path in _conditions(config):
             if hidden.intersection(path.casefold().replace("\\.", ".").split(".")):
                 what = (
                     f"{rule} of {scheduler} ({file}) looks at {path}, which the plan hides by `redact`: one "
@@ -272,13 +263,6 @@ def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]
                 change = "take the field out of `redact.fields`, or the condition out of the rule"
                 found.append(warning("plan", "plan-rule-hidden", what, change))
     return found
-
-
-def _yaml_of(file: Path) -> Any:
-    try:
-        return read_document(file).value
-    except ConfigError:  # told by the check of the file itself
-        return None
 
 
 def _conditions(config: Any) -> Iterator[tuple[str, str]]:

@@ -67,7 +67,7 @@ class Plan:
 def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offers | None = None) -> Plan:
     """Read, expand and check a plan; raises ConfigError that names everything that is wrong."""
     document = read_document(path)
-    content = _Expander(os.environ if environ is None else environ, str(path)).expand(document.mapping())
+    content = _expand(document.mapping(), os.environ if environ is None else environ, str(path))
     return _normal(content, document, offers_of() if offers is None else offers)
 
 
@@ -98,34 +98,24 @@ def _with_config(plan: Plan, fields: Mapping[str, Any]) -> Plan:
 # ---------------------------------------------------------------- reading
 
 
-class _Expander:
-    """Copies a document with its variables replaced."""
+def _expand(content: Any, environ: Mapping[str, str], where: str) -> Any:
+    """A copy with the variables replaced; raises ConfigError naming all that are missing."""
+    missing: dict[str, None] = {}
 
-    def __init__(self, environ: Mapping[str, str], where: str) -> None:
-        self._environ = environ
-        self._where = where
-        self._missing: dict[str, None] = {}
-
-    def expand(self, content: Any) -> Any:
-        """The expanded copy; raises ConfigError naming all missing variables."""
-        copy = self._copy(content)
-        if self._missing:
-            names = ", ".join(self._missing)
-            raise ConfigError(f"{self._where}: not set in the environment: {names}")
-        return copy
-
-    def _copy(self, value: Any) -> Any:
+    def copy(value: Any) -> Any:
         if isinstance(value, dict):
-            return {str(key): self._copy(item) for key, item in value.items()}
+            return {str(key): copy(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._copy(item) for item in value]
-        return _VARIABLE.sub(self._value, value) if isinstance(value, str) else value
+            return [copy(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        missing.update((name, None) for name in _VARIABLE.findall(value) if name not in environ)
+        return _VARIABLE.sub(lambda found: environ.get(found[1], ""), value)
 
-    def _value(self, match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in self._environ:
-            self._missing[name] = None
-        return self._environ.get(name, "")
+    expanded = copy(content)
+    if missing:
+        raise ConfigError(f"{where}: not set in the environment: {', '.join(missing)}")
+    return expanded
 
 
 # ---------------------------------------------------------------- one form out of both

@@ -19,15 +19,9 @@ Place = tuple[Any, ...]
 Name = Annotated[str, Field(min_length=1, description="its name, as in `module: tool-workspace`")]
 
 
-def _spec(value: Any) -> Any:
-    return {"module": value} if isinstance(value, str) else value
-
-
-def _drop_empty(value: Any) -> Any:
-    return {} if value is None else value
-
-
-Config = Annotated[dict[str, Any], BeforeValidator(_drop_empty)]
+_BY_NAME = BeforeValidator(lambda value: {"module": value} if isinstance(value, str) else value)
+_MAYBE_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
+Config = Annotated[dict[str, Any], _MAYBE_EMPTY]
 
 
 class PartialSpec(StrictModel):
@@ -49,8 +43,8 @@ class ModuleSpec(PartialSpec):
     module: Name
 
 
-Module = Annotated[ModuleSpec, BeforeValidator(_spec)]
-Part = Annotated[PartialSpec, BeforeValidator(_spec)]
+Module = Annotated[ModuleSpec, _BY_NAME]
+Part = Annotated[PartialSpec, _BY_NAME]
 Modules = Annotated[tuple[Module, ...], BeforeValidator(lambda value: () if value is None else value)]
 
 
@@ -66,13 +60,13 @@ class SessionSection(BaseModel):
 class _Mounts(StrictModel):
     name: Any = None
     description: Any = None
-    session: Annotated[SessionSection, BeforeValidator(_drop_empty)] = SessionSection()
+    session: Annotated[SessionSection, _MAYBE_EMPTY] = SessionSection()
     orchestrator: Part | None = None
     context: Part | None = None
     providers: Modules = ()
     tools: Modules = ()
     hooks: Modules = ()
-    agents: "Annotated[dict[str, AgentPlan], BeforeValidator(_drop_empty)]" = Field(default_factory=dict)
+    agents: "Annotated[dict[str, AgentPlan], _MAYBE_EMPTY]" = Field(default_factory=dict)
 
     @field_validator("agents")
     @classmethod

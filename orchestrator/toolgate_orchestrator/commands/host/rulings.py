@@ -97,15 +97,12 @@ class Rulings:
         return True
 
     def _missing(self) -> bool:
-        # A scheduler that said it failed counts as silent, but nothing more will come of it.
-        return any(
-            {*decision.silent, *self._shadows(decision)}
-            - {heard.scheduler for heard in self.list_verdicts(decision.id)}
-            for decision in self.decisions.values()
-        )
-
-    def _shadows(self, decision: Decision) -> frozenset[str]:
-        return self._gate.shadows(decision.original_tool) if self._gate else frozenset()
+        for decision in self.decisions.values():
+            # A scheduler that said it failed counts as silent, but nothing more will come of it.
+            shadows = self._gate.shadows(decision.original_tool) if self._gate else ()
+            if {*decision.silent, *shadows} - {one.scheduler for one in self.list_verdicts(decision.id)}:
+                return True
+        return False
 
     def _on_decision(self, decision: Decision) -> None:
         self.decisions[decision.id] = decision
@@ -144,11 +141,6 @@ def call_text(tool: str, arguments: dict[str, Any]) -> Text:
         for name, value in arguments.items()
     )
     return text.append(f"({visible(inner)})", style="default not bold")
-
-
-def choice_line(number: int, tool: str, arguments: dict[str, Any]) -> Text:
-    """What the LLM chose."""
-    return Text.assemble((f"{number:>2}  ", "dim"), "The LLM chose ", call_text(tool, arguments))
 
 
 def verdict_lines(verdicts: Sequence[ReceivedVerdict], width: int = 10) -> list[Text]:

@@ -90,11 +90,15 @@ async def scheduler_processes(
 
 
 async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningScheduler]) -> None:
+    options = ["--json"]
+    options += [f"--config={spec.config.resolve()}"] if spec.config else []
+    options += [f"--name={spec.name}"] if spec.name else []
+    options += [f"--tools={glob}" for glob in spec.tools]
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the process
     try:
         # A session of its own: Ctrl-C reaches the command alone, which ends its schedulers itself.
         process = await anyio.open_process(
-            _command(spec),
+            [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *options, "--", spec.spec],
             stdin=DEVNULL,
             stderr=stderr,
             env=_environment(bus),
@@ -105,14 +109,6 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
         stderr.close()
         raise
     running.append(RunningScheduler(spec.name or spec.spec, process, stderr, process.pid))
-
-
-def _command(spec: SchedulerSpec) -> list[str]:
-    options = ["--json"]
-    options += [f"--config={spec.config.resolve()}"] if spec.config else []
-    options += [f"--name={spec.name}"] if spec.name else []
-    options += [f"--tools={glob}" for glob in spec.tools]
-    return [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *options, "--", spec.spec]
 
 
 def _environment(bus: BusSettings) -> dict[str, str]:

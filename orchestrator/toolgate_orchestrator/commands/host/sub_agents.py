@@ -20,7 +20,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import micro
 
 from toolgate_orchestrator.commands.host.child_plan import child_plan, instruction_of
-from toolgate_orchestrator.commands.host.installed_modules import Offers, is_ours, offers_of
+from toolgate_orchestrator.commands.host.installed_modules import is_ours, offers_of
 from toolgate_orchestrator.commands.host.plan_file import SELF
 
 SPAWN: Final = "session.spawn"
@@ -62,24 +62,12 @@ class _Tree:
     kept: "OrderedDict[str, _ResumableChild]" = field(default_factory=OrderedDict)
     working: set[str] = field(default_factory=set)
 
-    def keep(self, session: str, kept: _ResumableChild) -> None:
-        self.kept[session] = kept
-        self.kept.move_to_end(session)
-        while len(self.kept) > KEPT:
-            self.kept.popitem(last=False)
+
+_offers = cache(offers_of)
+"""What is installed: it does not change while a process runs, and finding it takes milliseconds."""
 
 
-@cache
-def _offers() -> Offers:
-    """What is installed: it does not change while a process runs, and finding it takes milliseconds."""
-    return offers_of()
-
-
-def _nobody(_session: Any) -> None:
-    """Nobody listens to children."""
-
-
-def let_delegate(session: Any, on_child: Callable[[Any], None] = _nobody) -> None:
+def let_delegate(session: Any, on_child: Callable[[Any], None] = lambda _session: None) -> None:
     """Register the capabilities on a root session; `on_child` is told each child before it is set up."""
     SubAgents(session, _Tree(on_child)).register()
 
@@ -185,9 +173,12 @@ class SubAgents:
         try:
             await self._set_up(child, kept, ended)
             output = await _to_the_end(child, instruction)
-            self._tree.keep(
-                session_id, _ResumableChild(kept.agent, kept.parent, kept.plan, await _messages(child))
-            )
+            messages = list(await child.coordinator.get("context").get_messages())
+            resumable = self._tree.kept
+            resumable[session_id] = _ResumableChild(kept.agent, kept.parent, kept.plan, messages)
+            resumable.move_to_end(session_id)
+            while len(resumable) > KEPT:
+                resumable.popitem(last=False)
         finally:
             parent.cancellation.unregister_child(child.coordinator.cancellation)
             await asyncio.shield(child.cleanup())
@@ -250,7 +241,3 @@ async def _to_the_end(child: Any, instruction: str) -> Any:
         child.coordinator.cancellation.request_immediate()
         await asyncio.wait({turn}, timeout=_END_S)
         raise
-
-
-async def _messages(child: Any) -> list[dict[str, Any]]:
-    return list(await child.coordinator.get("context").get_messages())

@@ -91,7 +91,10 @@ class TerminalApprovals:
         self._before()
         with suppress(termios.error):
             termios.tcflush(self._terminal, termios.TCIFLUSH)
-        self._show(prompt, options, timeout, default)
+        self._console.print(Panel(Text(printable(prompt)), title="Approval needed", border_style="yellow"))
+        for number, option in enumerate(options, 1):
+            self._console.print(Text(f"  {number}) {visible(option)}"))
+        self._console.print(f"Your choice within {timeout:g} s, else {default}: ", end="")
         try:
             async with asyncio.timeout(timeout):
                 return await self._read_choice(options, default, refused)
@@ -113,12 +116,6 @@ class TerminalApprovals:
                 return chosen
             self._console.print(f"Type a number from 1 to {len(options)}: ", end="")
 
-    def _show(self, prompt: str, options: Sequence[str], timeout: float, default: str) -> None:
-        self._console.print(Panel(Text(printable(prompt)), title="Approval needed", border_style="yellow"))
-        for number, option in enumerate(options, 1):
-            self._console.print(Text(f"  {number}) {visible(option)}"))
-        self._console.print(f"Your choice within {timeout:g} s, else {default}: ", end="")
-
 
 @contextmanager
 def terminal_approvals(
@@ -128,20 +125,18 @@ def terminal_approvals(
 
     `before` is called before each question that is shown.
     """
-    terminal = _terminal()
+    # The controlling terminal, else the one that stdin is.
+    terminal: int | None
+    try:
+        terminal = os.open(_TTY, os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        has_tty = sys.stdin is not None and sys.stdin.isatty()
+        terminal = os.dup(sys.stdin.fileno()) if has_tty else None
     if terminal is None:
         yield NoTerminal(say)
         return
     with os.fdopen(terminal, "w") as screen:
         yield TerminalApprovals(terminal, screen, before)
-
-
-def _terminal() -> int | None:
-    """The controlling terminal, else the one that stdin is; None where there is neither."""
-    try:
-        return os.open(_TTY, os.O_RDWR | os.O_NOCTTY)
-    except OSError:
-        return os.dup(sys.stdin.fileno()) if sys.stdin is not None and sys.stdin.isatty() else None
 
 
 def choose(line: str, options: Sequence[str], default: str) -> str | None:
@@ -162,12 +157,7 @@ async def _line(terminal: int, refused: asyncio.Future[None]) -> str | None:
     """One line as typed, empty at the end of input; None once the question is refused."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[None] = loop.create_future()
-
-    def readable() -> None:
-        if not typed.done():
-            typed.set_result(None)
-
-    loop.add_reader(terminal, readable)
+    loop.add_reader(terminal, lambda: typed.done() or typed.set_result(None))
     try:
         await asyncio.wait((typed, refused), return_when=asyncio.FIRST_COMPLETED)
         return None if refused.done() else os.read(terminal, 4096).decode("utf-8", "replace")

@@ -13,9 +13,9 @@ from typing import Any
 
 from toolgate_bus.facts.shadow_report import normalize
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import Decision, ReceivedVerdict, ToolSelecting
+from toolgate_bus.protocol.events import Decision, ToolSelecting
 from toolgate_bus.protocol.placeholders import MARK
-from toolgate_bus.ruling.counterfactual import Effect, ProposedCall, actual, apply_modify, replay_decision
+from toolgate_bus.ruling.counterfactual import Effect, actual, apply_modify, replay_decision
 from toolgate_bus.ruling.merge import merge
 from toolgate_bus.server.settings import BusSettings
 
@@ -114,10 +114,12 @@ class AskingAgain:
             return effect, decision
         # Somebody else's replacement: these have only been asked about the LLM's own choice.
         self._report_unused(decision)
-        question = _about(one.question, effect.call)
-        second = await self._decide(question)
-        of_it = [_in_verify(heard) for heard in second.verdicts if heard.phase == "select"]
-        return replay_decision(verified, [*added, *of_it], without=self.names, verified=effect.call), second
+        call = effect.call
+        fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
+        second = await self._decide(one.question.model_copy(update=fields))
+        # What was said of a replacement: it counts as in the verify phase, where no modify does.
+        of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
+        return replay_decision(verified, [*added, *of_it], without=self.names, verified=call), second
 
     async def _decide(self, question: ToolSelecting) -> Decision:
         self.redactor.truncated = question.truncated
@@ -175,16 +177,6 @@ def _find_silent(decision: Decision) -> set[str]:
     return set(decision.silent) - {heard.scheduler for heard in decision.verdicts if heard.problem}
 
 
-def _about(question: ToolSelecting, call: ProposedCall) -> ToolSelecting:
-    fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
-    return question.model_copy(update=fields)
-
-
-def _in_verify(heard: ReceivedVerdict) -> ReceivedVerdict:
-    """What was said of a replacement: it counts as in the verify phase, where no modify does."""
-    return heard._replace(phase="verify")
-
-
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
     """Which schedulers are tried on the record, and how."""
@@ -225,10 +217,12 @@ async def compare_record(
                     advance()
         words = {one.name: one.words() for one in running}
     others = "" if trial.alone else ", beside what everybody else said"
+    heard = (verdict for decision in record.decisions for verdict in decision.ruled.verdicts)
+    before = {verdict.scheduler for verdict in heard if not verdict.shadow}
     return build_comparison(
         subject,
         time.monotonic() - began,
-        Set("what was decided", _schedulers_of(record)),
+        Set("what was decided", tuple(sorted(before))),
         Set(f"--against{others}", names),
         asking.calls,
         limits={**record.limits, "invalid": asking.invalid, "unanswered_after": asking.unanswered},
@@ -253,9 +247,3 @@ def _config(
         },
     }
     return config | ({"keys": str(trial.bus.keys)} if trial.bus.keys else {})
-
-
-def _schedulers_of(record: Record) -> tuple[str, ...]:
-    """Everybody who ruled in the record."""
-    heard = (one for decision in record.decisions for one in decision.ruled.verdicts)
-    return tuple(sorted({one.scheduler for one in heard if not one.shadow}))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import RenderableType
 from toolgate_bus.commands.options import (
     KeysOption,
     NamespaceOption,
@@ -175,6 +174,7 @@ def replay(
     # Late: amplifier_core takes a while to load, and --help should not.
     from toolgate_orchestrator.commands.replay import jobs
 
+    stated = ctx.get_parameter_source("namespace")
     asked = jobs.ReplayRequest(
         loop=loop,
         before=specs_of(with_ or ()),
@@ -182,8 +182,9 @@ def replay(
         tools=tool or (),
         patience_ms=patience_ms,
         limit=limit,
-        # Where the schedulers of --with rule, the living ones must not, and these must not rule the living.
-        in_own_namespace=bool(with_) and not _is_given(ctx, "namespace"),
+        # Where the schedulers of --with rule, the living ones must not, and these must not rule the living,
+        # unless the command line says so: the environment's word is not meant for this.
+        in_own_namespace=bool(with_) and not (stated and stated.name == "COMMANDLINE"),
         alone=alone,
         since_s=seconds_of(since) if since else 0,
         quiet=quiet,
@@ -204,28 +205,19 @@ def replay(
             _end(report, report.violations, json_, failed=False)
 
 
-def _is_given(ctx: typer.Context, option: str) -> bool:
-    """Whether an option stands on the command line: the environment's word is not meant for this."""
-    source = ctx.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool) -> None:
     """Print what came of it; ends with 1 where something is wrong."""
     if as_json:
         print_json(report.as_json())
     else:
+        from toolgate_orchestrator.commands.replay.comparison import ReplayComparison
+        from toolgate_orchestrator.commands.replay.view import comparison_view, view
+
+        seen = comparison_view(report) if isinstance(report, ReplayComparison) else view(report)
         # In a file nothing has to fit a screen.
-        console.print(_view(report), soft_wrap=not console.is_terminal, crop=False)
+        console.print(seen, soft_wrap=not console.is_terminal, crop=False)
     if violations or failed:
         raise typer.Exit(1)
-
-
-def _view(report: Any) -> RenderableType:
-    from toolgate_orchestrator.commands.replay.comparison import ReplayComparison
-    from toolgate_orchestrator.commands.replay.view import comparison_view, view
-
-    return comparison_view(report) if isinstance(report, ReplayComparison) else view(report)
 
 
 def seconds_of(written: str) -> int:

@@ -44,11 +44,6 @@ class ComparedCall:
         """What is different."""
         return change(self.before, self.after)
 
-    @property
-    def responsible(self) -> str:
-        """Whose word makes the difference: who decides after, or who does not any more."""
-        return self.after.scheduler or self.before.scheduler or _NOBODY
-
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
         return {
@@ -174,7 +169,10 @@ def build_comparison(
         tuple(calls),
         totals,
         _figures((one.call.tool, one) for one in calls),
-        _figures((one.responsible, one) for one in calls if one.change),
+        # By whose word makes the difference: who decides after, or who does not any more.
+        _figures(
+            (one.after.scheduler or one.before.scheduler or _NOBODY, one) for one in calls if one.change
+        ),
         _cost(calls),
         dict(limits or {}),
         tuple(notes),
@@ -218,11 +216,12 @@ def _cost(calls: Sequence[ComparedCall]) -> CostFigures | None:
 def _effect(effect: Effect, call: ProposedCall, cost: int | None) -> dict[str, Any]:
     runs = effect.kind == "run"
     outcome = ("run" if effect.call.same(call) else "rerouted") if runs else effect.kind
+    shown = effect.call if effect.kind != "deny" else None
     return {
         "outcome": outcome,
-        "tool": effect.call.tool if effect.kind != "deny" else None,
-        "arguments": effect.call.arguments if effect.kind != "deny" else None,
-        "agent": effect.call.agent if effect.kind != "deny" else None,
+        "tool": shown and shown.tool,
+        "arguments": shown and shown.arguments,
+        "agent": shown and shown.agent,
         "scheduler": effect.scheduler,
         "reason": effect.reason,
         "verified": effect.verified,

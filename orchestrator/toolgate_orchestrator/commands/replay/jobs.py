@@ -77,7 +77,9 @@ async def against_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSett
     hold_s = asked.patience_ms / 1000  # nobody is there to answer
     tag = await _tag(asked, recording, bus)
     before = _side(asked, bus, tag, hold_s)
-    after = replace(before, bus=_elsewhere(bus), specs=asked.after, own_namespace=True)
+    after = replace(
+        before, bus=replace(bus, namespace=new_namespace()), specs=asked.after, own_namespace=True
+    )
     prices = prices_of([*asked.before, *asked.after])
     return await compare_runs(recording, before, after, prices, quiet=asked.quiet)
 
@@ -90,7 +92,9 @@ async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayCompar
     finally:
         await commands.aclose()
     record = read_record(facts, asked.limit)
-    trial = TrialOptions(_elsewhere(bus), asked.after, asked.alone, asked.patience_ms, asked.quiet)
+    trial = TrialOptions(
+        replace(bus, namespace=new_namespace()), asked.after, asked.alone, asked.patience_ms, asked.quiet
+    )
     subject = f"the record of the last {_length(min(asked.since_s, reach_s))}"
     notes = []
     kept_s = FACTS_RETENTION_MS / 1000
@@ -106,7 +110,7 @@ async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayCompar
 
 def _side(asked: ReplayRequest, bus: BusSettings, tag: str, hold_s: float | None) -> Side:
     return Side(
-        _elsewhere(bus) if asked.in_own_namespace else bus,
+        replace(bus, namespace=new_namespace()) if asked.in_own_namespace else bus,
         asked.before,
         own_namespace=asked.in_own_namespace,
         loop=asked.loop,
@@ -118,26 +122,20 @@ def _side(asked: ReplayRequest, bus: BusSettings, tag: str, hold_s: float | None
     )
 
 
-def _elsewhere(bus: BusSettings) -> BusSettings:
-    return replace(bus, namespace=new_namespace())
-
-
 async def _tag(asked: ReplayRequest, recording: RunArchive, bus: BusSettings) -> str:
     """The end of the session ids: what goes by the session goes the same way on each side, each time.
 
     Before living schedulers, who remember sessions, each replay has its own.
     """
-    if asked.in_own_namespace or not await _anybody_lives(bus):
-        return sha256(Path(recording.source).name.encode()).hexdigest()[:8]
-    return new_namespace().rpartition("-")[2][:8]
-
-
-async def _anybody_lives(bus: BusSettings) -> bool:
-    commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
-    try:
-        return bool((await Roster(commands, bus.namespace).read()).members)
-    finally:
-        await commands.aclose()
+    if not asked.in_own_namespace:
+        commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
+        try:
+            living = (await Roster(commands, bus.namespace).read()).members
+        finally:
+            await commands.aclose()
+        if living:
+            return new_namespace().rpartition("-")[2][:8]
+    return sha256(Path(recording.source).name.encode()).hexdigest()[:8]
 
 
 def _length(seconds: float) -> str:
@@ -170,14 +168,27 @@ async def compare_runs(
                 advance()
         words = {f"before: {name}": said for name, said in one.words().items()}
         words |= {f"after: {name}": said for name, said in other.words().items()}
+    sides = (("before", one), ("after", other))
+    living = "the living schedulers" if _schedulers(one) else "no scheduler"
     return build_comparison(
         recording.source,
         time.monotonic() - began,
-        Set(_name(one), _schedulers(one)),
+        Set("--with" if one.side.specs else living, _schedulers(one)),
         Set("--against", _schedulers(other)),
         calls,
-        limits={"unanswered_before": _count_unanswered(one), "unanswered_after": _count_unanswered(other)},
-        violations=[*_violations("before", one), *_violations("after", other)],
+        # Calls on which somebody who was asked gave no verdict in time.
+        limits={
+            f"unanswered_{which}": sum(
+                bool(call.decision and call.decision.silent) for run in side.played for call in run.calls
+            )
+            for which, side in sides
+        },
+        violations=[
+            f"{which}: run {run.run.number}: {fault}"
+            for which, side in sides
+            for run in side.played
+            for fault in run.faults
+        ],
         words=words,
     )
 
@@ -207,12 +218,6 @@ def _compare_call(run: int, before: ReplayedCall, after: ReplayedCall, prices: T
     )
 
 
-def _name(playing: RunningSide) -> str:
-    if playing.side.specs:
-        return "--with"
-    return "the living schedulers" if _schedulers(playing) else "no scheduler"
-
-
 def _schedulers(playing: RunningSide) -> tuple[str, ...]:
     """Who was started, or who was heard; shadows did not rule."""
     if playing.running:
@@ -221,13 +226,3 @@ def _schedulers(playing: RunningSide) -> tuple[str, ...]:
     return tuple(
         sorted({heard.scheduler for call in calls for heard in call.all_verdicts if not heard.shadow})
     )
-
-
-def _count_unanswered(playing: RunningSide) -> int:
-    """Calls on which somebody who was asked gave no verdict in time."""
-    calls = (call for run in playing.played for call in run.calls)
-    return sum(bool(call.decision and call.decision.silent) for call in calls)
-
-
-def _violations(which: str, playing: RunningSide) -> Sequence[str]:
-    return [f"{which}: run {run.run.number}: {fault}" for run in playing.played for fault in run.faults]

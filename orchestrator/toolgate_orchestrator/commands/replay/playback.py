@@ -82,13 +82,10 @@ class Playback:
     def say(self) -> AssistantMessage:
         """The LLM's next message: as recorded, and an empty final text past the turn's last one."""
         said = self.run.turns[self._turn].said if self._turn < len(self.run.turns) else ()
-        if self._next >= len(said):
-            self._end_turn()
-            return AssistantMessage("")
-        message = said[self._next]
+        message = said[self._next] if self._next < len(said) else AssistantMessage("")
         self._next += 1
         if not message.calls:
-            self._end_turn()
+            self._turn, self._next = self._turn + 1, 0
         self.traces += [Trace(call) for call in message.calls]
         self._unheard = message.calls
         return message
@@ -96,9 +93,6 @@ class Playback:
     def unsaid(self, index: int) -> int:
         """How many recorded messages of this turn the loop has not asked for, if it is the current one."""
         return len(self.run.turns[index].said) - self._next if index == self._turn else 0
-
-    def _end_turn(self) -> None:
-        self._turn, self._next = self._turn + 1, 0
 
     def hear(self, results: Iterable[tuple[str, str]]) -> None:
         """The tool results (call id, text) a request holds; checks those of the last calls once."""
@@ -159,16 +153,17 @@ class ReplayConfig(StrictModel):
     """Further tools to mount (tool-replay): targets of a router that do not occur in the file."""
 
 
-def parse_config(module: str, config: dict[str, Any] | None) -> ReplayConfig:
-    """Read a module's config; raises ConfigError that names each wrong field."""
-    return check(ReplayConfig, config or {}, module)
+def playback_of(
+    coordinator: Any, module: str, options: dict[str, Any] | None
+) -> tuple[Playback, ReplayConfig]:
+    """The run this session plays, and the module's config as read.
 
-
-def playback_of(coordinator: Any, config: ReplayConfig) -> Playback:
-    """The run this session plays; raises ConfigError where neither host nor config names one."""
+    Raises ConfigError that names each wrong field, and where neither host nor config names a run.
+    """
+    config = check(ReplayConfig, options or {}, module)
     playback = coordinator.get_capability(CAPABILITY)
     if isinstance(playback, Playback):
-        return playback
+        return playback, config
     if config.file is None:
         raise ConfigError("file: name the JSON Lines file of recorded runs to play")
     recording = recording_file.load(config.file)
@@ -176,4 +171,4 @@ def playback_of(coordinator: Any, config: ReplayConfig) -> Playback:
         raise ConfigError(f"run: {config.file} holds {len(recording.runs)} runs, there is no {config.run}")
     playback = Playback(recording, recording.runs[config.run - 1])
     coordinator.register_capability(CAPABILITY, playback)
-    return playback
+    return playback, config

@@ -10,7 +10,7 @@ from typing import Any
 from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, ToolCall, Usage
 from amplifier_core.message_models import TextBlock, ToolCallBlock
 
-from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, parse_config, playback_of
+from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, playback_of
 from toolgate_orchestrator.commands.replay.recorded_message import as_text
 
 __amplifier_module_type__ = "provider"
@@ -75,5 +75,5 @@ def tool_results(messages: Iterable[Any]) -> list[tuple[str, str]]:
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
     """Mount the provider as `replay`."""
-    playback = playback_of(coordinator, parse_config("provider-replay", config))
+    playback, _ = playback_of(coordinator, "provider-replay", config)
     await coordinator.mount("providers", ReplayProvider(playback), name=NAME)

@@ -18,6 +18,8 @@ from toolgate_orchestrator.commands.replay.comparison import ToolPrices
 Fact = Mapping[str, Any]
 
 _RAN = ("tool:post", "tool:error")
+_ENVELOPE = ("event", "seq", "at", "orchestrator")
+"""What the bus puts around a fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
     entries: list[RecordedDecision | Aftermath] = []
     for fact in kept:
         if fact["event"] == "usage":
-            entries.append(Aftermath("usage", _strip_envelope(fact)))
+            entries.append(
+                Aftermath("usage", {key: value for key, value in fact.items() if key not in _ENVELOPE})
+            )
         elif fact["event"] == "decision" and fact["id"] in wanted:
             one = _read(decisions[fact["id"]], ran.get(fact["id"]), limits)
             entries += [one] if one else []
@@ -114,11 +118,6 @@ def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecis
         return None
     limits["redacted"] += is_redacted(fact["tool_input"])
     return RecordedDecision(question, ruled, fact["at"], ran)
-
-
-def _strip_envelope(fact: Fact) -> dict[str, Any]:
-    """What a fact says, without what the bus put around it."""
-    return {key: value for key, value in fact.items() if key not in ("event", "seq", "at", "orchestrator")}
 
 
 def _costs(ran: Iterable[Fact]) -> dict[str, int]:

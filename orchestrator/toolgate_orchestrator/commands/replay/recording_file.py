@@ -14,8 +14,7 @@ from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun, whole
-from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
-from toolgate_orchestrator.commands.replay.recording_turns import read_run
+from toolgate_orchestrator.commands.replay.recording import Run, RunArchive, read_run
 
 MAX_LINE = 64 * 1024 * 1024
 MAX_FAULTS = 10
@@ -46,7 +45,10 @@ def _read(stream: BinaryIO, source: str, limit: int | None) -> tuple[list[Run], 
         try:
             recorded = _parse(line)
         except ValidationError as error:
-            faults += [f"{where}: {_field(loc)}: {words}" for loc, words in explain(error, RecordedRun)]
+            faults += [
+                f"{where}: {'.'.join(map(str, loc)) or 'the whole line'}: {words}"
+                for loc, words in explain(error, RecordedRun)
+            ]
         except ValueError as error:
             faults.append(f"{where}: {error}")
         else:
@@ -79,7 +81,3 @@ def _parse(line: bytes) -> RecordedRun:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return RecordedRun.model_validate(whole(data) if b"\\ud" in line.lower() else data)
-
-
-def _field(loc: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, loc)) or "the whole line"

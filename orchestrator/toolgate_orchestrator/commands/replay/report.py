@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from toolgate_bus.protocol.events import ReceivedVerdict
-
 from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.replay.session import ReplayedCall, ReplayedRun
 
@@ -159,21 +157,17 @@ def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:
 
     for one in calls:
         for heard in one.all_verdicts:
-            _count(of(heard.scheduler), heard)
+            account, action = of(heard.scheduler), heard.verdict.action
+            account.answered += 1
+            account.shadow += heard.shadow
+            account.invalid += heard.problem is not None
+            account.verdicts[action] = account.verdicts.get(action, 0) + 1
             seconds.setdefault(heard.scheduler, []).append(heard.seconds)
         _attribute(one, of)
     for name, one_scheduler in figures.items():
         one_scheduler.median_ms = milliseconds(seconds.get(name, ()), 0.5)
         one_scheduler.p99_ms = milliseconds(seconds.get(name, ()), 0.99)
     return sorted(figures.values(), key=lambda one_scheduler: one_scheduler.scheduler)
-
-
-def _count(figures: SchedulerFigures, heard: ReceivedVerdict) -> None:
-    figures.answered += 1
-    figures.shadow += heard.shadow
-    figures.invalid += heard.problem is not None
-    action = heard.verdict.action
-    figures.verdicts[action] = figures.verdicts.get(action, 0) + 1
 
 
 def _attribute(one: ReplayedCall, of: Any) -> None:

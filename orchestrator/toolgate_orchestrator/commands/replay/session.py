@@ -185,17 +185,14 @@ async def replay_run(
         rulings = Rulings.of(session)
         faults = await _play(session, playback)
         settled = await rulings.settle(late_s)
-        context = _digest(await session.coordinator.get("context").get_messages())
+        messages = await session.coordinator.get("context").get_messages()
+        text = json.dumps(messages, sort_keys=True, ensure_ascii=True, default=str)
+        context = hashlib.sha256(text.encode()).hexdigest()
     finally:
         await session.cleanup()
     calls = collect_calls(playback, rulings)
     faults += call_faults(playback, calls)
     return ReplayedRun(run, calls, tuple(faults), settled, context)
-
-
-def _digest(messages: list[dict[str, Any]]) -> str:
-    text = json.dumps(messages, sort_keys=True, ensure_ascii=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plan(options: ReplayOptions) -> dict[str, Any]:

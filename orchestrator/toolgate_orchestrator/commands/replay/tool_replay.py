@@ -11,7 +11,7 @@ from typing import Any
 
 from amplifier_core import HookResult, ToolResult
 
-from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, parse_config, playback_of
+from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, playback_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
 __amplifier_module_type__ = "tool"
@@ -22,28 +22,16 @@ class ReplayTool:
     """Stands for one recorded tool."""
 
     def __init__(self, name: str, playback: Playback) -> None:
-        self._name = name
-        self._playback = playback
-
-    @property
-    def name(self) -> str:
-        """The recorded tool's name."""
-        return self._name
-
-    @property
-    def description(self) -> str:
-        """What the LLM would be told."""
-        return f"Returns what {self._name} returned when the run was recorded."
-
-    @property
-    def input_schema(self) -> dict[str, Any]:
+        self.name = name
+        self.description = f"Returns what {name} returned when the run was recorded."
+        self.input_schema = {"type": "object"}
         """Open: the record does not say what the tool accepted."""
-        return {"type": "object"}
+        self._playback = playback
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the Tool protocol's name
         """The recorded result, as the text the LLM got then."""
         call = current_call()
-        served = self._playback.serve(self._name, input, call.id if call is not None else None)
+        served = self._playback.serve(self.name, input, call.id if call is not None else None)
         priced = _parse_priced(served.text)
         if priced is not None:
             return PricedResult(output=priced, text=served.text)
@@ -73,8 +61,7 @@ def _parse_priced(text: str) -> dict[str, Any] | None:
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
     """Mount one tool per recorded name, and listen which call is about to run."""
-    parsed = parse_config("tool-replay", config)
-    playback = playback_of(coordinator, parsed)
+    playback, parsed = playback_of(coordinator, "tool-replay", config)
 
     async def note_start(event: str, data: dict[str, Any]) -> HookResult:
         tool, arguments = data.get("tool"), data.get("tool_input")

@@ -121,13 +121,9 @@ def _summary(report: Report) -> list[str]:
     lines += [f"{totals[key]} {words}." for key, words in notes.items() if totals[key]]
     if totals["silent"]:
         lines += [escape_lines(f"{name} says: {said[-MAX_WORDS:]}") for name, said in report.words.items()]
-    return lines + _verdict(report.violations)
-
-
-def _verdict(violations: list[str]) -> list[str]:
-    if not violations:
-        return ["[green]Every recorded call got exactly one tool result, in order.[/]"]
-    return wrong_lines(violations)
+    if report.violations:
+        return lines + wrong_lines(report.violations)
+    return [*lines, "[green]Every recorded call got exactly one tool result, in order.[/]"]
 
 
 def wrong_lines(violations: Sequence[str]) -> list[str]:

@@ -5,11 +5,13 @@ terminal's other stream. A script may write its prompts to stdin, a line each.
 """
 
 import asyncio
+import os
 import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Protocol
 
 import typer
 from toolgate_bus.commands.options import (
@@ -33,7 +35,6 @@ from toolgate_orchestrator.commands.run.opening import (
     read_namespace,
     serve_own_metrics,
 )
-from toolgate_orchestrator.commands.run.prompts import PipedLines, Prompts
 from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 
 HELP = """\
@@ -44,6 +45,56 @@ Ctrl-C cancels what the agent is doing: once, the running tool finishes; twice, 
 /quit    leave, as Ctrl-D does"""
 
 _COMMAND = re.compile(r"/[a-z]+")
+_CHUNK = 65_536
+_MAX_LINE = 1 << 20
+
+
+class Prompts(Protocol):
+    """Gives one prompt after another."""
+
+    async def next(self) -> str | None:
+        """The next prompt, perhaps of several lines; None at the end."""
+
+    def interrupt(self) -> None:
+        """Ctrl-C while no turn runs."""
+
+
+class PipedLines:
+    """The lines of a file or pipe; one longer than 1 MiB comes in parts. A negative one has none."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._read = bytearray()
+        self._ended = descriptor < 0
+
+    async def next(self) -> str | None:
+        """The next line; None at the end of the file."""
+        while not self._ended and b"\n" not in self._read and len(self._read) < _MAX_LINE:
+            chunk = await self._chunk()
+            self._ended = not chunk
+            self._read += chunk
+        if not self._read:
+            return None
+        end = self._read.find(b"\n", 0, _MAX_LINE) + 1 or min(len(self._read), _MAX_LINE)
+        line = bytes(self._read[:end])
+        del self._read[:end]
+        return line.decode("utf-8", "replace").rstrip("\r\n")
+
+    def interrupt(self) -> None:
+        """A script is ended by a signal as any command is; nobody is at the prompt."""
+
+    async def _chunk(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+        try:
+            loop.add_reader(self._descriptor, lambda: readable.done() or readable.set_result(None))
+        except (OSError, ValueError):  # a plain file, or /dev/null: always readable, never waited for
+            return os.read(self._descriptor, _CHUNK)
+        try:
+            await readable
+            return os.read(self._descriptor, _CHUNK)
+        finally:
+            loop.remove_reader(self._descriptor)
 
 
 class TurnControl:
@@ -83,16 +134,12 @@ class TurnControl:
             self._opened.view.notice("The turn has not ended yet. Ctrl-\\ ends the program.", "yellow")
             return
         immediate = self._presses == 2
-        self._opened.view.notice("stopping" if immediate else self._promise(), "yellow")
-        self._opened.approvals.refuse()
-        self._request(immediate=immediate)
-
-    def _promise(self) -> str:
         names = printable(", ".join(self._opened.listener.active_tools))
         waits = f"cancelling: {names} finishes first" if names else "cancelling"
-        return f"{waits}; Ctrl-C again stops at once"
+        promise = "stopping" if immediate else f"{waits}; Ctrl-C again stops at once"
+        self._opened.view.notice(promise, "yellow")
+        self._opened.approvals.refuse()
 
-    def _request(self, *, immediate: bool) -> None:
         async def ask() -> None:
             await self._coordinator.request_cancel(immediate=immediate)
 
@@ -141,7 +188,11 @@ def chat(
 async def _converse(opened: OpenSession) -> bool:
     """Have the conversation; False where a script's turn failed."""
     person = sys.stdin is not None and sys.stdin.isatty()
-    prompts = _at_terminal(opened) if person else PipedLines(sys.stdin.fileno() if sys.stdin else -1)
+    prompts: Prompts = PipedLines(sys.stdin.fileno() if sys.stdin else -1)
+    if person:
+        from toolgate_orchestrator.commands.run.prompt_line import PromptLine  # scripts do without it
+
+        prompts = PromptLine(opened.view.notice)
     control = TurnControl(opened, prompts.interrupt)
     conversation = Conversation(opened, prompts, control)
     if not person:
@@ -151,12 +202,6 @@ async def _converse(opened: OpenSession) -> bool:
     with _ctrl_c_means(control):
         await conversation.run()
     return True
-
-
-def _at_terminal(opened: OpenSession) -> Prompts:
-    from toolgate_orchestrator.commands.run.prompt_line import PromptLine  # scripts do without it
-
-    return PromptLine(opened.view.notice)
 
 
 @contextmanager
@@ -178,6 +223,7 @@ class Conversation:
         self.failed = False
         """Whether any turn ended in an error."""
         self._over = False
+        self._say = opened.view.notice
         self._commands: dict[str, Callable[[], None]] = {
             "/help": lambda: self._say(HELP),
             "/tools": lambda: self._say(self._tools()),
@@ -191,36 +237,24 @@ class Conversation:
             prompt = await self._prompts.next()
             if prompt is None:
                 return
-            if _COMMAND.fullmatch(prompt.strip()):
-                self._command(prompt.strip())
-            elif prompt.strip():
-                await self._turn(prompt)
-
-    async def _turn(self, prompt: str) -> None:
-        async with self._control.turn():
-            ended = await self._opened.one_turn(prompt)
-        if ended.status == "cancelled":
-            self._say("cancelled")
-        self.failed = self.failed or ended.problem is not None
-
-    def _command(self, name: str) -> None:
-        command = self._commands.get(name)
-        if command is None:
-            self._say(f"There is no {name}; there are: {', '.join(self._commands)}.")
-        else:
-            command()
+            name = prompt.strip()
+            if name in self._commands:
+                self._commands[name]()
+            elif _COMMAND.fullmatch(name):
+                self._say(f"There is no {name}; there are: {', '.join(self._commands)}.")
+            elif name:
+                async with self._control.turn():
+                    ended = await self._opened.one_turn(prompt)
+                if ended.status == "cancelled":
+                    self._say("cancelled")
+                self.failed = self.failed or ended.problem is not None
 
     def _leave(self) -> None:
         self._over = True
 
     def _tools(self) -> str:
-        tools = self._opened.session.coordinator.get("tools") or {}
-        lines = [f"{name}  {_first_line(getattr(tool, 'description', ''))}" for name, tool in tools.items()]
+        lines = []
+        for name, tool in (self._opened.session.coordinator.get("tools") or {}).items():
+            first, _, _ = str(getattr(tool, "description", "")).strip().partition("\n")
+            lines.append(f"{name}  {first}")
         return printable("\n".join(lines)) or "The plan mounts no tools."
-
-    def _say(self, text: str) -> None:
-        self._opened.view.notice(text)
-
-
-def _first_line(text: object) -> str:
-    return str(text).strip().partition("\n")[0]

@@ -75,7 +75,10 @@ def run(
     """
     if not prompt.strip():
         raise ConfigError('the prompt is empty: say what to do, as in toolgate run "Tidy up" --plan FILE')
-    view = _view(stream=stream, as_json=as_json)
+    view: View = JsonView() if as_json else View()
+    if stream:
+        out = ScreenOutput(sys.stdout)
+        view = JsonLines(out) if as_json else LiveView(Screen(out, err_console))
     asked = load_plan(plan, provider)
     with (
         tracing.configure("toolgate-run"),
@@ -87,10 +90,3 @@ def run(
         view.notice("the turn was stopped before it was done", "yellow")
     if ended.problem is not None or ended.status == "cancelled":
         raise typer.Exit(1)
-
-
-def _view(*, stream: bool, as_json: bool) -> View:
-    if not stream:
-        return JsonView() if as_json else View()
-    out = ScreenOutput(sys.stdout)
-    return JsonLines(out) if as_json else LiveView(Screen(out, err_console))

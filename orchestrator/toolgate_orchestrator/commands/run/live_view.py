@@ -90,14 +90,10 @@ def _outcome(run: ToolRun) -> Text:
     if run.problem is None:
         rest.append("ok", style="green")
     else:
-        rest.append("failed", style="red").append(f": {_one_line(run.problem)}")
-    return rest.append(f"  {_duration(run.seconds)}", style="dim") if run.seconds is not None else rest
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(printable(text).split())
-    return line if len(line) <= _MAX_PROBLEM else f"{line[:_MAX_PROBLEM]}…"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+        line = " ".join(printable(run.problem).split())
+        line = line if len(line) <= _MAX_PROBLEM else f"{line[:_MAX_PROBLEM]}…"
+        rest.append("failed", style="red").append(f": {line}")
+    if run.seconds is not None:
+        took = f"{run.seconds * 1000:.0f} ms" if run.seconds < 1 else f"{run.seconds:.1f} s"
+        rest.append(f"  {took}", style="dim")
+    return rest

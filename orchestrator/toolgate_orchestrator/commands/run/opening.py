@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,10 +114,7 @@ def in_session(
     """Open a session, do the work in it, and close it, however that ended; `quiet` leaves warnings out."""
     for notice in plan.notices:
         view.notice(f"notice: {notice}")
-
-    def warn(text: str) -> None:
-        view.notice(text, "yellow")
-
+    warn = partial(view.notice, style="yellow")
     with say_logs(warn), terminal_approvals(warn, view.pause) as approvals:
         try:
             return run_async(lambda: _work(plan, view, approvals, work, quiet=quiet))
@@ -148,14 +146,13 @@ async def _open_session(
     report.listen(session.coordinator.hooks)
     if view.live:
         listener.listen(session.coordinator.hooks)
-
-    def on_child(child: Any) -> None:
-        report.listen_to_child(child.coordinator.hooks)
-
-    let_delegate(session, on_child)
+    let_delegate(session, lambda child: report.listen(child.coordinator.hooks, child=True))
     try:
         await _initialize(session, report)
-        _check_provider(session, plan)
+        wanted = plan.orchestrator["config"].get("default_provider")
+        mounted = session.coordinator.get("providers") or {}
+        if wanted and wanted not in mounted and str(wanted).removeprefix("provider-") not in mounted:
+            raise ConfigError(f"provider {wanted!r} is not mounted; mounted: {', '.join(mounted)}")
         yield OpenSession(session, plan, view, approvals, report, listener)
     finally:
         if questions is not None:
@@ -182,19 +179,9 @@ async def _initialize(session: Any, report: RunReport) -> None:
     try:
         await session.initialize()
     except Exception as error:
-        raise ConfigError(_without_prefixes(str(error))) from error
+        words = str(error).removeprefix("Session initialization failed: ").removeprefix("RuntimeError: ")
+        raise ConfigError(words) from error
     finally:
         kernel.setLevel(level)
     if report.failures:
         raise ConfigError("\n".join(f"failed to load {failure}" for failure in report.failures))
-
-
-def _without_prefixes(message: str) -> str:
-    return message.removeprefix("Session initialization failed: ").removeprefix("RuntimeError: ")
-
-
-def _check_provider(session: Any, plan: Plan) -> None:
-    wanted = plan.orchestrator["config"].get("default_provider")
-    mounted = session.coordinator.get("providers") or {}
-    if wanted and wanted not in mounted and str(wanted).removeprefix("provider-") not in mounted:
-        raise ConfigError(f"provider {wanted!r} is not mounted; mounted: {', '.join(mounted)}")

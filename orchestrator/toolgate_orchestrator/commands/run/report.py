@@ -30,27 +30,22 @@ class RunReport:
         """A new turn: what the last one left is forgotten."""
         self.decisions, self.status = [], "success"
 
-    def listen(self, hooks: Any) -> None:
-        """Register on a session's hooks, before its modules are loaded."""
-        handlers = {
-            MODULE_LOAD_FAILED: self._on_load_failed,
-            TOOL_SELECTED: self._on_selected,
-            POLICY_VIOLATION: self._on_denied,
-            TOOL_HELD: self._on_held,
-            ORCHESTRATOR_COMPLETE: self._complete,
-            EXECUTION_END: self._end,
-        }
-        for event, handler in handlers.items():
-            hooks.register(event, handler, name="toolgate-run")
+    def listen(self, hooks: Any, *, child: bool = False) -> None:
+        """Register on a session's hooks, before its modules are loaded.
 
-    def listen_to_child(self, hooks: Any) -> None:
-        """Hear what is decided about the calls of a sub-agent; how its turn ends is its parent's affair."""
+        Of a sub-agent only what is decided about its calls: how its turn ends is its parent's affair.
+        """
         ruled = {
             TOOL_SELECTED: self._on_selected,
             POLICY_VIOLATION: self._on_denied,
             TOOL_HELD: self._on_held,
         }
-        for event, handler in ruled.items():
+        ended = {
+            MODULE_LOAD_FAILED: self._on_load_failed,
+            ORCHESTRATOR_COMPLETE: self._on_end,
+            EXECUTION_END: self._on_end,
+        }
+        for event, handler in (ruled if child else ruled | ended).items():
             hooks.register(event, handler, name="toolgate-run")
 
     async def _on_load_failed(self, event: str, data: dict[str, Any]) -> HookResult:
@@ -75,18 +70,19 @@ class RunReport:
         which = (str(data.get("decision_id")), str(data.get("scheduler")), str(data.get("phase")))
         if which not in self._waited:  # one that is held for longer was told of
             self._waited.add(which)
-            self._line("waits", "yellow", describe_hold(data), str(data.get("scheduler")), data)
+            seconds = data.get("seconds")
+            left = f" for up to {duration(seconds)}" if isinstance(seconds, int | float) else ""
+            waits = f"{data.get('tool_name')}{left}, then it is denied"
+            self._line("waits", "yellow", waits, str(data.get("scheduler")), data)
             if self._questions is not None:
                 self._questions.ask(data)
         return HookResult()
 
-    async def _complete(self, event: str, data: dict[str, Any]) -> HookResult:
-        self.status = str(data.get("status"))
-        return HookResult()
-
-    async def _end(self, event: str, data: dict[str, Any]) -> HookResult:
-        if data.get("status") == "error":
-            self.status = "error"
+    async def _on_end(self, event: str, data: dict[str, Any]) -> HookResult:
+        """The loop tells how the turn ended; the execution's end, only that it failed."""
+        status = str(data.get("status"))
+        if event == ORCHESTRATOR_COMPLETE or status == "error":
+            self.status = status
         return HookResult()
 
     def _keep(self, data: dict[str, Any]) -> None:
@@ -101,13 +97,6 @@ class RunReport:
         line = Text(f"{word:8} ", style=f"bold {style}")
         line.append(visible(f"{what}  ({by}{reason})"), style="default")
         self._view.on_ruling(line)
-
-
-def describe_hold(data: dict[str, Any]) -> str:
-    """The call that waits, and for how long."""
-    seconds = data.get("seconds")
-    left = f" for up to {duration(seconds)}" if isinstance(seconds, int | float) else ""
-    return f"{data.get('tool_name')}{left}, then it is denied"
 
 
 def duration(seconds: float) -> str:

@@ -32,8 +32,8 @@ class TurnListener:
             PROVIDER_REQUEST: (self._request, _LAST),
             CONTENT_BLOCK_DELTA: (self._delta, _FIRST),
             TOOL_PRE: (self._pre, _LAST),
-            TOOL_POST: (self._post, _FIRST),
-            TOOL_ERROR: (self._error, _FIRST),
+            TOOL_POST: (self._finish, _FIRST),
+            TOOL_ERROR: (self._finish, _FIRST),
         }
         for event, (handler, priority) in handlers.items():
             hooks.register(event, handler, priority=priority, name="toolgate-live")
@@ -67,13 +67,14 @@ class TurnListener:
         self._view.on_call(run)
         return HookResult()
 
-    async def _post(self, event: str, data: dict[str, Any]) -> HookResult:
-        result = data.get("result", data.get("tool_result"))
-        self._end_run(_key(data), data, _problem_in(result))
-        return HookResult()
-
-    async def _error(self, event: str, data: dict[str, Any]) -> HookResult:
-        self._end_run(_key(data), data, _words(data.get("error")) or "it failed")
+    async def _finish(self, event: str, data: dict[str, Any]) -> HookResult:
+        """A tool is done; a result in another form than the kernel's counts as good."""
+        result, problem = data.get("result", data.get("tool_result")), None
+        if event == TOOL_ERROR:
+            problem = _words(data.get("error")) or "it failed"
+        elif isinstance(result, Mapping) and not result.get("success", True):
+            problem = _words(result.get("error")) or _words(result.get("output")) or "it failed"
+        self._end_run(_key(data), data, problem)
         return HookResult()
 
     def _end_run(self, key: str, data: dict[str, Any] | None, problem: str | None) -> None:
@@ -93,13 +94,6 @@ def _run_of(data: Mapping[str, Any]) -> ToolRun:
     arguments = data.get("tool_input", data.get("input"))
     tool = str(data.get("tool_name") or data.get("tool") or "?")
     return ToolRun(_key(data), tool, dict(arguments) if isinstance(arguments, Mapping) else {})
-
-
-def _problem_in(result: Any) -> str | None:
-    """Why a result is none; a result in another form than the kernel's counts as good."""
-    if not isinstance(result, Mapping) or result.get("success", True):
-        return None
-    return _words(result.get("error")) or _words(result.get("output")) or "it failed"
 
 
 def _words(error: Any) -> str:

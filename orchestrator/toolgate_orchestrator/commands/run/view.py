@@ -105,12 +105,7 @@ class JsonView(View):
 
     def on_end(self, ended: TurnResult) -> None:
         """Print it."""
-        typer.echo(json_line(ended.record | {"decisions": list(ended.decisions)}))
-
-
-def json_line(content: dict[str, Any]) -> str:
-    """JSON on one line that is safe to show on a terminal, too."""
-    return json_text(content, str)
+        typer.echo(json_text(ended.record | {"decisions": list(ended.decisions)}, str))
 
 
 class JsonLines(View):
@@ -159,4 +154,4 @@ class JsonLines(View):
         self._write("answer", **ended.record)
 
     def _write(self, event: str, **content: Any) -> None:
-        self._out.write(json_line({"event": event, **content}) + "\n")
+        self._out.write(json_text({"event": event, **content}, str) + "\n")
