@@ -90,13 +90,6 @@ def _ticker() -> _Ticker:
     return ticker
 
 
-class Interruption(Watch):
-    """The block in which a turn can be ended at once: when the kernel's token says `immediate`."""
-
-    def __init__(self, token: Any | None) -> None:
-        super().__init__(lambda: token is not None and token.is_immediate is True)
-
-
 async def despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
     """Finish short closing work although the task is being cancelled, for at most five seconds.
 

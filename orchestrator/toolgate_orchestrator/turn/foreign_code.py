@@ -29,8 +29,12 @@ def theirs(error: BaseException) -> bool:
         return not _is_cancel_requested()
     if isinstance(error, GeneratorExit):  # thrown into us, it comes from no frame below
         return error.__traceback__ is not None and error.__traceback__.tb_next is not None
-    if isinstance(error, KeyboardInterrupt) and (_is_cancel_requested() or _interrupts()):
-        return False
+    if isinstance(error, KeyboardInterrupt):
+        # Where Ctrl-C raises it wherever this thread just is, it may be a person's.
+        by_signal = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        in_main = threading.current_thread() is threading.main_thread()
+        if _is_cancel_requested() or (by_signal and in_main):
+            return False
     return not any(code in _handlers() for code in _codes(error))
 
 
@@ -56,14 +60,6 @@ def _is_cancel_requested() -> bool:
         return is_cancel_requested()
     except RuntimeError:  # no event loop, so nothing to cancel
         return False
-
-
-def _interrupts() -> bool:
-    """Whether Ctrl-C raises KeyboardInterrupt wherever this thread just is: then it may be a person's."""
-    return (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
 
 
 def _handlers() -> set[CodeType]:

@@ -58,7 +58,8 @@ class HookScheduler:
     async def _answer(self, question: ToolSelecting, payload: dict[str, Any], result: HookResult) -> Verdict:
         """What the kernel's one result of all handlers comes to."""
         if result.action == "deny":
-            return _deny(result)
+            reason = result.reason or "a hook refused without a reason"
+            return Deny(reason=reason, priority=_priority(result.data))
         if result.action == "ask_user":
             return _ask(result, question)
         if question.phase == "verify":
@@ -78,7 +79,9 @@ class HookScheduler:
             return own
         answers = await self._hooks.collect(TOOL_SELECTING, payload, self._timeout_s)
         modifies = [modify for answer in answers if (modify := modify_in(answer, question))]
-        return _highest(modifies, question.available_tools) or own
+        # The highest priority, the first registered among equals; one that can run before one that cannot.
+        able = [modify for modify in modifies if modify.tool in question.available_tools] or modifies
+        return max(able, key=lambda modify: modify.priority or 0, default=None) or own
 
 
 def payload_of(question: ToolSelecting) -> dict[str, Any]:
@@ -112,30 +115,17 @@ def _find_change(data: Mapping[str, Any], keys: Sequence[str], kind: type, sent:
     return next((value for value in given if not same_json(value, sent)), None)
 
 
-def _highest(modifies: Sequence[Modify], available: Sequence[str]) -> Modify | None:
-    """The highest priority, the first registered among equals; one that can run before one that cannot."""
-    able = [modify for modify in modifies if modify.tool in available] or modifies
-    return max(able, key=lambda modify: modify.priority or 0, default=None)
-
-
-def _deny(result: HookResult) -> Deny:
-    return Deny(reason=result.reason or "a hook refused without a reason", priority=_priority(result.data))
-
-
 def _ask(result: HookResult, question: ToolSelecting) -> AskUser:
     options = tuple(str(option) for option in result.approval_options or ())[:16]
+    seconds = result.approval_timeout
     return AskUser(
         prompt=result.approval_prompt or f"Allow the tool {question.tool_name!r}?",
         options=options or ("Allow", "Deny"),
-        timeout_s=_seconds(result.approval_timeout),
+        timeout_s=_MAX_SECONDS if math.isnan(seconds) else min(max(seconds, 0.001), _MAX_SECONDS),
         default=result.approval_default,
         reason=result.reason,
         priority=_priority(result.data),
     )
-
-
-def _seconds(timeout: float) -> float:
-    return _MAX_SECONDS if math.isnan(timeout) else min(max(timeout, 0.001), _MAX_SECONDS)
 
 
 def _priority(data: Any) -> int | None:

@@ -99,18 +99,14 @@ def with_injections(
     """A copy of the messages with the injections; the given ones are not touched."""
     result = list(messages)
     for injection in injections:
+        text = injection.content
         if injection.append_to_last_tool_result and result and result[-1].get("role") == "tool":
-            result[-1] = _append_text(result[-1], injection.content)
+            content = result[-1].get("content", "")
+            blocks = [*content, {"type": "text", "text": text}] if isinstance(content, list) else None
+            result[-1] = {**result[-1], "content": f"{content}\n\n{text}" if blocks is None else blocks}
         else:
-            result.append({"role": injection.role, "content": injection.content})
+            result.append({"role": injection.role, "content": text})
     return result
-
-
-def _append_text(message: dict[str, Any], text: str) -> dict[str, Any]:
-    content = message.get("content", "")
-    if isinstance(content, list):
-        return {**message, "content": [*content, {"type": "text", "text": text}]}
-    return {**message, "content": f"{content}\n\n{text}"}
 
 
 async def _store(injection: Injection, context: Any, coordinator: Any | None) -> None:

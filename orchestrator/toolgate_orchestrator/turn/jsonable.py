@@ -59,7 +59,10 @@ def _json(value: Any, depth: int, room: Room) -> Any:
     if kind is str:
         return _text(value, room)
     if kind is int:
-        return value if _MIN_INTEGER <= value <= _MAX_INTEGER else _digits(value)
+        if _MIN_INTEGER <= value <= _MAX_INTEGER:
+            return value
+        bits = value.bit_length()
+        return str(value) if bits < _DIGITS * 3 else f"an integer of {bits} bits"
     if kind is float:
         return value if math.isfinite(value) else None
     identity = id(value)
@@ -141,11 +144,6 @@ def _text(text: str, room: Room) -> str:
     told = readable(text, max(0, room.chars))
     room.chars -= len(told)
     return told
-
-
-def _digits(number: int) -> str:
-    bits = number.bit_length()
-    return str(number) if bits < _DIGITS * 3 else f"an integer of {bits} bits"
 
 
 def same_json(one: Any, other: Any) -> bool:

@@ -121,7 +121,13 @@ class Llm:
             self._fact(PROVIDER_ERROR, {"error": type(error).__name__}, started)
             await self._on_error(error)
             raise LlmFailure(error) from error
-        await self._on_response(reply, started)
+        response, usage = reply.response, usage_of(reply.response)
+        total = (usage or {}).get("total_tokens")
+        self.tokens += total if isinstance(total, int) else 0
+        self._fact(USAGE, usage or {}, started)
+        await self._hooks.consult(
+            PROVIDER_RESPONSE, lambda: self._describe_response(response, usage, bool(reply.calls))
+        )
         return reply
 
     async def _reply(self, request: Any, on_call: OnCall | None) -> Reply:
@@ -157,13 +163,6 @@ class Llm:
             "tools": [spec.name for spec in specs],
         }
 
-    async def _on_response(self, reply: Reply, started: float) -> None:
-        response, calls = reply.response, bool(reply.calls)
-        usage = usage_of(response)
-        self.tokens += _count(usage, "total_tokens")
-        self._fact(USAGE, usage or {}, started)
-        await self._hooks.consult(PROVIDER_RESPONSE, lambda: self._describe_response(response, usage, calls))
-
     def _fact(self, event: str, data: Mapping[str, Any], started: float) -> None:
         if self._note is not None:
             model = model_of(self.provider)
@@ -193,11 +192,6 @@ class Llm:
                 "status_code": getattr(error, "status_code", None),
             },
         )
-
-
-def _count(usage: dict[str, Any] | None, field: str) -> int:
-    value = (usage or {}).get(field)
-    return value if isinstance(value, int) else 0
 
 
 def choose_provider(

@@ -52,16 +52,14 @@ class LoopBase(Generic[Config]):
     own_events: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
-        self.settings: Config = self._read(config)
+        read: Any = config  # of the type that the loop's own model has
+        if not isinstance(config, self.config_model):
+            read = check(self.config_model, config or {}, self.name)
+        self.settings: Config = read
         self._gate = gate
         self.presence: Presence | None = None
         """How operators see the session; None for a loop made by hand."""
         self._turns: set[asyncio.Task[Any] | None] = set()
-
-    def _read(self, config: Any) -> Any:
-        if isinstance(config, self.config_model):
-            return config
-        return check(self.config_model, config or {}, self.name)
 
     async def execute(
         self,
@@ -154,41 +152,38 @@ def mount_of(
         coordinator: Any, config: Mapping[str, Any] | None = None
     ) -> Callable[[], Awaitable[None]]:
         """Mount the loop into a session; gives the cleanup that ends its turns and its gate."""
-        return await _mount(loop_class, coordinator, config)
+        settings = check(loop_class.config_model, config or {}, loop_class.name)
+        standing, leave = enter_lineage(coordinator, settings.toolgate)
+        settings = settings.model_copy(update={"toolgate": standing.config})
+        try:
+            gate = None if settings.toolgate is None else await Gate.start(settings.toolgate)
+        except BaseException:
+            leave()
+            raise
+        loop = loop_class(settings, gate)
+        loop.presence = _presence(coordinator, standing)
+        vanish = gate.enter(loop.presence) if gate is not None else None
+
+        async def cleanup() -> None:
+            if vanish is not None:
+                vanish()
+            await loop.aclose()
+            leave()
+
+        try:
+            await coordinator.mount("orchestrator", loop)
+        except BaseException:
+            await cleanup()
+            raise
+        for event in DELEGATE_EVENTS:
+            coordinator.hooks.register(event, _build_delegation_hook(loop, standing), name="toolgate-facts")
+        # The events that the kernel does not know; a loop that asks about calls emits those of the asking.
+        asking = (TOOL_SELECTING, TOOL_SELECTED) if settings.toolgate is not None else ()
+        if own := loop.own_events or asking:
+            coordinator.register_contributor("observability.events", loop.name, lambda: list(own))
+        return cleanup
 
     return mount
-
-
-async def _mount(
-    loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
-) -> Callable[[], Awaitable[None]]:
-    settings = check(loop_class.config_model, config or {}, loop_class.name)
-    standing, leave = enter_lineage(coordinator, settings.toolgate)
-    settings = settings.model_copy(update={"toolgate": standing.config})
-    try:
-        gate = None if settings.toolgate is None else await Gate.start(settings.toolgate)
-    except BaseException:
-        leave()
-        raise
-    loop = loop_class(settings, gate)
-    loop.presence = _presence(coordinator, standing)
-    vanish = gate.enter(loop.presence) if gate is not None else _nothing
-
-    async def cleanup() -> None:
-        vanish()
-        await loop.aclose()
-        leave()
-
-    try:
-        await coordinator.mount("orchestrator", loop)
-    except BaseException:
-        await cleanup()
-        raise
-    for event in DELEGATE_EVENTS:
-        coordinator.hooks.register(event, _build_delegation_hook(loop, standing), name="toolgate-facts")
-    if own := _own_events(loop):
-        coordinator.register_contributor("observability.events", loop.name, lambda: list(own))
-    return cleanup
 
 
 def _presence(coordinator: Any, standing: SessionNode) -> Presence:
@@ -203,10 +198,6 @@ def _presence(coordinator: Any, standing: SessionNode) -> Presence:
             token.request_graceful()
 
     return Presence(who, stop, agents_of(getattr(coordinator, "config", None)))
-
-
-def _nothing() -> None:
-    """There is no gate to leave."""
 
 
 def _build_delegation_hook(
@@ -224,12 +215,6 @@ def _build_delegation_hook(
         return HookResult()
 
     return note
-
-
-def _own_events(loop: LoopBase[Any]) -> tuple[str, ...]:
-    """The events that the kernel does not know; a loop that asks about calls emits those of the asking."""
-    asking = (TOOL_SELECTING, TOOL_SELECTED) if loop.settings.toolgate is not None else ()
-    return loop.own_events or asking
 
 
 async def pieces_of(run: Callable[[OnText], Awaitable[str]]) -> AsyncGenerator[str, None]:
@@ -251,14 +236,10 @@ async def pieces_of(run: Callable[[OnText], Awaitable[str]]) -> AsyncGenerator[s
                 said += piece
                 yield piece
         answer = await task
-        if not _plain(said).endswith(_plain(answer)):
+        # Without line breaks: an answer joins its text blocks by them.
+        if not said.replace("\n", "").endswith(answer.replace("\n", "")):
             yield answer
     finally:
         if not task.done():
             task.cancel("nobody reads the answer any more")
             await asyncio.wait({task})
-
-
-def _plain(text: str) -> str:
-    """Without line breaks: an answer joins its text blocks by them."""
-    return text.replace("\n", "")

@@ -53,19 +53,17 @@ def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[To
     calls: list[ToolCall] = []
     seen: set[str] = set()
     for item in raw:
-        call = _call(plain_call(item), len(calls), group, iteration)
+        plain = plain_call(item)
+        id_, problem = plain["id"] or f"call_{secrets.token_hex(8)}", plain["problem"]
+        if problem is None and len(calls) >= MAX_CALLS:
+            problem = f"at most {MAX_CALLS} calls run in one response"
+        arguments = {} if problem else plain["arguments"]
+        call = ToolCall(id_, plain["name"], arguments, problem, group, iteration)
         while call.id in seen:
             call = replace(call, id=f"{call.id}_{secrets.token_hex(3)}")
         seen.add(call.id)
         calls.append(call)
     return calls
-
-
-def _call(plain: Mapping[str, Any], count: int, group: str, iteration: int) -> ToolCall:
-    id_, problem = plain["id"] or f"call_{secrets.token_hex(8)}", plain["problem"]
-    if problem is None and count >= MAX_CALLS:
-        problem = f"at most {MAX_CALLS} calls run in one response"
-    return ToolCall(id_, plain["name"], {} if problem else plain["arguments"], problem, group, iteration)
 
 
 def tool_specs(tools: Mapping[str, Any]) -> list[ToolSpec]:
@@ -92,20 +90,18 @@ def chat_request(
     messages: Sequence[Mapping[str, Any]], tools: list[ToolSpec] | None, tool_choice: str | None = None
 ) -> ChatRequest:
     """The request as providers take it; raises pydantic's ValidationError for a message without a role."""
-    typed = [_message({**message, "content": _sendable(message.get("content"))}) for message in messages]
+    typed = []
+    for message in messages:
+        content = message.get("content")
+        fields = {**message, "content": "" if content is None else content}
+        try:
+            typed.append(Message(**fields))
+        except (
+            ValueError,
+            RecursionError,
+        ):  # not of this engine's: an app's prompt, another context's content
+            typed.append(Message(**jsonable(fields)))
     return ChatRequest(messages=typed, tools=tools or None, tool_choice=tool_choice if tools else None)
-
-
-def _message(message: dict[str, Any]) -> Message:
-    try:
-        return Message(**message)
-    except (ValueError, RecursionError):  # not of this engine's: an app's prompt, another context's content
-        told: dict[str, Any] = jsonable(message)
-        return Message(**told)
-
-
-def _sendable(content: Any) -> Any:
-    return "" if content is None else content
 
 
 def assistant_message(response: Any, calls: Sequence[ToolCall]) -> dict[str, Any]:
@@ -164,12 +160,10 @@ def text_of(response: Any) -> str:
     content = getattr(response, "content", None)
     if isinstance(content, str):
         return readable(content)
-    if not isinstance(content, list | tuple):
-        return ""
-    return "\n".join(readable(text) for text in map(_block_text, content) if text)
-
-
-def _block_text(block: Any) -> str:
-    read = reader_of(block)
-    text = read("text")
-    return text if isinstance(text, str) and read("type") in (None, "text") else ""
+    texts = []
+    for block in content if isinstance(content, list | tuple) else ():
+        read = reader_of(block)
+        text = read("text")
+        if isinstance(text, str) and text and read("type") in (None, "text"):
+            texts.append(readable(text))
+    return "\n".join(texts)

@@ -52,7 +52,9 @@ class ContentBlocks:
         if not self._heard:
             return
         if isinstance(piece, CompletedCall):
-            await self._call(piece.raw)
+            raw, given = piece.raw, piece.raw["arguments"]
+            told = {"id": raw["id"], "name": raw["name"], "arguments": given, "input": given}
+            await self._begin({"type": "tool_call", **told})
             return
         if self._open is None or self._open["type"] != piece.kind:
             await self._begin({"type": piece.kind})
@@ -65,11 +67,6 @@ class ContentBlocks:
     async def close(self, usage: Any = None) -> None:
         """The response is over: the last block ends."""
         await self._end(total=self._index + 1, usage=usage)
-
-    async def _call(self, raw: Any) -> None:
-        given = raw["arguments"]
-        told = {"id": raw["id"], "name": raw["name"], "arguments": given, "input": given}
-        await self._begin({"type": "tool_call", **told})
 
     async def _begin(self, block: dict[str, Any]) -> None:
         if self._open is not None:
@@ -126,16 +123,13 @@ class ResponseReader:
         Raises what the provider raises.
         """
         with Watch(self._stopping):
-            return await self._whole(request, options, stream=stream)
+            if stream and callable(getattr(self._provider, "stream", None)):
+                reply = await self._stream(request, options)
+                if reply is not None:
+                    return reply
+            return await self._complete(request, options)
         await self._blocks.close(None)
         return Reply(self._streamed.response, self._collect_calls(), stopped=True)
-
-    async def _whole(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
-        if stream and callable(getattr(self._provider, "stream", None)):
-            reply = await self._stream(request, options)
-            if reply is not None:
-                return reply
-        return await self._complete(request, options)
 
     async def _stream(self, request: Any, options: Mapping[str, Any]) -> Reply | None:
         """Read the provider's stream; None where nothing came, so that it must be asked in one piece."""

@@ -40,9 +40,11 @@ def plain_call(raw: Any) -> dict[str, Any]:
         id_, name = read("id"), read("name") or read("tool")
         arguments, problem = _arguments(given)
         named, unnamed = _parse_name(name)
-        problem = unnamed or problem
-        raw = _preview_arguments(given) if problem else ""
-        return _Plain(id=_id(id_), name=named, arguments=arguments, problem=problem, raw=raw)
+        problem, shown = unnamed or problem, ""
+        if problem:  # the beginning of arguments that cannot be taken, for the LLM that sent them
+            shown = given if isinstance(given, str) else json.dumps(jsonable(given), ensure_ascii=False)
+            shown = readable(shown[:MAX_SHOWN])
+        return _Plain(id=_id(id_), name=named, arguments=arguments, problem=problem, raw=shown)
     except BaseException as error:
         if not theirs(error):
             raise
@@ -131,25 +133,14 @@ def _arguments(raw: Any) -> tuple[dict[str, Any], str | None]:
         return {}, f"the arguments must be a JSON object, not {name_of(raw)}"
     if problem := excess(raw if type(raw) is dict else dict(raw)):
         return {}, f"the arguments {problem}"
-    return _plain(raw), None
-
-
-def _preview_arguments(given: Any) -> str:
-    """The beginning of arguments that cannot be taken, for the LLM that sent them."""
-    text = given if isinstance(given, str) else json.dumps(jsonable(given), ensure_ascii=False)
-    return readable(text[:MAX_SHOWN])
+    # A copy in which every text can be said, and what is no JSON is its text.
+    if type(raw) is dict and _is_plain(raw):
+        return dict(raw), None
+    return jsonable(dict(raw)), None
 
 
 def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number")
-
-
-def _plain(raw: Mapping[Any, Any]) -> dict[str, Any]:
-    """A copy in which every text can be said, and what is no JSON is its text."""
-    if type(raw) is dict and _is_plain(raw):
-        return dict(raw)
-    made: dict[str, Any] = jsonable(dict(raw))
-    return made
 
 
 def _is_plain(value: Any) -> bool:

@@ -44,15 +44,13 @@ class Results:
             self._given.setdefault(call.id, content)
         async with self._storing:  # calls side by side must not overtake each other here
             while self._open and self._open[0].id in self._given:
-                await self._store(self._open[0])
+                first = self._open[0]
+                await self._write(result_message(first, self._given[first.id]), self._open.popleft)
 
     async def close(self, why: str) -> None:
         """Give every call that has no result one that says it has none."""
         for call in list(self._open):
             await self.give(call, f"The tool call {why}.")
-
-    async def _store(self, call: ToolCall) -> None:
-        await self._write(result_message(call, self._given[call.id]), self._open.popleft)
 
     async def _write(self, message: dict[str, Any], written: Callable[[], object]) -> None:
         """Write one message; a cancellation waits until it is known whether it was written."""

@@ -57,7 +57,7 @@ class Selection:
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         self._approvals = Approvals(hooks)
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling: set[asyncio.Task[Any]] = set()
 
     @property
     def has_open_question(self) -> bool:
@@ -68,7 +68,10 @@ class Selection:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if call.problem:
             return call
-        local = self._local(call)
+        local = None
+        if self._hooks.has_listeners(TOOL_SELECTING):
+            also = {"output_path": call.output_path} if call.output_path else {}
+            local = HookScheduler(self._hooks, self._config.max_hold_s, also)
         try:
             wanted = self._gate.wanted(call.name, local=local is not None)
             decision = await self._decide(call, local) if wanted else None
@@ -86,12 +89,6 @@ class Selection:
             self._note(TOOL_UNUSED, {"tool": chosen.name, "decision_id": decision.id})
             raise
         return chosen
-
-    def _local(self, call: ToolCall) -> HookScheduler | None:
-        if not self._hooks.has_listeners(TOOL_SELECTING):
-            return None
-        also = {"output_path": call.output_path} if call.output_path else {}
-        return HookScheduler(self._hooks, self._config.max_hold_s, also)
 
     async def _decide(self, call: ToolCall, local: HookScheduler | None) -> Decision:
         return await self._gate.decide(
@@ -127,14 +124,11 @@ class Selection:
                 "seconds": held.seconds,
                 "phase": held.phase,
             }
-            task = asyncio.get_running_loop().create_task(self._emit_held(told))
+            task = asyncio.get_running_loop().create_task(self._hooks.emit(TOOL_HELD, told))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
         return tell
-
-    async def _emit_held(self, told: dict[str, Any]) -> None:
-        await self._hooks.emit(TOOL_HELD, lambda: told)
 
     def _handle_gate_failure(
         self, call: ToolCall, error: Exception, *, heard: bool

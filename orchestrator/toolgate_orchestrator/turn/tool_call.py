@@ -126,7 +126,8 @@ class ToolCalls:
             token.register_tool_start(call.id, call.name)
         try:
             with enter_call(call):
-                return as_tool_result(await _maybe_await(tool.execute(call.arguments)))
+                given = tool.execute(call.arguments)
+                return as_tool_result(await given if inspect.isawaitable(given) else given)
         except Exception:
             raise
         except BaseException as error:
@@ -134,7 +135,10 @@ class ToolCalls:
                 raise
             if is_cancel_requested():  # it was told to end, and says so in another way
                 raise asyncio.CancelledError from None
-            raise _ToolFailure(name_of(error), f"the tool {_describe_exit(error)}", ran=True) from None
+            words = words_of(error)
+            raised = f"raised {name_of(error)}{f': {words}' if words else ''}"
+            came = "cancelled itself" if isinstance(error, asyncio.CancelledError) else raised
+            raise _ToolFailure(name_of(error), f"the tool {came}", ran=True) from None
         finally:
             if token is not None:
                 token.register_tool_complete(call.id)
@@ -200,18 +204,6 @@ def _apply_changes(call: ToolCall, data: Mapping[str, Any]) -> ToolCall:
     if name == call.name and arguments is call.arguments:
         return call
     return replace(call, name=name, arguments=arguments)
-
-
-def _describe_exit(error: BaseException) -> str:
-    """How a tool wanted to end more than itself."""
-    if isinstance(error, asyncio.CancelledError):
-        return "cancelled itself"
-    words = words_of(error)
-    return f"raised {name_of(error)}{f': {words}' if words else ''}"
-
-
-async def _maybe_await(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
 
 
 def current_call() -> ToolCall | None:

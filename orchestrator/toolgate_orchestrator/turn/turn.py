@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_core import ToolSpec
 from amplifier_core.events import (
@@ -34,18 +34,20 @@ from toolgate_bus.telemetry.logging import about
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult, Passage
-from toolgate_orchestrator.turn.cancellation import Interruption, despite_cancellation
+from toolgate_orchestrator.turn.cancellation import Watch, despite_cancellation
 from toolgate_orchestrator.turn.facts import FactWriter, span_of_turn
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.llm_request import Llm, LlmFailure, RequestDenial, choose_provider
-from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, calls_in, text_of, tool_specs
 from toolgate_orchestrator.turn.provider_stream import OnText, Reply
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.turn.loop import LoopBase
 
 LIMIT_REMINDER = """\
 <system-reminder source="orchestrator-loop-limit">
@@ -60,36 +62,6 @@ Simply wrap up naturally.
 """What the LLM is told in the last request of a turn that reached max_iterations (seed loop-basic)."""
 
 _PREVIEW = 200
-
-
-class Loop(Protocol):
-    """What makes one loop different from the others."""
-
-    @property
-    def name(self) -> str:
-        """The module's id."""
-
-    @property
-    def raises_provider_errors(self) -> bool:
-        """False: the user is told the error as the answer. True: `execute` raises it."""
-
-    @property
-    def settings(self) -> LoopConfig:
-        """The part of the config that all loops share."""
-
-    @property
-    def presence(self) -> Presence | None:
-        """How operators see the session; None where they do not."""
-
-    @property
-    def streams(self) -> bool:
-        """Whether answers are read as the provider produces them, where it can."""
-
-    async def step(self, turn: "Turn") -> str | None:
-        """One request and its calls; the answer that ends the turn, or None to go on."""
-
-    async def wrap_up(self, turn: "Turn") -> str:
-        """The last request of a turn that reached max_iterations; its answer."""
 
 
 RunCalls = Callable[["Turn", Sequence[ToolCall], Results], Awaitable[None]]
@@ -109,17 +81,12 @@ _CANCELLED = _TurnEnd("", "cancelled", "cancelled")
 _BROKEN = _TurnEnd("", "error", "incomplete")
 
 
-def _make_hidden_session() -> Presence:
-    """Of a loop that nobody mounted: operators do not see it."""
-    return Presence(LiveAgent(""), lambda now: None)
-
-
 class Turn:
     """One call of `execute`, from execution:start to execution:end; run it once."""
 
     def __init__(
         self,
-        loop: Loop,
+        loop: "LoopBase[Any]",
         prompt: str,
         context: Any,
         providers: Mapping[str, Any],
@@ -137,7 +104,8 @@ class Turn:
         self.injections = Injections()
         self.hooks = Hooks(hooks, coordinator, self.injections)
         asking = loop.settings.toolgate
-        self._seen = loop.presence or _make_hidden_session()
+        # A loop that nobody mounted is one that operators do not see.
+        self._seen = loop.presence or Presence(LiveAgent(""), lambda now: None)
         self._facts = FactWriter(
             coordinator, asking.agent if asking is not None else "", tools, self._seen.add_cost
         )
@@ -263,32 +231,29 @@ class Turn:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
         place = self._facts.place
         span_of = span_of_turn(self._facts.agent, place, self.loop.name)
-        with about(session=place.session), span_of as span, self._seen.turn():
-            return await self._execute(span)
-
-    async def _execute(self, span: tracing.Span) -> str:
-        self._span, self._started = span, time.monotonic()
-        interruption = Interruption(self._token)
-        ended = _CANCELLED
-        if callable(reset := getattr(self.coordinator, "reset_turn", None)):
-            reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
-        try:
-            cancelled_before = interruption.due
-            if cancelled_before:  # a turn that never begins has a beginning all the same
-                await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
-            with interruption:
-                if not cancelled_before:
+        token, ended = self._token, _CANCELLED
+        interruption = Watch(lambda: token is not None and token.is_immediate is True)
+        with about(session=place.session), span_of as self._span, self._seen.turn():
+            self._started = time.monotonic()
+            if callable(reset := getattr(self.coordinator, "reset_turn", None)):
+                reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
+            try:
+                cancelled_before = interruption.due
+                if cancelled_before:  # a turn that never begins has a beginning all the same
                     await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
-                self._facts.gate = await self._open_gate()
-                ended = await self._converse()
-        except asyncio.CancelledError:
-            await despite_cancellation(self._finish(_CANCELLED))
-            raise
-        except BaseException:
-            await self._finish(_BROKEN)
-            raise
-        await self._finish(_CANCELLED if interruption.fired else ended)
-        return ended.answer
+                with interruption:
+                    if not cancelled_before:
+                        await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
+                    self._facts.gate = await self._open_gate()
+                    ended = await self._converse()
+            except asyncio.CancelledError:
+                await despite_cancellation(self._finish(_CANCELLED))
+                raise
+            except BaseException:
+                await self._finish(_BROKEN)
+                raise
+            await self._finish(_CANCELLED if interruption.fired else ended)
+            return ended.answer
 
     async def _converse(self) -> _TurnEnd:
         submitted = await self.hooks.consult(PROMPT_SUBMIT, {"prompt": self.prompt})

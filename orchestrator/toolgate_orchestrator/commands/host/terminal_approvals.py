@@ -157,7 +157,12 @@ async def _line(terminal: int, refused: asyncio.Future[None]) -> str | None:
     """One line as typed, empty at the end of input; None once the question is refused."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(terminal, lambda: typed.done() or typed.set_result(None))
+
+    def readable() -> None:
+        if not typed.done():
+            typed.set_result(None)
+
+    loop.add_reader(terminal, readable)
     try:
         await asyncio.wait((typed, refused), return_when=asyncio.FIRST_COMPLETED)
         return None if refused.done() else os.read(terminal, 4096).decode("utf-8", "replace")

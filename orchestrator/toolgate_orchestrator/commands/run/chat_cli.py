@@ -85,13 +85,13 @@ class PipedLines:
 
     async def _chunk(self) -> bytes:
         loop = asyncio.get_running_loop()
-        readable: asyncio.Future[None] = loop.create_future()
+        readable = asyncio.Event()
         try:
-            loop.add_reader(self._descriptor, lambda: readable.done() or readable.set_result(None))
+            loop.add_reader(self._descriptor, readable.set)
         except (OSError, ValueError):  # a plain file, or /dev/null: always readable, never waited for
             return os.read(self._descriptor, _CHUNK)
         try:
-            await readable
+            await readable.wait()
             return os.read(self._descriptor, _CHUNK)
         finally:
             loop.remove_reader(self._descriptor)
