@@ -58,7 +58,8 @@ class Terminal(Console):
         margin = line[: len(line) - len(line.plain.lstrip(" "))]
         rest = margin + " " * (_SET_IN if set_in or margin else 0)
         width = max(self.width - len(rest), MIN_WIDTH)
-        if cell_len(line.plain) <= self.width or max(map(cell_len, line.plain.split())) > width:
+        longest = max(map(cell_len, line.plain.split()), default=0)  # of nothing but spaces there is no word
+        if cell_len(line.plain) <= self.width or not 0 < longest <= width:
             return [line]
         first, *others = line[len(margin) :].wrap(self, width)
         return [margin + first, *(rest + one for one in others)]

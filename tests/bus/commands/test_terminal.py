@@ -37,6 +37,11 @@ def test_a_file_keeps_whole_what_is_to_be_searched() -> None:
     assert printed(LINE, terminal=False, soft_wrap=True) == [LINE]
 
 
+@pytest.mark.parametrize("blank", [" ", "\u2003", "\u00a0 "])
+def test_a_line_of_nothing_but_spaces_is_printed_as_any(blank: str) -> None:
+    assert "".join(printed(blank * WIDTH * 2 + "\nend", terminal=True)).endswith("end")
+
+
 def test_a_word_that_is_longer_than_the_terminal_stays_whole() -> None:
     address = f"listens at http://127.0.0.1:8765/?token={'x' * WIDTH}"
     assert printed(address, terminal=True, soft_wrap=True) == [address]
