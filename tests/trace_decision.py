@@ -25,6 +25,8 @@ from typing import Any
 
 PACKAGES = tuple(f"{os.sep}toolgate_{name}{os.sep}" for name in ("bus", "orchestrator", "schedulers"))
 DECISIONS = 5
+KEEPER = "keep"
+"""The function that runs what goes on whether anybody asks or not: heartbeats, renewals."""
 SCHEDULER = """
 from toolgate_schedulers import Continue, scheduler
 
@@ -50,7 +52,11 @@ class Trace:
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and any(part in frame.f_code.co_filename for part in PACKAGES):
-            self.files.append(frame.f_code.co_filename)
+            above: FrameType | None = frame
+            while above is not None and above.f_code.co_name != KEEPER:
+                above = above.f_back
+            if above is None:
+                self.files.append(frame.f_code.co_filename)
 
 
 def figures(found: list[list[str]]) -> dict[str, Any]:
