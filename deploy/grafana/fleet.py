@@ -1,7 +1,7 @@
 """The dashboard "Toolgate fleet": veto rates at a glance, and where to look next."""
 
 from grafana_foundation_sdk.builders import dashboard
-from parts import FLEET, PATIENCE_S, PROCESS, Panels, Query, empty_dashboard, line, number
+from parts import FLEET, HALF, PATIENCE_S, PROCESS, Panels, Query, empty_dashboard, line, number
 
 __all__ = ["fleet"]
 
@@ -269,16 +269,29 @@ def _processes() -> Panels:
                 Query(f"max by (role) (toolgate_facts_readers{{{FLEET}}})", "{{role}} (reader)"),
             ],
             "short",
+            span=HALF,
+        ),
+        line(
+            "Revisions",
+            "Different configurations by which the replicas of a scheduler rule: 1, but for the moments of a "
+            "rollout. `toolgate scheduler list` names them.",
+            [Query("scheduler:toolgate_scheduler_revisions:max", "{{scheduler}}")],
+            "short",
+            span=HALF,
+            limits=((2, "red"),),
         ),
         line(
             "The exporter",
-            "How far it is behind the facts, in seconds, and facts that it missed in 5 minutes. "
-            "Both should be 0.",
+            "Exporters that lead (should be 1); how far it is behind the facts, in seconds; facts that it "
+            "missed, and that processes with a port could not write, in 5 minutes (should be 0).",
             [
+                Query(f"sum(toolgate_exporter_leads{{{FLEET}}})", "leading"),
                 Query(f"max(toolgate_exporter_lag_seconds{{{FLEET}}})", "seconds behind"),
                 Query(f"sum(increase(toolgate_exporter_gaps_total{{{FLEET}}}[5m]))", "facts missed"),
+                Query(f"sum(increase(toolgate_facts_dropped_total{{{PROCESS}}}[5m]))", "facts not written"),
             ],
             "none",
+            span=HALF,
         ),
         line(
             "Event loops, p99, and reconnections",
@@ -296,5 +309,6 @@ def _processes() -> Panels:
                 ),
             ],
             "none",
+            span=HALF,
         ),
     )

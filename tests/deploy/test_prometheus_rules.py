@@ -53,6 +53,22 @@ def test_an_alert_says_how_bad_it_is_what_happened_and_what_to_do(name):
     assert int(waits[1]) <= 5
 
 
+def sources_of(names):
+    """Metrics that these names are made of, through what is recorded."""
+    recorded = {one.where: one.names for one in rule_expressions()}
+    return {
+        metric for name in names for metric in (sources_of(recorded[name]) if name in RECORDED else {name})
+    }
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", ALERTS)
+def test_whoever_is_woken_finds_what_the_alert_watches_on_a_dashboard(name):
+    (watched,) = (sources_of(one.names) for one in rule_expressions() if one.where == name)
+    shown = sources_of(set().union(*(one.names for one in panel_expressions())))
+    assert watched <= shown
+
+
 @pytest.mark.pure
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_a_recorded_series_is_named_level_metric_operation(name):
