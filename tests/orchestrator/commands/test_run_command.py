@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.acceptance
 
@@ -271,3 +272,30 @@ def test_a_reader_that_goes_away_is_no_crash(process: Any, plan: Any, on_bus: li
     os.close(writer)
     assert run.wait() == 0
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("toolgate", "code"),
+    [
+        ({"required": ["policy"]}, 1),
+        ({"on_bus_down": "deny"}, 1),
+        ({"required": ["policy"], "on_bus_down": "continue"}, 0),
+        ({}, 0),
+    ],
+)
+def test_without_its_bus_a_run_whose_calls_would_all_be_denied_does_not_begin(
+    process: Any, tmp_path: Path, toolgate: dict[str, Any], code: int
+) -> None:
+    path = tmp_path / "plan.yaml"
+    provider = {"module": "provider-scripted", "config": {"turns": [{"text": "It began."}]}}
+    loop = {"module": "loop-basic", "config": {"toolgate": toolgate}}
+    path.write_text(
+        yaml.safe_dump(
+            {"session": {"orchestrator": "loop-basic"}, "orchestrators": [loop], "providers": [provider]}
+        )
+    )
+    running = process("toolgate", "run", "Begin", "--plan", path, "--redis", "redis://127.0.0.1:1/0")
+    assert running.wait() == code, running.stderr
+    assert ("It began." in running.stdout) is (code == 0)
+    assert "127.0.0.1:1" in running.stderr
+    assert ("rule on every call, and cannot be asked" in running.stderr) is (code == 1)

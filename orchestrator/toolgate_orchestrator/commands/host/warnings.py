@@ -30,15 +30,32 @@ NEVER_DENIES: Final = ("router",)
 
 async def warnings_for(plan: Plan) -> list[str]:
     """The warnings for a plan with a bus (`with_bus`); none where nobody can be asked."""
-    toolgate = plan.orchestrator["config"].get("toolgate")
-    if not plan.ours or not isinstance(toolgate, Mapping) or not toolgate.get("redis"):
+    toolgate = _section(plan)
+    if not toolgate.get("redis"):
         return []
     required = toolgate.get("required") or ()
-    alive = await _alive(toolgate)
-    if alive == () and not required:
+    try:
+        alive = await _members(toolgate)
+    except ToolgateError:  # the gate will say what is wrong with the server
+        return []
+    if not alive and not required:
         where = f"{redact_url(str(toolgate['redis']))}, namespace {toolgate.get('namespace') or 'default'}"
         return [NOBODY.format(where=where)]
-    return warn_unrequired(alive or (), {*required, *(toolgate.get("shadow") or ())})
+    return warn_unrequired(alive, {*required, *(toolgate.get("shadow") or ())})
+
+
+async def refuse_unruled(plan: Plan) -> None:
+    """Raise ToolgateError where the server cannot be asked, and the plan denies every call without it."""
+    toolgate = _section(plan)
+    required = toolgate.get("required") or ()
+    denies = (toolgate.get("on_bus_down") or ("deny" if required else "continue")) == "deny"
+    if not denies or not toolgate.get("redis"):
+        return
+    try:
+        await _members(toolgate)
+    except ToolgateError as error:
+        who = f"{', '.join(map(str, required))} must" if required else "on_bus_down: deny: somebody must"
+        raise ToolgateError(f"{who} rule on every call, and cannot be asked: {error}") from error
 
 
 def warn_unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
@@ -54,12 +71,16 @@ def warn_unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str
     ]
 
 
-async def _alive(toolgate: Mapping[str, Any]) -> tuple[Member, ...] | None:
-    """Who is; None where the server cannot be asked."""
+def _section(plan: Plan) -> Mapping[str, Any]:
+    """The plan's `toolgate:`; empty where it has none that is one of ours."""
+    toolgate = plan.orchestrator["config"].get("toolgate")
+    return toolgate if plan.ours and isinstance(toolgate, Mapping) else {}
+
+
+async def _members(toolgate: Mapping[str, Any]) -> tuple[Member, ...]:
+    """Who is alive; raises ToolgateError where the server cannot be asked."""
     commands = RedisCommands(str(toolgate["redis"]), "toolgate-run", connections=1)
     try:
         return (await Roster(commands, str(toolgate.get("namespace") or "default")).read()).members
-    except ToolgateError:  # the gate will say what is wrong with the server
-        return None
     finally:
         await commands.aclose()

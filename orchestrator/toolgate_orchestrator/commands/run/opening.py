@@ -33,7 +33,7 @@ from toolgate_orchestrator.commands.host.terminal_approvals import (
     TerminalApprovals,
     terminal_approvals,
 )
-from toolgate_orchestrator.commands.host.warnings import warnings_for
+from toolgate_orchestrator.commands.host.warnings import refuse_unruled, warnings_for
 from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
@@ -109,15 +109,24 @@ def on_bus(plan: Plan, redis: str | None, namespace: str | None, keys: Path | No
 
 
 def in_session(
-    plan: Plan, view: View, work: Callable[[OpenSession], Coroutine[Any, Any, Result]], *, quiet: bool = False
+    plan: Plan,
+    view: View,
+    work: Callable[[OpenSession], Coroutine[Any, Any, Result]],
+    *,
+    quiet: bool = False,
+    needs_bus: bool = False,
 ) -> Result:
-    """Open a session, do the work in it, and close it, however that ended; `quiet` leaves warnings out."""
+    """Open a session, do the work in it, and close it, however that ended.
+
+    `quiet` leaves warnings out. With `needs_bus` ToolgateError is raised before the session is opened, where
+    the server cannot be reached and the plan has every call denied then.
+    """
     for notice in plan.notices:
         view.notice(f"notice: {notice}")
     warn = partial(view.notice, style="yellow")
     with say_logs(warn), terminal_approvals(warn, view.pause) as approvals:
         try:
-            return run_async(lambda: _work(plan, view, approvals, work, quiet=quiet))
+            return run_async(lambda: _work(plan, view, approvals, work, quiet=quiet, needs_bus=needs_bus))
         finally:
             let_kernel_threads_go()
 
@@ -129,7 +138,10 @@ async def _work(
     work: Callable[[OpenSession], Coroutine[Any, Any, Result]],
     *,
     quiet: bool,
+    needs_bus: bool,
 ) -> Result:
+    if needs_bus:
+        await refuse_unruled(plan)
     async with _open_session(plan, view, approvals) as opened:
         for words in () if quiet else await warnings_for(plan):
             view.notice(words, "yellow")
