@@ -21,9 +21,12 @@ import re
 import secrets
 import sys
 from pathlib import Path
+from runpy import run_path
 from urllib.parse import urlsplit
 
-ROLES = Path(__file__).resolve().parent / "roles"
+ROLES = (Path(__file__).resolve().parent / "roles").resolve()
+role_file = run_path(str(ROLES.with_name("role_file.py")))
+read_roles, rules_of = role_file["read_roles"], role_file["rules_of"]
 DEFAULT = "user default reset off ~* &* +@all"
 """Off, and without a password: nobody is it. But the server reads its append-only file as this user, and
 drops every step of a script, and every transaction, that it may not write."""
@@ -46,41 +49,20 @@ STORE = {
 """First words of keys in the shared store: a scheduler of its own by that name would share them."""
 
 
-def read(path):
-    """Sections of the roles file: name to its lines, comments left out."""
-    sections, current = {}, None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        if text.startswith("[") and text.endswith("]"):
-            current = sections.setdefault(text[1:-1], [])
-        elif current is None:
-            raise SystemExit(f"{path}: line {number}: stands before the first [role]")
-        else:
-            current.append(text)
-    return sections
-
-
-def rules(sections, role):
-    """The lines of a role, with those of the roles that it builds on (`= role`)."""
-    found = []
-    for line in sections[role]:
-        found += rules(sections, line[2:].strip()) if line.startswith("= ") else [line]
-    return found
-
-
 def roles_of(sections, schedulers, hooks):
     """Each user with the rules for it, `@NS@` still in them."""
-    agent = rules(sections, "agent") + (rules(sections, "agent with hooks") if hooks else [])
-    yield "agent", agent
+
+    def lines(*roles):
+        return [rule.text for role in roles for rule in rules_of(sections, role)]
+
+    yield "agent", lines("agent", *(["agent with hooks"] if hooks else []))
     for name, kind in schedulers:
-        lines = rules(sections, "scheduler") + rules(sections, f"scheduler {kind}")
-        yield f"scheduler-{name}", [line.replace("@NAME@", name) for line in lines]
+        own = lines("scheduler", f"scheduler {kind}")
+        yield f"scheduler-{name}", [line.replace("@NAME@", name) for line in own]
     plain = ("every user", "agent", "agent with hooks")
     for role in sections:
         if role not in plain and not role.startswith("scheduler"):
-            yield role, rules(sections, role)
+            yield role, lines(role)
 
 
 def schedulers_of(sections, given):
@@ -144,11 +126,13 @@ def main(arguments):
     given = parser.parse_args(arguments)
     if not NAME.fullmatch(given.namespace):
         raise SystemExit("--namespace: a name has 1 to 64 letters, digits, _ . and -")
-    sections = read(ROLES)
+    sections = read_roles(ROLES.read_text(encoding="utf-8"))
     urls = given.to / "urls"
     urls.mkdir(mode=0o700, parents=True, exist_ok=True)
     users, env = [DEFAULT], []
-    every = " ".join(sections["every user"] + ([] if given.redis_7_0 else ["+client|setinfo"]))
+    every = " ".join(
+        [rule.text for rule in sections["every user"]] + ([] if given.redis_7_0 else ["+client|setinfo"])
+    )
     for role, lines in roles_of(sections, schedulers_of(sections, given.scheduler), given.agent_hooks):
         password = password_of(urls / role)
         digest = hashlib.sha256(password.encode()).hexdigest()

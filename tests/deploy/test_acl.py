@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -66,6 +67,21 @@ CALLS = [
     ("write_file", {"path": "public.txt", "content": "for all"}),
     ("calculate", {"expression": "6 * 7"}),
 ]
+
+
+def test_every_scheduler_that_is_shipped_has_its_section_and_works_under_it_here():
+    shipped = {
+        one.name
+        for one in entry_points(group="toolgate.schedulers")
+        if one.dist and one.dist.name == "toolgate-bus"
+    }
+    roles = (DEPLOY / "redis" / "roles").read_text()
+    sections = {
+        line[len("[scheduler ") : -1] for line in roles.splitlines() if line.startswith("[scheduler ")
+    }
+    assert sections - {"own"} == shipped, "bus/toolgate_bus/transport/redis/roles: a section for each"
+    assert set(CONFIGS) == shipped, "CONFIGS of this file: a configuration for each"
+    assert shipped <= set(SCHEDULERS)
 
 
 @pytest.fixture(params=["redis", "valkey"])

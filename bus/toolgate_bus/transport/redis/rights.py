@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.readonly import is_refusal
+from toolgate_bus.transport.redis.role_file import Rule, read_roles, rules_of
 
 ROLES: Final[Mapping[str, str]] = {
     "orchestrator": "agent",
@@ -90,8 +91,10 @@ class RightResult(NamedTuple):
 
 def rights_of(role: str, namespace: str, scheduler: str, nobody: str) -> list[Right]:
     """What a role needs; `nobody` is a name that no process and no key has."""
-    section = ROLES[role]
-    rules = [*_rules(section), *(_rules(f"scheduler {scheduler}") if section == "scheduler" else ())]
+    sections, names = _sections(), [ROLES[role]]
+    if names == ["scheduler"] and f"scheduler {scheduler}" in sections:
+        names.append(f"scheduler {scheduler}")
+    rules = [rule for name in names for rule in rules_of(sections, name)]
     found = [
         one
         for to, rule in rules
@@ -117,28 +120,8 @@ def _rights(to: str, rule: str, scheduler: str, nobody: str) -> Iterator[Right]:
 
 
 @cache
-def _sections() -> dict[str, list[tuple[str, str]]]:
-    """The file: each section's rules, with what each is for (the comment `# to …` above it)."""
-    sections: dict[str, list[tuple[str, str]]] = {}
-    current, to = sections.setdefault("", []), ""
-    for line in (pkgutil.get_data(__package__, "roles") or b"").decode().splitlines():
-        text = line.strip()
-        if text.startswith("["):
-            current, to = sections.setdefault(text[1:-1], []), "work"
-        elif text.startswith("# to "):
-            to = text.removeprefix("# to ")
-        elif text and not text.startswith("#"):
-            current.append((to, text))
-    return sections
-
-
-def _rules(section: str) -> Iterator[tuple[str, str]]:
-    """The rules of a section, with those of the sections that it builds on (`= name`)."""
-    for to, text in _sections().get(section, ()):
-        if text.startswith("= "):
-            yield from _rules(text.removeprefix("= "))
-        else:
-            yield to, text
+def _sections() -> dict[str, list[Rule]]:
+    return read_roles((pkgutil.get_data(__package__, "roles") or b"").decode())
 
 
 # ---------------------------------------------------------------------- trying
