@@ -297,8 +297,8 @@ MUTANTS = (
         "loops",
         "no loop runs calls side by side",
         f"{ORCHESTRATOR}/loops/basic.py",
-        "side_by_side if self.settings.parallel_tools else in_order",
-        "in_order",
+        "if not self.settings.parallel_tools:",
+        "if True:",
         "../orchestrator/loops/test_seed_loop_basic_tools.py::test_tools_execute_in_parallel",
     ),
     Mutant(

@@ -26,34 +26,26 @@ class LoopBasic(LoopBase[ParallelConfig]):
 
     async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
         """All calls of a response at once, unless the config says one after another."""
-        run = side_by_side if self.settings.parallel_tools else in_order
-        await run(turn, calls, results)
+
+        async def run(call: ToolCall) -> None:
+            ran = await turn.run(await turn.select(call))
+            await results.give(call, ran.content)
+
+        if not self.settings.parallel_tools:
+            for call in calls:  # the result of each is stored before the next begins
+                if turn.cancelled:
+                    return
+                await run(call)
+            return
+        if turn.cancelled:
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(run(call), name=f"toolgate-{call.id}")
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None  # the context's own error, as if it stood alone
 
 
 mount = mount_of(LoopBasic)
 config_model = LoopBasic.config_model
-
-
-async def in_order(turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
-    """One after another; the result of each is stored before the next begins."""
-    for call in calls:
-        if turn.cancelled:
-            return
-        await _run(turn, call, results)
-
-
-async def side_by_side(turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
-    """All at once."""
-    if turn.cancelled:
-        return
-    try:
-        async with asyncio.TaskGroup() as group:
-            for call in calls:
-                group.create_task(_run(turn, call, results), name=f"toolgate-{call.id}")
-    except BaseExceptionGroup as several:
-        raise several.exceptions[0] from None  # the context's own error, as if it stood alone
-
-
-async def _run(turn: Turn, call: ToolCall, results: Results) -> None:
-    ran = await turn.run(await turn.select(call))
-    await results.give(call, ran.content)

@@ -10,6 +10,7 @@ says where its own result is kept (seed agent-loop). With an `output_schema` the
 output that fits it; without one, on a response without calls, whose text is the answer.
 """
 
+import json
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ from toolgate_bus.errors import ConfigError, ToolgateError
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable, foreign_pointers
-from toolgate_orchestrator.loops.reactive_engine.conversation import close, settle, store
+from toolgate_orchestrator.loops.reactive_engine.conversation import settle, store
 from toolgate_orchestrator.loops.reactive_engine.guide import notes
-from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput, Goal, answer_text
+from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput, Goal
 from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool, offer
 from toolgate_orchestrator.loops.reactive_engine.state import Data
 from toolgate_orchestrator.loops.reactive_engine.tick import Tick
@@ -98,6 +99,8 @@ class _Progress:
 
     goal: Goal | None
     data: Data
+    tool: str
+    """The name of the output tool; empty where there is no goal."""
     empty: int = 0
     """Responses in a row with neither a call nor an output."""
 
@@ -140,7 +143,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
     async def step(self, turn: Turn) -> str | None:
         """One request and its calls, run while it comes in."""
         progress = self._of(turn)
-        tick = Tick(turn, self._offer_tools(turn), progress.data, self._tool_of(progress))
+        tick = Tick(turn, self._offer_tools(turn), progress.data, progress.tool)
         reply = await self._run(turn, tick, progress)
         output = self._output(progress, tick, reply)
         await store(turn, tick, reply)
@@ -159,7 +162,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         if progress.goal is None:
             return await super().wrap_up(turn)
         turn.injections.remind(LIMIT_REMINDER)
-        tick = Tick(turn, {}, progress.data, self._tool_of(progress))
+        tick = Tick(turn, {}, progress.data, progress.tool)
         reply = await self._run(turn, tick, progress, last=True)
         output = self._output(progress, tick, reply)
         await store(turn, tick, reply)
@@ -168,7 +171,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
     # ------------------------------------------------------------------ one request
 
     async def _run(self, turn: Turn, tick: Tick, progress: _Progress, *, last: bool = False) -> Reply:
-        goal, tool = progress.goal, self._tool_of(progress)
+        goal, tool = progress.goal, progress.tool
         specs = [*(each.spec for each in tick.offered.values()), *([goal.spec] if goal else [])]
         said = notes(bool(tick.offered), tool, progress.data, nothing_given=progress.empty > 0)
         choice = "required" if goal and (last or progress.empty) else None
@@ -204,21 +207,18 @@ class LoopReactive(LoopBase[ReactiveConfig]):
             )
 
     async def _answer(self, turn: Turn, tick: Tick, output: FinalOutput) -> str:
-        answer = answer_text(output.value)
-        self.last_output = output.value
+        """The output as the text that goes to the user, and into the conversation."""
+        self.last_output = value = output.value
+        answer = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if tick.calls:
-            await close(turn, answer)
+            await turn.context.add_message({"role": "assistant", "content": answer})
         return answer
 
     # ------------------------------------------------------------------ what the turn has
 
     def _of(self, turn: Turn) -> _Progress:
-        progress = self._progress.get(turn)
-        if progress is None:
-            progress = self._progress[turn] = self._create_progress()
-        return progress
-
-    def _create_progress(self) -> _Progress:
+        if (progress := self._progress.get(turn)) is not None:
+            return progress
         given = _given.get({})
         schema, data = given.get("output_schema", self.settings.output_schema), self.data
         if "input" in given:
@@ -227,10 +227,9 @@ class LoopReactive(LoopBase[ReactiveConfig]):
             goal = None if schema is None else Goal(self.settings.output_tool, validate_schema(schema))
         except ValueError as error:
             raise ConfigError(f"{self.name}: output_schema: {error}") from None
-        return _Progress(goal, data)
-
-    def _tool_of(self, progress: _Progress) -> str:
-        return self.settings.output_tool if progress.goal is not None else ""
+        tool = self.settings.output_tool if goal is not None else ""
+        progress = self._progress[turn] = _Progress(goal, data, tool)
+        return progress
 
     def _offer_tools(self, turn: Turn) -> dict[str, OfferedTool]:
         if self._of(turn).goal is not None and self.settings.output_tool in turn.tools.tools:

@@ -21,7 +21,13 @@ _CUT = "\n[… {count} characters left out …]\n"
 
 def estimate_tokens(messages: Iterable[Message]) -> int:
     """Roughly how many tokens these messages take."""
-    return sum(_tokens(message) for message in messages)
+    total = 0
+    for message in messages:
+        content, calls = message.get("content"), message.get("tool_calls")
+        length = len(content) if isinstance(content, str) else len(_json(content))
+        length += len(_json(calls)) if calls else 0
+        total += length // _CHARACTERS_PER_TOKEN + _OVERHEAD
+    return total
 
 
 def compact(messages: Sequence[Message], budget: int) -> list[Message]:
@@ -52,21 +58,14 @@ def pieces(messages: Sequence[Message]) -> list[list[int]]:
             piece = []
             found.append(piece)
         piece.append(index)
-        owner |= dict.fromkeys(_call_ids(message), piece)
+        calls, content = message.get("tool_calls"), message.get("content")
+        listed = list(calls) if isinstance(calls, list) else []
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("type") == "tool_call":
+                listed.append(block)
+        ids = (str(call["id"]) for call in listed if isinstance(call, dict) and "id" in call)
+        owner |= dict.fromkeys(ids, piece)
     return found
-
-
-def _call_ids(message: Message) -> list[str]:
-    calls = message.get("tool_calls")
-    blocks = message.get("content")
-    listed = [*(calls if isinstance(calls, list) else ()), *_call_blocks(blocks)]
-    return [str(call["id"]) for call in listed if isinstance(call, dict) and "id" in call]
-
-
-def _call_blocks(content: Any) -> list[Any]:
-    if not isinstance(content, list):
-        return []
-    return [block for block in content if isinstance(block, dict) and block.get("type") == "tool_call"]
 
 
 def _must_stay(messages: Sequence[Message]) -> set[int]:
@@ -114,27 +113,16 @@ def _shorten(messages: list[Message], budget: int) -> list[Message]:
         if not messages or lengths[longest] <= _MIN_LENGTH:
             break
         keep = max(_MIN_LENGTH // 2, lengths[longest] - over * _CHARACTERS_PER_TOKEN - len(_CUT) - 12)
-        messages[longest] = {**messages[longest], "content": _cut(_cuttable(messages[longest]), keep)}
+        text, head = _cuttable(messages[longest]), keep * 2 // 3
+        tail = text[len(text) - (keep - head) :]
+        cut = text[:head] + _CUT.format(count=len(text) - keep) + tail
+        messages[longest] = {**messages[longest], "content": cut}
     return messages
 
 
 def _cuttable(message: Message) -> str:
     content = message.get("content")
     return content if isinstance(content, str) else ""
-
-
-def _cut(text: str, keep: int) -> str:
-    head = keep * 2 // 3
-    tail = keep - head
-    return text[:head] + _CUT.format(count=len(text) - keep) + (text[-tail:] if tail else "")
-
-
-def _tokens(message: Message) -> int:
-    content = message.get("content")
-    length = len(content) if isinstance(content, str) else len(_json(content))
-    calls = message.get("tool_calls")
-    length += len(_json(calls)) if calls else 0
-    return length // _CHARACTERS_PER_TOKEN + _OVERHEAD
 
 
 def _json(value: Any) -> str:

@@ -32,6 +32,7 @@ __amplifier_module_type__ = "provider"
 
 _LAST_RESULT = "${last_result}"
 _MODEL = "scripted-1"
+_NO_USAGE = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
 _WORDS = re.compile(r"\s*\S+\s*")
 
 
@@ -84,7 +85,13 @@ class ProviderScripted:
         self.requests: list[ChatRequest] = []
         """Every request so far, for tests to look at."""
         self._settings = settings
-        self._turns = [*settings.turns, *(_read_script(settings.script) if settings.script else ())]
+        self._turns = list(settings.turns)
+        if settings.script:
+            document = read_document(settings.script)
+            turns = document.value.get("turns") if isinstance(document.value, dict) else document.value
+            if not isinstance(turns, list):
+                raise ConfigError(f"provider-scripted: script: {settings.script} must hold a list of turns")
+            self._turns += check(ScriptConfig, {"turns": turns}, document).turns
 
     def get_info(self) -> ProviderInfo:
         """What the provider is; no credentials are needed."""
@@ -152,7 +159,7 @@ def _response(turn: ScriptedTurn, request: ChatRequest) -> ChatResponse:
             *(ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls),
         ],
         tool_calls=calls or None,
-        usage=Usage.model_validate({**_no_usage(), **turn.usage}) if turn.usage else None,
+        usage=Usage.model_validate(_NO_USAGE | turn.usage) if turn.usage else None,
         finish_reason="tool_use" if calls else "end_turn",
     )
 
@@ -167,10 +174,6 @@ def _events(response: ChatResponse) -> Iterator[dict[str, Any]]:
             yield {"type": "tool_call.end", "id": block.id, "name": block.name, "arguments": block.input}
 
 
-def _no_usage() -> dict[str, int]:
-    return {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-
-
 def _last_result(request: ChatRequest) -> str:
     for message in reversed(request.messages):
         if message.role == "tool":
@@ -179,14 +182,6 @@ def _last_result(request: ChatRequest) -> str:
                 return content
             return "\n".join(block.text for block in content if isinstance(block, TextBlock))
     return ""
-
-
-def _read_script(path: Path) -> tuple[ScriptedTurn, ...]:
-    document = read_document(path)
-    turns = document.value.get("turns") if isinstance(document.value, dict) else document.value
-    if not isinstance(turns, list):
-        raise ConfigError(f"provider-scripted: script: {path} must hold a list of turns")
-    return check(ScriptConfig, {"turns": turns}, document).turns
 
 
 async def mount(

@@ -65,9 +65,13 @@ def text_argument(arguments: dict[str, Any], name: str, default: str = "", limit
     return value
 
 
-async def in_thread(work: Callable[[], Any]) -> Any:
-    """Do file work off the event loop; a cancelled call does not wait for it."""
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+def in_thread(work: Callable[[Path, dict[str, Any]], Any], root: Path) -> Work:
+    """File work below `root` as a tool's: off the event loop; a cancelled call does not wait for it."""
+
+    async def run(arguments: dict[str, Any]) -> Any:
+        return await anyio.to_thread.run_sync(work, root, arguments, abandon_on_cancel=True)
+
+    return run
 
 
 class RootConfig(StrictModel):

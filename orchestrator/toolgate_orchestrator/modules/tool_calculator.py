@@ -64,7 +64,12 @@ def calculate(expression: str) -> str:
         raise ToolRefusal(f"{expression[:80]!r} is not an arithmetic expression") from None
     try:
         with localcontext(_EXACT):
-            return _plain(_value(tree.body, expression.strip(), 0))
+            value = _value(tree.body, expression.strip(), 0)
+            if value == value.to_integral_value() and abs(value.adjusted()) < 50:
+                return str(value.quantize(Decimal(1)))
+            # Without exponent or useless zeros, unless that would be very long.
+            text = f"{value.normalize():f}"
+            return text if len(text) <= 60 else str(value.normalize())
     except ZeroDivisionError:
         raise ToolRefusal("division by zero") from None
     except (DecimalException, ValueError, OverflowError, IndexError):
@@ -79,7 +84,10 @@ def _value(node: ast.expr, source: str, depth: int) -> Decimal:
             # The digits as written: 0.1 is a tenth here.
             return Decimal((ast.get_source_segment(source, node) or str(node.value)).replace("_", ""))
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left, source, depth + 1), _value(right, source, depth + 1))
+            base, exponent = _value(left, source, depth + 1), _value(right, source, depth + 1)
+            if abs(exponent) > MAX_POWER:
+                raise ToolRefusal(f"an exponent may be at most {MAX_POWER}")
+            return base**exponent
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(left, source, depth + 1), _value(right, source, depth + 1))
         case ast.UnaryOp(op=unary, operand=operand) if type(unary) in _UNARY:
@@ -92,27 +100,13 @@ def _value(node: ast.expr, source: str, depth: int) -> Decimal:
     raise ToolRefusal(f"only numbers, + - * / // % **, brackets and {allowed} are understood")
 
 
-def _power(base: Decimal, exponent: Decimal) -> Decimal:
-    if abs(exponent) > MAX_POWER:
-        raise ToolRefusal(f"an exponent may be at most {MAX_POWER}")
-    return base**exponent
-
-
-def _plain(value: Decimal) -> str:
-    """Without exponent or useless zeros, unless that would be very long."""
-    if value == value.to_integral_value() and abs(value.adjusted()) < 50:
-        return str(value.quantize(Decimal(1)))
-    text = f"{value.normalize():f}"
-    return text if len(text) <= 60 else str(value.normalize())
-
-
-async def _work(arguments: dict[str, Any]) -> str:
-    return calculate(text_argument(arguments, "expression", limit=MAX_CHARS))
-
-
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
     """Mount `calculate`; there is nothing to configure."""
     check(StrictModel, config or {}, "tool-calculator")
+
+    async def work(arguments: dict[str, Any]) -> str:
+        return calculate(text_argument(arguments, "expression", limit=MAX_CHARS))
+
     parameters = schema({"expression": "For example (120.50 + 89.90) * 2"})
-    tool = FunctionTool("calculate", "Calculate an arithmetic expression exactly.", parameters, _work)
+    tool = FunctionTool("calculate", "Calculate an arithmetic expression exactly.", parameters, work)
     await coordinator.mount("tools", tool, name=tool.name)

@@ -49,8 +49,11 @@ class Delegate:
     @property
     def description(self) -> str:
         """Which agents there are, and what each is for."""
-        lines = [f"- {name}: {_about(plan)}" for name, plan in self.agents.items()]
-        return "\n".join(["Have another agent do a piece of work. It knows only what you tell it.", *lines])
+        lines = ["Have another agent do a piece of work. It knows only what you tell it."]
+        for name, plan in self.agents.items():
+            text = plan.get("description") if isinstance(plan, Mapping) else None
+            lines.append(f"- {name}: {str(text)[:500] if text else 'no description'}")
+        return "\n".join(lines)
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -78,7 +81,8 @@ class Delegate:
         """Delegate, and wait for the answer; a child that fails is a result like any other."""
         told: dict[str, Any] = {"agent": str(input.get("agent")), "sub_session_id": None}
         call = current_call()
-        told |= {"tool_call_id": call.id if call is not None else "", "parent_session_id": self._session}
+        told["tool_call_id"] = call.id if call is not None else ""
+        told["parent_session_id"] = str(getattr(self._coordinator, "session_id", "") or "")
         if call is not None and call.decision:
             told["decision_id"] = call.decision
         try:
@@ -100,10 +104,6 @@ class Delegate:
         if cancelled:
             return _make_failure(f"the agent {told['agent']} was stopped before it was done", answer)
         return ToolResult(output={**answer, "status": finished.get("status", "success")})
-
-    @property
-    def _session(self) -> str:
-        return str(getattr(self._coordinator, "session_id", "") or "")
 
     async def _run_delegation(self, arguments: dict[str, Any], told: dict[str, Any]) -> Mapping[str, Any]:
         agent, instruction = self._check_arguments(arguments)
@@ -157,11 +157,6 @@ class Delegate:
 
 def _make_failure(message: str, answer: Mapping[str, Any] | None = None) -> ToolResult:
     return ToolResult(success=False, output={"error": message, **(answer or {})}, error={"message": message})
-
-
-def _about(plan: Any) -> str:
-    text = plan.get("description") if isinstance(plan, Mapping) else None
-    return str(text)[:500] if text else "no description"
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:

@@ -34,21 +34,11 @@ MAX_LINE = 500
 MAX_HITS = 50
 MAX_SECONDS = 5.0
 MAX_PATTERN = 200
+_WORD = re.compile(r"\w+")
 
 
 def search_tools(root: Path) -> list[FunctionTool]:
     """Both searches, over the text files inside `root` (resolved already)."""
-    index = _Index(root)
-
-    async def search_files(arguments: dict[str, Any]) -> Any:
-        pattern = text_argument(arguments, "pattern", limit=MAX_PATTERN)
-        folder = text_argument(arguments, "folder", ".")
-        return await in_thread(lambda: _grep(root, pattern, folder))
-
-    async def quick_search(arguments: dict[str, Any]) -> Any:
-        words, within = text_argument(arguments, "words"), text_argument(arguments, "within", ".")
-        return await in_thread(lambda: index.find(words, within))
-
     return [
         FunctionTool(
             "search_files",
@@ -57,13 +47,13 @@ def search_tools(root: Path) -> list[FunctionTool]:
                 {"pattern": "Text to look for, upper or lower case; `|` separates alternatives"},
                 {"folder": "Folder; everything if left out"},
             ),
-            search_files,
+            in_thread(_grep, root),
         ),
         FunctionTool(
             "quick_search",
             "Look words up in an index of all files. Fast.",
             schema({"words": "Words that a line must hold"}, {"within": "Folder; everything if left out"}),
-            quick_search,
+            in_thread(_Index().find, root),
         ),
     ]
 
@@ -82,7 +72,9 @@ def _files(root: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
             yield str(path.relative_to(root)), text.splitlines()
 
 
-def _grep(root: Path, pattern: str, folder: str) -> list[str]:
+def _grep(root: Path, arguments: dict[str, Any]) -> list[str]:
+    pattern = text_argument(arguments, "pattern", limit=MAX_PATTERN)
+    folder = text_argument(arguments, "folder", ".")
     texts = [text for text in pattern.casefold().split("|") if text]
     if not texts:
         raise ToolRefusal("pattern: must name a text to look for")
@@ -109,34 +101,29 @@ def _folder(root: Path, folder: str) -> Path:
 class _Index:
     """Which line holds which word; made at the first question and kept."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._lines: dict[str, set[tuple[str, int, str]]] | None = None
+    _lines: dict[str, set[tuple[str, int, str]]] | None = None
 
-    def find(self, words: str, within: str) -> list[str]:
-        """The lines in `within` that hold all the words; at most `MAX_HITS`."""
-        wanted = set(_words(words))
+    def find(self, root: Path, arguments: dict[str, Any]) -> list[str]:
+        """The lines in `within` that hold all the `words`; at most `MAX_HITS`."""
+        words, within = text_argument(arguments, "words"), text_argument(arguments, "within", ".")
+        wanted = set(_WORD.findall(words.casefold()))
         if not wanted:
             raise ToolRefusal("words: name at least one word")
-        prefix = str(_folder(self._root, within).relative_to(self._root))
-        lines = self._build_index()
+        prefix = str(_folder(root, within).relative_to(root))
+        lines = self._build_index(root)
         found = set.intersection(*(lines.get(word, set()) for word in wanted))
         inside_folder = (hit for hit in sorted(found) if prefix == "." or hit[0].startswith(f"{prefix}/"))
         return [f"{name}:{number}: {line}" for name, number, line in inside_folder][:MAX_HITS]
 
-    def _build_index(self) -> dict[str, set[tuple[str, int, str]]]:
+    def _build_index(self, root: Path) -> dict[str, set[tuple[str, int, str]]]:
         if self._lines is None:
             lines: dict[str, set[tuple[str, int, str]]] = defaultdict(set)
-            for name, text in _files(self._root, self._root):
+            for name, text in _files(root, root):
                 for number, line in enumerate(text, 1):
-                    for word in _words(line[:MAX_LINE]):
+                    for word in _WORD.findall(line[:MAX_LINE].casefold()):
                         lines[word].add((name, number, line[:MAX_LINE]))
             self._lines = lines
         return self._lines
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:

@@ -29,43 +29,27 @@ MAX_ENTRIES = 500
 
 def workspace_tools(root: Path) -> list[FunctionTool]:
     """The four tools, working inside `root` (resolved already)."""
-
-    async def list_files(arguments: dict[str, Any]) -> Any:
-        folder = text_argument(arguments, "folder", ".")
-        return await in_thread(lambda: _list(root, folder))
-
-    async def read_file(arguments: dict[str, Any]) -> Any:
-        path = text_argument(arguments, "path")
-        return await in_thread(lambda: _read(root, path))
-
-    async def write_file(arguments: dict[str, Any]) -> Any:
-        path, content = text_argument(arguments, "path"), text_argument(arguments, "content", limit=MAX_BYTES)
-        return await in_thread(lambda: _write(root, path, content))
-
-    async def delete_file(arguments: dict[str, Any]) -> Any:
-        path = text_argument(arguments, "path")
-        return await in_thread(lambda: _delete(root, path))
-
     path = {"path": "File, relative to the workspace"}
     return [
         FunctionTool(
             "list_files",
             "List a folder.",
             schema({}, {"folder": "Folder; the workspace if left out"}),
-            list_files,
+            in_thread(_list, root),
         ),
-        FunctionTool("read_file", "Read a text file.", schema(path), read_file),
+        FunctionTool("read_file", "Read a text file.", schema(path), in_thread(_read, root)),
         FunctionTool(
             "write_file",
             "Write a text file, replacing what is there.",
             schema({**path, "content": "The whole new text"}),
-            write_file,
+            in_thread(_write, root),
         ),
-        FunctionTool("delete_file", "Delete a file for good.", schema(path), delete_file),
+        FunctionTool("delete_file", "Delete a file for good.", schema(path), in_thread(_delete, root)),
     ]
 
 
-def _list(root: Path, folder: str) -> list[str]:
+def _list(root: Path, arguments: dict[str, Any]) -> list[str]:
+    folder = text_argument(arguments, "folder", ".")
     directory = inside(root, folder)
     if not directory.is_dir():
         raise ToolRefusal(f"there is no folder {folder!r}")
@@ -78,15 +62,18 @@ def _list(root: Path, folder: str) -> list[str]:
     return names
 
 
-def _file(root: Path, path: str) -> Path:
+def _file(root: Path, arguments: dict[str, Any]) -> tuple[str, Path]:
+    """The path as the LLM wrote it, and the file that it leads to."""
+    path = text_argument(arguments, "path")
     file = inside(root, path)
     if not file.is_file():
         raise ToolRefusal(f"there is no file {path!r}")
-    return file
+    return path, file
 
 
-def _read(root: Path, path: str) -> str:
-    with _file(root, path).open("rb") as stream:
+def _read(root: Path, arguments: dict[str, Any]) -> str:
+    path, file = _file(root, arguments)
+    with file.open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ToolRefusal(f"{path!r} is larger than {MAX_BYTES // 1024} KiB")
@@ -96,7 +83,8 @@ def _read(root: Path, path: str) -> str:
         raise ToolRefusal(f"{path!r} is not a text file") from None
 
 
-def _write(root: Path, path: str, content: str) -> str:
+def _write(root: Path, arguments: dict[str, Any]) -> str:
+    path, content = text_argument(arguments, "path"), text_argument(arguments, "content", limit=MAX_BYTES)
     file = inside(root, path)
     data = content.encode(errors="replace")
     if len(data) > MAX_BYTES:
@@ -108,8 +96,8 @@ def _write(root: Path, path: str, content: str) -> str:
     return f"wrote {len(data)} bytes to {path}"
 
 
-def _delete(root: Path, path: str) -> str:
-    _file(root, path)
+def _delete(root: Path, arguments: dict[str, Any]) -> str:
+    path, _ = _file(root, arguments)
     # The name goes, not what a link points to.
     (root / path).unlink()
     return f"deleted {path}"

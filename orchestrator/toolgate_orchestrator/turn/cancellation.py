@@ -90,7 +90,7 @@ def _ticker() -> _Ticker:
     return ticker
 
 
-async def despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
+async def despite_cancellation(work: Coroutine[Any, Any, object]) -> None:
     """Finish short closing work although the task is being cancelled, for at most five seconds.
 
     A further cancellation stops the waiting, not the work.

@@ -9,8 +9,13 @@ from amplifier_core import ChatRequest, Message, ToolSpec
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
-from toolgate_orchestrator.modules.provider_openai.messages import Dialect, ToolNames, names_in, wire_messages
-from toolgate_orchestrator.modules.provider_openai.request import build_request
+from toolgate_orchestrator.modules.provider_openai.request import (
+    Dialect,
+    ToolNames,
+    build_request,
+    names_in,
+    wire_messages,
+)
 from toolgate_orchestrator.turn.messages import (
     ToolCall,
     assistant_message,

@@ -73,7 +73,12 @@ def arrive(
     tool = offered.get(call.name)
     arguments = dict(call.arguments)
     path: Path | None = None
-    errors: list[Error] = [_explain_rejection(call, count)] if call.problem or count >= MAX_CALLS else []
+    errors: list[Error] = []
+    if call.problem:
+        errors.append(reason("structural", "invalid_arguments", call.problem))
+    elif count >= MAX_CALLS:
+        what = f"at most {MAX_CALLS} calls run in one response: {count}"
+        errors.append(reason("structural", "too_many_calls", what))
     if tool is None or tool.writes:
         try:
             path = output_path(arguments.pop(OUTPUT_PATH)) if OUTPUT_PATH in arguments else None
@@ -120,9 +125,3 @@ def misfit(checker: Checker | None, arguments: Any) -> Error | None:
     except Uncheckable:
         return None
     return reason("structural", "schema_validation", "; ".join(problems)) if problems else None
-
-
-def _explain_rejection(call: ToolCall, count: int) -> Error:
-    if call.problem:
-        return reason("structural", "invalid_arguments", call.problem)
-    return reason("structural", "too_many_calls", f"at most {MAX_CALLS} calls run in one response: {count}")

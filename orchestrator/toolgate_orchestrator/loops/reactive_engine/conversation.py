@@ -11,12 +11,12 @@ from amplifier_core.events import TOOL_ERROR
 from toolgate_orchestrator.loops.reactive_engine.errors import (
     data_message,
     error_message,
-    explain_cancellation,
+    reason,
     text_for_llm,
 )
 from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput
 from toolgate_orchestrator.loops.reactive_engine.tick import CallFeedback, Tick
-from toolgate_orchestrator.turn.messages import ToolCall, assistant_message
+from toolgate_orchestrator.turn.messages import assistant_message
 from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.tool_call import payload_of
 from toolgate_orchestrator.turn.turn import Turn
@@ -25,7 +25,9 @@ from toolgate_orchestrator.turn.turn import Turn
 def settle(tick: Tick, output: FinalOutput, broken: str = "") -> None:
     """Give the calls of the output tool their results; `broken` says why they were not looked at."""
     for call in tick.finals:
-        error = explain_cancellation(f"it was not looked at: {broken}") if broken else output.error
+        error = (
+            reason("cancelled", "cancelled", f"it was not looked at: {broken}") if broken else output.error
+        )
         if not broken and call is not tick.finals[-1]:
             message = data_message(None) | {"note": "a later output in the same response replaced this one"}
             tick.came[call.id] = CallFeedback(text_for_llm(message))
@@ -49,11 +51,6 @@ async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
         await turn.context.add_message(message)
 
 
-async def close(turn: Turn, answer: str) -> None:
-    """End the conversation with the answer, as it goes to the user."""
-    await turn.context.add_message({"role": "assistant", "content": answer})
-
-
 async def _store_results(turn: Turn, tick: Tick, message: dict[str, Any]) -> None:
     failed = [call for call in tick.calls if tick.came[call.id].error is not None]
     ordered = [call for call in tick.calls if tick.came[call.id].error is None] + failed
@@ -61,12 +58,8 @@ async def _store_results(turn: Turn, tick: Tick, message: dict[str, Any]) -> Non
         for call in ordered:
             await results.give(call, tick.came[call.id].content)
         for call in failed:
-            await _tell(turn, call, tick.came[call.id].error or {})
-
-
-async def _tell(turn: Turn, call: ToolCall, error: dict[str, Any]) -> None:
-    """Hooks hear of what never reached them; what ran, or was denied, has been told already."""
-    if error.get("phase") != "structural":
-        return
-    told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
-    await turn.hooks.consult(TOOL_ERROR, told, call.name)
+            error = tick.came[call.id].error or {}
+            if error.get("phase") != "structural":
+                continue  # what ran, or was denied, has been told already
+            told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
+            await turn.hooks.consult(TOOL_ERROR, told, call.name)

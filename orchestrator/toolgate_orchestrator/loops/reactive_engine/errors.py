@@ -34,27 +34,16 @@ def explain_unresolved(missing: Sequence[Reference], blocked_by: Sequence[str]) 
     return reason("structural", "unresolved_reference", message, blocked_by=list(blocked_by))
 
 
-def explain_cancellation(message: str) -> dict[str, Any]:
-    """Why a call was not run, or not to its end: the request or the turn ended before it."""
-    return reason("cancelled", "cancelled", message)
+def error_message(call: ToolCall, error: Mapping[str, Any], raw: str | None = None) -> dict[str, Any]:
+    """The Error Message of one failed call, which is told whole, as the LLM made it.
 
-
-def serialize_call(call: ToolCall, raw: str | None = None) -> dict[str, Any]:
-    """The whole call as the LLM made it; `raw` is the text of arguments that were not to be read."""
+    `raw` is the text of arguments that were not to be read.
+    """
     shown: dict[str, Any] = {"id": call.id, "_tool": call.name, **call.arguments}
     shown["_tool"] = call.name
     if raw is not None:
         shown["_raw"] = raw if len(raw) <= _MAX_RAW else f"{raw[:_MAX_RAW]}…"
-    return shown
-
-
-def error_message(call: ToolCall, error: Mapping[str, Any], raw: str | None = None) -> dict[str, Any]:
-    """The Error Message of one failed call."""
-    return {
-        "type": "data",
-        "kind": "error",
-        "data": {"call": serialize_call(call, raw), "error": dict(error)},
-    }
+    return {"type": "data", "kind": "error", "data": {"call": shown, "error": dict(error)}}
 
 
 def data_message(

@@ -33,25 +33,21 @@ _CLIPS = ((200, 20, 6), (80, 8, 4), (40, 4, 2))
 
 
 def notes(calls: bool, output_tool: str, data: Data, *, nothing_given: bool = False) -> list[dict[str, str]]:
-    """The messages for one request; none where there is nothing to say."""
-    found = [{"role": "system", "content": text}] if (text := guide(calls, output_tool)) else []
-    if text and (shown := data_note(data)):
-        found.append({"role": "user", "content": shown})
+    """The messages for one request; none where there is nothing to say.
+
+    The rules: of calls, if there are tools; of the final output, if a schema wants one. With any rules, the
+    input and the state as JSON.
+    """
+    rules = [_CALLS] if calls else []
+    rules += [_OUTPUT.format(tool=output_tool)] if output_tool else []
+    found = [{"role": "system", "content": "\n".join(rules)}] if rules else []
+    kinds = (("input", data.input), ("state", data.state))
+    shown = [f"## Data: ¶{kind} {_format_data(value)}" for kind, value in kinds if value]
+    if rules and shown:
+        found.append({"role": "user", "content": "\n".join(shown)})
     if nothing_given:
         found.append({"role": "user", "content": _NOTHING_GIVEN.format(tool=output_tool)})
     return found
-
-
-def guide(calls: bool, output_tool: str) -> str:
-    """The rules: of calls, if there are tools; of the final output, if a schema wants one."""
-    parts = [_CALLS] if calls else []
-    return "\n".join([*parts, _OUTPUT.format(tool=output_tool)] if output_tool else parts)
-
-
-def data_note(data: Data) -> str:
-    """The input and the state as JSON; empty where there is neither."""
-    kinds = (("input", data.input), ("state", data.state))
-    return "\n".join(f"## Data: ¶{kind} {_format_data(value)}" for kind, value in kinds if value)
 
 
 def _format_data(value: Mapping[str, Any]) -> str:

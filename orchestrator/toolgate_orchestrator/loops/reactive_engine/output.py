@@ -71,11 +71,6 @@ class Goal:
             return [str(why)]
 
 
-def answer_text(value: Any) -> str:
-    """An output as the text that a turn gives."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _unavailable(needs: Needs, readiness: Readiness) -> dict[str, Any] | None:
     """An output waits for what it refers to like any call; but by now all calls are done."""
     readiness.add_call(needs)

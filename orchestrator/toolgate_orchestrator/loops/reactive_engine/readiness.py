@@ -98,8 +98,12 @@ class Readiness:
 
     def leftover(self) -> list[BlockedCall]:
         """The pending calls in stream order; once the stream is closed and nothing runs, they never start."""
-        pending = [entry for entry in self._calls.values() if entry.status is _Is.PENDING]
-        return [self._describe_blocked(entry) for entry in pending]
+        blocked = []
+        for entry in self._calls.values():
+            if entry.status is _Is.PENDING:
+                missing = self._missing(entry)
+                blocked.append(BlockedCall(entry.needs.id, missing, self.blockers(missing)))
+        return blocked
 
     def blockers(self, references: Sequence[Reference]) -> tuple[str, ...]:
         """The calls that should have written these references and did not, in stream order."""
@@ -109,10 +113,6 @@ class Readiness:
             if entry.status is not _Is.DONE and any(_writes(entry, reference) for reference in references)
         ]
         return tuple(kept)
-
-    def _describe_blocked(self, entry: _CallState) -> BlockedCall:
-        missing = self._missing(entry)
-        return BlockedCall(entry.needs.id, missing, self.blockers(missing))
 
     def _missing(self, entry: _CallState) -> tuple[Reference, ...]:
         return tuple(reference for reference in entry.needs.reads if not self._available(entry, reference))

@@ -95,7 +95,9 @@ def widen(schema: Mapping[str, Any], *, lenient: bool = False, depth: int = 0) -
     """
     wide: dict[str, Any] = {}
     for key, value in schema.items():
-        if lenient and (key in _UNSETTLED or _compares_objects(key, value)):
+        choices = value if key == "enum" and isinstance(value, list) else [value] if key == "const" else []
+        # In an object or a list that is compared with a reference may stand for a part.
+        if lenient and (key in _UNSETTLED or any(isinstance(choice, dict | list) for choice in choices)):
             continue
         wide[key] = _keyword(key, value, lenient, depth + 1)
     if lenient and "oneOf" in wide:  # several may fit as long as references stand in for values
@@ -134,12 +136,6 @@ def _inside(schema: Any, lenient: bool, depth: int) -> Any:
     return widen(schema, lenient=lenient, depth=depth) if isinstance(schema, Mapping) else schema
 
 
-def _compares_objects(key: str, value: Any) -> bool:
-    """Whether a keyword compares with an object or list, in which a reference may stand for a part."""
-    choices = value if key == "enum" and isinstance(value, list) else [value] if key == "const" else []
-    return any(isinstance(choice, dict | list) for choice in choices)
-
-
 def _movable(schema: Any, depth: int = 0) -> bool:
     """Whether references inside the schema still lead to the same place once it is widened."""
     if depth > _MAX_DEPTH:
@@ -149,16 +145,13 @@ def _movable(schema: Any, depth: int = 0) -> bool:
     if not isinstance(schema, Mapping):
         return True
     pointer = schema.get("$ref")
-    if isinstance(pointer, str) and not _stays(pointer):
-        return False
+    if isinstance(pointer, str) and pointer != "#":
+        start, _, name = pointer.rpartition("/")
+        if start not in ("#/$defs", "#/definitions") or not name:
+            return False
     if any(isinstance(schema.get(key), str) for key in ("$id", "$dynamicRef", "$recursiveRef")):
         return False
     return all(_movable(inner, depth + 1) for inner in schema.values())
-
-
-def _stays(pointer: str) -> bool:
-    start, _, name = pointer.rpartition("/")
-    return pointer == "#" or (start in ("#/$defs", "#/definitions") and bool(name))
 
 
 def _points_to_root(schema: Any) -> bool:

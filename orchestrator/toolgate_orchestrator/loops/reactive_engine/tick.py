@@ -13,7 +13,7 @@ is `conversation`'s affair.
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from toolgate_orchestrator.loops.reactive_engine.arrival import Arrival, accept_
 from toolgate_orchestrator.loops.reactive_engine.errors import (
     data_message,
     error_message,
-    explain_cancellation,
     explain_unresolved,
     reason,
     text_for_llm,
@@ -88,7 +87,10 @@ class Tick:
         try:
             await self._until_drained(reader)
         except BaseException:
-            await despite_cancellation(_cancel_all([reader, *self._running]))
+            tasks: set[asyncio.Future[Any]] = {reader, *self._running}
+            for task in tasks:
+                task.cancel("the turn was cancelled")
+            await despite_cancellation(asyncio.wait(tasks))
             self._leave_off("it was cancelled, because the turn was")
             raise
         self._give_up(reader)
@@ -182,9 +184,10 @@ class Tick:
         return self._record(arrival, sent, ran)
 
     def _record(self, arrival: Arrival, sent: ToolCall, ran: CallResult) -> bool:
-        corrected = ran.call if _differs(ran.call, sent) else None
+        arguments, given = jsonable(ran.call.arguments), jsonable(sent.arguments)
+        corrected = None if ran.call.name == sent.name and same_json(arguments, given) else ran.call
         if ran.refused == NOT_RUN:
-            return self._record_failure(arrival, explain_cancellation(NOT_RUN))
+            return self._record_failure(arrival, reason("cancelled", "cancelled", NOT_RUN))
         if ran.refused is not None:
             return self._record_failure(arrival, reason("denied", "denied", ran.refused))
         if ran.error is not None:
@@ -192,8 +195,10 @@ class Tick:
         output, path = jsonable(ran.output), arrival.needs.writes
         if path is not None:
             self._data.write(path, output, arrival.call.id)
-        message = data_message(output, arrival.call if path else None, corrected)
-        self.came[arrival.call.id] = CallFeedback(_with_blocks(text_for_llm(message), ran.content))
+        content: Any = text_for_llm(data_message(output, arrival.call if path else None, corrected))
+        if isinstance(ran.content, list):  # pictures or the like that the tool gave
+            content = [{"type": "text", "text": content}, *ran.content[1:]]
+        self.came[arrival.call.id] = CallFeedback(content)
         return True
 
     def _strip_output_path(self, selected: ToolCall | CallRefusal) -> ToolCall | CallRefusal:
@@ -232,22 +237,4 @@ class Tick:
     def _leave_off(self, message: str) -> None:
         for call_id, arrival in self._arrivals.items():
             if call_id not in self.came:
-                self._record_failure(arrival, explain_cancellation(message))
-
-
-def _differs(ran: ToolCall, sent: ToolCall) -> bool:
-    """Whether another call ran than the one that was sent."""
-    return ran.name != sent.name or not same_json(jsonable(ran.arguments), jsonable(sent.arguments))
-
-
-def _with_blocks(text: str, content: Any) -> Any:
-    """The text, with the pictures or the like that the tool gave behind it."""
-    return [{"type": "text", "text": text}, *content[1:]] if isinstance(content, list) else text
-
-
-async def _cancel_all(tasks: Sequence["asyncio.Task[Any]"]) -> None:
-    """Cancel tasks and wait until they are gone."""
-    for task in tasks:
-        task.cancel("the turn was cancelled")
-    if tasks:
-        await asyncio.wait(tasks)
+                self._record_failure(arrival, reason("cancelled", "cancelled", message))

@@ -66,17 +66,14 @@ def last_seq(path: Path) -> int:
     """The number of the last line of a session's file, so that a resumed one counts on; 0 for a new one."""
     for file in (path, _older(path)):
         with suppress(OSError):
-            if numbers := _SEQ.findall(_tail(file)):
+            fd = os.open(file, os.O_RDONLY | _SAFELY)
+            try:
+                tail = os.pread(fd, 2 * MAX_LINE, max(0, os.fstat(fd).st_size - 2 * MAX_LINE))
+            finally:
+                os.close(fd)
+            if numbers := _SEQ.findall(tail):
                 return int(numbers[-1])
     return 0
-
-
-def _tail(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | _SAFELY)
-    try:
-        return os.pread(fd, 2 * MAX_LINE, max(0, os.fstat(fd).st_size - 2 * MAX_LINE))
-    finally:
-        os.close(fd)
 
 
 def _older(path: Path) -> Path:
@@ -185,16 +182,16 @@ class EventFile:
                     self._append(b"".join(entry.line for entry in fitting))
                     entries = entries[len(fitting) :]
             except OSError as error:
-                self._record_loss(entries, error.strerror or type(error).__name__)
+                self._leave()
+                why = error.strerror or type(error).__name__
+                self._unwritten = _more(None, entries, why)
+                if not self._warned:
+                    self._warned = True
+                    logger.warning(
+                        "hooks-logging: %s cannot be written (%s): its events are lost", self.path, why
+                    )
             if self._closed and not self._waiting:
                 self._leave()
-
-    def _record_loss(self, entries: Sequence[NumberedLine], why: str) -> None:
-        self._leave()
-        self._unwritten = _more(None, entries, why)
-        if not self._warned:
-            self._warned = True
-            logger.warning("hooks-logging: %s cannot be written (%s): its events are lost", self.path, why)
 
     def _select_fitting(self, entries: list[NumberedLine]) -> list[NumberedLine]:
         """Those of the lines that the file takes, after making room for at least one."""

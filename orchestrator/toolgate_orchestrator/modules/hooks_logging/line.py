@@ -96,7 +96,8 @@ class Shape:
                 text = json.dumps(data, separators=(",", ":"))
                 if len(text) <= self._room and "\\ud" not in text:  # half a character may be in it
                     return text
-            return _Cut(self._room, self._field_chars, self._is_secret).json(data)
+            shown = _Cut(self._room, self._field_chars, self._is_secret).value(data, 0)
+            return json.dumps(shown, separators=(",", ":"), allow_nan=False)
         except Exception as error:  # noqa: BLE001 - somebody's object would not be read; the event still is
             return json.dumps({"[unreadable]": type(error).__name__})
 
@@ -136,10 +137,7 @@ class _Cut:
     def __init__(self, room: int, field_chars: int, is_secret: IsSecret) -> None:
         self._room, self._field_chars, self._is_secret = room, field_chars, is_secret
 
-    def json(self, data: Any) -> str:
-        return json.dumps(self._value(data, 0), separators=(",", ":"), allow_nan=False)
-
-    def _value(self, value: Any, depth: int) -> Any:
+    def value(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -147,8 +145,11 @@ class _Cut:
                 return self._use_room(f"[cut: nested over {_MAX_DEPTH} deep]")
             return self._fields(value, depth) if isinstance(value, Mapping) else self._items(value, depth)
         if isinstance(value, BaseModel):
-            return self._value(jsonable(value), depth)
-        plain = _plain(value)
+            return self.value(jsonable(value), depth)
+        try:
+            plain = jsonable(value)
+        except Exception:  # noqa: BLE001 - an object that cannot even be shown as text
+            plain = f"[unreadable: {type(value).__name__}]"
         return self._text(plain) if isinstance(plain, str) else self._use_room(plain)
 
     def _use_room(self, value: Any) -> Any:
@@ -175,7 +176,7 @@ class _Cut:
                 items.append(f"[cut: {len(values) - len(items)} more items]")
                 return items
             self._room -= 1
-            items.append(self._value(item, depth + 1))
+            items.append(self.value(item, depth + 1))
         self._room += _MARK - 2
         return items
 
@@ -183,29 +184,17 @@ class _Cut:
         self._room -= _MARK
         fields: dict[str, Any] = {}
         for number, (key, value) in enumerate(islice(values.items(), len(values))):
-            name = _name(key)
+            name = key if isinstance(key, str) else str(key)
+            name = _exact(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}[cut]")
             size = _size(name) + 2
             if self._room < _LEAST + size:
                 fields["[cut]"] = f"{len(values) - number} more fields"
                 return fields
             self._room -= size
             hidden = value is not None and not isinstance(value, bool) and self._is_secret(str(key))
-            fields[name] = self._use_room(REDACTED) if hidden else self._value(value, depth + 1)
+            fields[name] = self._use_room(REDACTED) if hidden else self.value(value, depth + 1)
         self._room += _MARK - 2
         return fields
-
-
-def _plain(value: Any) -> Any:
-    """A value that holds no others, as JSON can say it."""
-    try:
-        return jsonable(value)
-    except Exception:  # noqa: BLE001 - an object that cannot even be shown as text
-        return f"[unreadable: {type(value).__name__}]"
-
-
-def _name(key: Any) -> str:
-    name = key if isinstance(key, str) else str(key)
-    return _exact(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}[cut]")
 
 
 def _exact(text: str) -> str:

@@ -19,6 +19,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -103,13 +104,18 @@ class Listener:
 
     def listen(self, events: Iterable[Any]) -> None:
         """Log these events too; those already logged, excluded ones and what is no name are passed over."""
+        register = self._coordinator.hooks.register
+        first = partial(self._log_safely, self.recorder.write_event)
+        last = partial(self._log_safely, self.recorder.write_change)
         for event in events:
-            if isinstance(event, str) and event not in self._events and self._wants(event):
+            if not isinstance(event, str) or event in self._events or len(self._events) >= _MAX_EVENTS:
+                continue
+            fits = 0 < len(event) <= _MAX_NAME
+            if fits and not any(fnmatchcase(event, pattern) for pattern in self._excluded):
                 self._events.add(event)
-                register = self._coordinator.hooks.register
-                register(event, self._log_event, priority=_FIRST, name=NAME)
+                register(event, first, priority=_FIRST, name=NAME)
                 if not event.endswith("delta"):  # one a token: nobody changes them, and each handler costs
-                    register(event, self._log_change, priority=_LAST, name=NAME)
+                    register(event, last, priority=_LAST, name=NAME)
 
     async def discover(self) -> None:
         """Log the events that modules contribute by now."""
@@ -124,16 +130,6 @@ class Listener:
         except Exception as error:  # noqa: BLE001 - contributors are other people's code
             logger.warning("%s: contributed events could not be collected: %s", NAME, error)
         return HookResult()
-
-    def _wants(self, event: str) -> bool:
-        fits = 0 < len(event) <= _MAX_NAME and len(self._events) < _MAX_EVENTS
-        return fits and not any(fnmatchcase(event, pattern) for pattern in self._excluded)
-
-    def _log_event(self, event: str, data: dict[str, Any]) -> HookResult:
-        return self._log_safely(self.recorder.write_event, event, data)
-
-    def _log_change(self, event: str, data: dict[str, Any]) -> HookResult:
-        return self._log_safely(self.recorder.write_change, event, data)
 
     def _log_safely(
         self, note: Callable[[str, dict[str, Any]], None], event: str, data: dict[str, Any]

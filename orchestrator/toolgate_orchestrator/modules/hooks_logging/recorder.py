@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from amplifier_core.events import EXECUTION_END
 
-from toolgate_orchestrator.modules.hooks_logging.file import EventFile, LostLines, NumberedLine
+from toolgate_orchestrator.modules.hooks_logging.file import EventFile, NumberedLine
 from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, encode_name
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING
 
@@ -29,8 +29,6 @@ LOST: Final = "hooks-logging:lost"
 
 _MAX_OPEN: Final = 64
 _MAX_QUESTIONS: Final = 256
-
-Question = tuple[str, str]
 
 
 class _Open(NamedTuple):
@@ -47,17 +45,24 @@ class Recorder:
     def __init__(
         self, session: str, parent: str | None, shape: Shape, path: Path, max_bytes: int | None, seq: int = 0
     ) -> None:
-        self.file = EventFile(path, max_bytes, self._format_loss)
+        self.file = EventFile(
+            path,
+            max_bytes,
+            lambda lost: self._line(lost.seq, LOST, json.dumps({"lines": lost.lines, "why": lost.why})),
+        )
         self._who = f'"session":{encode_name(session)},"parent":{encode_name(parent)}'
         self._shape = shape
         self._seq = seq
         self._lock = threading.Lock()
         self._open: deque[_Open] = deque(maxlen=_MAX_OPEN)
-        self._questions: dict[Question, int] = {}
+        self._questions: dict[tuple[str, str], int] = {}
+        """Those of decisions, by decision and phase, where the engine says so: the numbers of their lines."""
 
     def write_event(self, event: str, data: dict[str, Any]) -> None:
         """Write an event's line."""
-        question = _question(event, data)
+        decision, phase, question = data.get("decision_id"), data.get("phase"), None
+        if event == TOOL_SELECTING and isinstance(decision, str) and isinstance(phase, str):
+            question = decision, phase
         with self._lock:
             if question is not None and (seq := self._questions.get(question)) is not None:
                 self._open.append(_Open(seq, event, data))
@@ -70,14 +75,22 @@ class Recorder:
             seq = self._write(event, body)
             self._open.append(_Open(seq, event, data))
             if question is not None:
-                self._remember(question, seq)
+                self._questions[question] = seq
+                if len(self._questions) > _MAX_QUESTIONS:
+                    del self._questions[next(iter(self._questions))]
 
     def write_change(self, event: str, data: dict[str, Any]) -> None:
         """Write what the hooks made of an event, if that is not what was emitted."""
+        seen, call = _drop_timestamp(data), data.get("tool_call_id")
         with self._lock:
             candidates = [each for each in self._open if each.event == event]
-            same = next((each for each in candidates if _same(each.data, data)), None)
-            origin = same or _origin(candidates, data)
+            # A hook's own copy may lack the time that the kernel adds.
+            same = next((each for each in candidates if _drop_timestamp(each.data) == seen), None)
+            # What was changed into this, where it can be told.
+            alike = [
+                each for each in candidates if call is not None and each.data.get("tool_call_id") == call
+            ] or candidates
+            origin = same or (alike[0] if len(alike) == 1 else None)
             if origin is not None:
                 self._open.remove(origin)
         if same is None and candidates:
@@ -86,18 +99,10 @@ class Recorder:
             with self._lock:
                 self._write(CHANGED, body)
 
-    def _remember(self, question: Question, seq: int) -> None:
-        self._questions[question] = seq
-        if len(self._questions) > _MAX_QUESTIONS:
-            del self._questions[next(iter(self._questions))]
-
     def _write(self, event: str, body: str) -> int:
         self._seq += 1
         self.file.write(NumberedLine(self._seq, self._line(self._seq, event, body)))
         return self._seq
-
-    def _format_loss(self, lost: LostLines) -> bytes:
-        return self._line(lost.seq, LOST, json.dumps({"lines": lost.lines, "why": lost.why}))
 
     def _line(self, seq: int, event: str, body: str) -> bytes:
         at = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
@@ -105,25 +110,5 @@ class Recorder:
         return f'{{{head},"data":{body}}}\n'.encode("ascii")
 
 
-def _question(event: str, data: dict[str, Any]) -> Question | None:
-    """Which question of a decision this is, where the engine says so."""
-    decision, phase = data.get("decision_id"), data.get("phase")
-    asked = event == TOOL_SELECTING and isinstance(decision, str) and isinstance(phase, str)
-    return (str(decision), str(phase)) if asked else None
-
-
-def _same(emitted: dict[str, Any], seen: dict[str, Any]) -> bool:
-    """Whether hooks left it alone; a hook's own copy may lack the time that the kernel adds."""
-    return _drop_timestamp(emitted) == _drop_timestamp(seen)
-
-
 def _drop_timestamp(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != "timestamp"}
-
-
-def _origin(candidates: list[_Open], data: dict[str, Any]) -> _Open | None:
-    """The emission that was changed into this, where it can be told."""
-    call = data.get("tool_call_id")
-    if call is not None:
-        candidates = [each for each in candidates if each.data.get("tool_call_id") == call] or candidates
-    return candidates[0] if len(candidates) == 1 else None

@@ -76,7 +76,10 @@ class Endpoint:
             timeout=openai.Timeout(config.timeout_s, connect=min(_CONNECT_S, config.timeout_s)),
             default_headers={key: value.get_secret_value() for key, value in config.extra_headers.items()},
         )
-        self.whose = Whose(config.name, _format_address(server), config.secrets(os.environ))
+        parts = urlsplit(server or "https://api.openai.com/v1")
+        port = f":{parts.port}" if parts.port else ""
+        address = f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+        self.whose = Whose(config.name, address, config.secrets(os.environ))
         self.length_field = config.length_field(os.environ)
         """The server's name for the longest answer."""
         self._tells_usage = True
@@ -188,13 +191,6 @@ def _plain(value: Any) -> dict[str, Any]:
     return plain
 
 
-def _format_address(server: str | None) -> str:
-    """A server's address, fit for a message."""
-    parts = urlsplit(server or "https://api.openai.com/v1")
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-
-
 def _sdk() -> Any:
     try:
         import openai
@@ -225,35 +221,29 @@ def translate_error(
     message = _message(error, whose)
     _scrub(error, whose.secrets)
     origin: dict[str, Any] = {"provider": whose.provider, "model": model}
+    said = f"{getattr(error, 'code', None)} {getattr(error, 'type', None)} {message}"
     if (status := _status(error)) is not None:
-        kind = _kind(status, _said_of(error, message))
+        kind = _kind(status, said)
         retryable = kind is not llm_errors.QuotaExceededError and (status in _RETRYABLE or status >= 500)
         after = _retry_after(error)
         return kind(message, status_code=status, retryable=retryable, retry_after=after, **origin)
-    if isinstance(error, openai.APITimeoutError | TimeoutError) or _is_of_http(error, "TimeoutException"):
+    # The SDK may let through an error of its HTTP library, which is httpx or httpx2 by its version.
+    of_http = any(base.__name__ == "TimeoutException" for base in type(error).__mro__)
+    if isinstance(error, openai.APITimeoutError | TimeoutError) or of_http:
         return llm_errors.LLMTimeoutError(message, **origin)
     if isinstance(error, BadReply):
         return llm_errors.StreamError(message, retryable=error.retryable, **origin)
     if streaming:  # told by the server after the answer had begun, or a connection that broke
-        return (_by_words(_said_of(error, message)) or llm_errors.StreamError)(message, **origin)
+        return (_by_words(said) or llm_errors.StreamError)(message, **origin)
     if isinstance(error, openai.APIConnectionError | OSError):
         return llm_errors.NetworkError(message, **origin)
     return LLMError(message, **origin)
-
-
-def _is_of_http(error: Exception, kind: str) -> bool:
-    """Whether the SDK let through an error of its HTTP library, which is httpx or httpx2 by its version."""
-    return any(base.__name__ == kind for base in type(error).__mro__)
 
 
 def _without_secrets(text: str, secrets: Sequence[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "[secret]")
     return text
-
-
-def _said_of(error: Exception, message: str) -> str:
-    return f"{getattr(error, 'code', None)} {getattr(error, 'type', None)} {message}"
 
 
 def _kind(status: int, said: str) -> type[LLMError]:
@@ -332,12 +322,8 @@ def _retry_after(error: Exception) -> float | None:
         except ValueError:
             continue
         return seconds if math.isfinite(seconds) and seconds >= 0 else None
-    return _until(headers.get("retry-after"))
-
-
-def _until(date: Any) -> float | None:
     try:
-        parsed = email.utils.parsedate_to_datetime(date)
+        parsed = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
     except (TypeError, ValueError):
         return None
     return max(0.0, parsed.timestamp() - time.time())

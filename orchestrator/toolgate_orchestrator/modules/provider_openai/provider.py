@@ -2,7 +2,7 @@
 
 OpenAI, vLLM, Ollama, LiteLLM proxies. This file puts the pure parts around the server together:
 
-    ChatRequest ─▶ request, messages ─▶ client (SDK, HTTP)
+    ChatRequest ─▶ request ─▶ client (SDK, HTTP)
     ChatResponse ◀─ reply ◀─ stream ◀──────┘
 """
 
@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, Usage
+from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo
 from amplifier_core.llm_errors import ContentFilterError, LLMError
 from toolgate_bus.config.check import check
 
 from toolgate_orchestrator.modules.provider_openai.client import Chunks, Endpoint
 from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
-from toolgate_orchestrator.modules.provider_openai.reply import chat_response, cost_of, raw_calls, usage_of
+from toolgate_orchestrator.modules.provider_openai.reply import chat_response, cost_of, usage_of
 from toolgate_orchestrator.modules.provider_openai.request import Ask, build_request
 from toolgate_orchestrator.modules.provider_openai.stream import BadReply, ChunkAssembler
 
@@ -100,16 +100,18 @@ class ProviderOpenAI:
         for event in self._interpret(ask, joined.close):
             yield event
         response = self._response(joined, ask, chunks.headers, chunks.retries, streamed=True)
-        yield {
-            "type": "message.end",
-            "finish_reason": joined.finish_reason,
-            "usage": _dump_usage(response.usage),
-        }
+        usage = response.usage.model_dump(exclude_none=True) if response.usage else None
+        yield {"type": "message.end", "finish_reason": joined.finish_reason, "usage": usage}
         yield response
 
     def parse_tool_calls(self, response: ChatResponse) -> list[Any]:
         """The calls of a response; one whose arguments are no JSON object as a dict that has them as text."""
-        return raw_calls(response)
+        calls: list[Any] = []
+        for call in response.tool_calls or ():
+            raw = (call.model_extra or {}).get("raw_arguments")
+            as_text = {"id": call.id, "name": call.name, "arguments": raw}
+            calls.append(as_text if isinstance(raw, str) else call)
+        return calls
 
     def report_cost(self) -> dict[str, Decimal] | None:
         """For the kernel's channel `session.cost`; None as long as nobody told a cost."""
@@ -179,10 +181,6 @@ async def _next(chunks: Chunks, joined: ChunkAssembler) -> dict[str, Any] | None
             raise
         logger.info("the stream broke after the answer was whole: %s", error)
         return None
-
-
-def _dump_usage(usage: Usage | None) -> dict[str, Any] | None:
-    return usage.model_dump(exclude_none=True) if usage else None
 
 
 def _first_count(listed: Mapping[str, Any], *fields: str) -> int | None:

@@ -1,8 +1,8 @@
 """The answer as the kernel's ChatResponse, its tool calls as the engine reads them, and its cost. Pure.
 
 The kernel's `ToolCall` takes only an object as arguments. A call whose arguments are no JSON object
-bears none, and the text as it came in `raw_arguments`; `raw_calls` gives that text back, so that
-whoever runs the call can say what is wrong with it.
+bears none, and the text as it came in `raw_arguments`; the provider's `parse_tool_calls` gives that text
+back, so that whoever runs the call can say what is wrong with it.
 
 The cost is what a proxy says (header `x-litellm-response-cost`, or `usage.cost`), else what the
 configured prices make of the tokens, else unknown: None is not zero. Money is Decimal, never float.
@@ -40,11 +40,6 @@ def chat_response(joined: ChunkAssembler, usage: Usage | None, metadata: dict[st
     )
 
 
-def raw_calls(response: ChatResponse) -> list[Any]:
-    """A response's calls: `ToolCall`s, and dicts with the arguments as text where they are no object."""
-    return [_raw(call) for call in response.tool_calls or ()]
-
-
 def _tool_call(call: JoinedCall) -> ToolCall:
     arguments = call.arguments
     if isinstance(arguments, str):
@@ -52,13 +47,6 @@ def _tool_call(call: JoinedCall) -> ToolCall:
             {"id": call.id, "name": call.name, "arguments": {}, "raw_arguments": arguments}
         )
     return ToolCall(id=call.id, name=call.name, arguments=arguments)
-
-
-def _raw(call: ToolCall) -> Any:
-    raw = (call.model_extra or {}).get("raw_arguments")
-    if not isinstance(raw, str):
-        return call
-    return {"id": call.id, "name": call.name, "arguments": raw}
 
 
 def usage_of(told: Mapping[str, Any] | None, cost: Decimal | None) -> Usage | None:

@@ -1,17 +1,40 @@
 """A ChatRequest as the parameters of one chat completion. Pure.
 
 Options given to `complete` and `stream` count before the request's fields, those before the config.
+
+Tool calls are read from the field `tool_calls` (this engine's contexts) or from call blocks (other
+engines'). Images of tool results follow as a user's message: the wire allows only text in results.
+Each result is put behind its call, as servers insist: a sound conversation passes unchanged, one with
+a gap (a result that was compacted away, a call that never got one) is mended rather than refused.
 """
 
-from collections.abc import Mapping
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from amplifier_core import ChatRequest, ToolSpec
-from amplifier_core.message_models import ResponseFormatJson, ResponseFormatJsonSchema
+from amplifier_core import (
+    ChatRequest,
+    ImageBlock,
+    Message,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolSpec,
+)
+from amplifier_core.message_models import ResponseFormatJson, ResponseFormatJsonSchema, ThinkingBlock
 
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
-from toolgate_orchestrator.modules.provider_openai.messages import Dialect, ToolNames, names_in, wire_messages
+
+_MAX_ID = 40
+"""Longer call ids are refused by OpenAI; another provider may have made them."""
+_NO_RESULT = "No result of this call was recorded."
+_MAX = 64
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
+_SAFE = re.compile(rf"[a-zA-Z0-9_-]{{1,{_MAX}}}")
+
 
 _FIELDS = (
     "model",
@@ -25,6 +48,220 @@ _FIELDS = (
     "timeout",
 )
 _CHOICES = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+
+WireMessage = dict[str, Any]
+
+
+class ToolNames:
+    """Names of one request as the wire allows them (letters, digits, _ and -, at most 64), and back.
+
+    A name that is fine stays as it is; any other gets a safe one, unique among those of the request.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        given = list(dict.fromkeys(names))
+        self._safe = {name: name for name in given if _SAFE.fullmatch(name)}
+        self._original = dict(self._safe)
+        for name in given:
+            if name not in self._safe:
+                self._add(name)
+
+    def safe(self, name: str) -> str:
+        """How a tool is called on the wire."""
+        if name not in self._safe:
+            self._add(name)
+        return self._safe[name]
+
+    def original(self, name: str) -> str:
+        """The tool that the LLM means; a name that nobody gave it comes back as it is."""
+        return self._original.get(name, name)
+
+    def _add(self, name: str) -> None:
+        digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+        safe = _UNSAFE.sub("_", name)[:_MAX] or "unnamed"
+        length = 8
+        while safe in self._original:
+            safe = f"{_UNSAFE.sub('_', name)[: _MAX - 1 - length]}_{digest[:length]}"
+            length += 1
+        self._safe[name] = safe
+        self._original[safe] = name
+
+
+class Dialect(NamedTuple):
+    """What servers differ in."""
+
+    developer_role: str = "system"
+    reasoning_field: str | None = None
+
+
+class _Call(NamedTuple):
+    id: str
+    name: str
+    arguments: Any
+
+
+def wire_messages(messages: Sequence[Message], names: ToolNames, dialect: Dialect) -> list[WireMessage]:
+    """The conversation as the server takes it: one result right behind each call, and none without a call."""
+    wired = [wire for message in messages for wire in _wire(message, names, dialect)]
+    taken: set[int] = set()
+    out: list[WireMessage] = []
+    for index, message in enumerate(wired):
+        if index in taken:
+            continue
+        if message["role"] == "tool":  # its call is gone: something the user says
+            told = f"[Result of an earlier tool call]\n{message['content']}"
+            message = {"role": "user", "content": told}
+        out.append(message)
+        for call in message.get("tool_calls", ()):
+            found = next(_results(wired, index, call["id"], taken), None)
+            taken |= {found} if found is not None else set()
+            lost = {"role": "tool", "tool_call_id": call["id"], "content": _NO_RESULT}
+            out.append(lost if found is None else wired[found])
+    return out
+
+
+def names_in(messages: Sequence[Message]) -> list[str]:
+    """The tools that earlier calls named."""
+    return [call.name for message in messages for call in _calls(message)]
+
+
+def _results(messages: Sequence[WireMessage], start: int, call_id: str, taken: set[int]) -> Iterator[int]:
+    """Where results of a call lie: behind it, and before another call of the same id (ids may repeat)."""
+    for index in range(start + 1, len(messages)):
+        message = messages[index]
+        if any(call["id"] == call_id for call in message.get("tool_calls", ())):
+            return
+        if message["role"] == "tool" and message["tool_call_id"] == call_id and index not in taken:
+            yield index
+
+
+def _wire(message: Message, names: ToolNames, dialect: Dialect) -> Iterable[WireMessage]:
+    if message.role == "assistant":
+        yield from _assistant(message, names, dialect)
+    elif message.role == "tool":
+        yield from _result(str(message.tool_call_id or ""), message.content)
+    else:
+        blocks = _blocks(message)
+        for block in blocks:
+            if isinstance(block, ToolResultBlock):
+                yield from _result(block.tool_call_id, block.output)
+        role = {"developer": dialect.developer_role, "system": "system"}.get(message.role, "user")
+        if content := _content(message.content, images=role == "user"):
+            yield {"role": role, "content": content}
+
+
+def _assistant(message: Message, names: ToolNames, dialect: Dialect) -> Iterable[WireMessage]:
+    """One message, or none where nothing of it can be sent."""
+    wire: WireMessage = {"role": "assistant", "content": _text(message.content) or None}
+    calls = []
+    for call in _calls(message):
+        function = {"name": names.safe(call.name), "arguments": _arguments(call.arguments)}
+        calls.append({"id": _wire_id(call.id), "type": "function", "function": function})
+    if calls:
+        wire["tool_calls"] = calls
+    thoughts = (block.thinking for block in _blocks(message) if isinstance(block, ThinkingBlock))
+    if dialect.reasoning_field and (thinking := "\n".join(map(_clean, thoughts))):
+        wire[dialect.reasoning_field] = thinking
+    if wire["content"] or calls:
+        yield wire
+
+
+def _arguments(arguments: Any) -> str:
+    """JSON of an object, always: chat templates of many servers read it again."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+    return _json(dict(arguments)) if isinstance(arguments, Mapping) else "{}"
+
+
+def _result(call_id: str, content: Any) -> Iterable[WireMessage]:
+    blocks = content if isinstance(content, list) else []
+    images = [block for block in blocks if isinstance(block, ImageBlock)]
+    if isinstance(content, list) and all(isinstance(block, TextBlock | ImageBlock) for block in content):
+        text = _text(content) or ("(images, see below)" if content else "")
+    else:
+        text = _clean(content) if isinstance(content, str) else _json(content)
+    yield {"role": "tool", "tool_call_id": _wire_id(call_id), "content": text}
+    if images:
+        told = {"type": "text", "text": "Images of the tool result above:"}
+        yield {"role": "user", "content": [told, *map(_part, images)]}
+
+
+def _content(content: Any, *, images: bool) -> str | list[dict[str, Any]]:
+    """Text alone as a string, which every server takes; parts only where there are images."""
+    if (
+        not images
+        or not isinstance(content, list)
+        or not any(isinstance(block, ImageBlock) for block in content)
+    ):
+        return _text(content)
+    return [_part(block) for block in content if isinstance(block, TextBlock | ImageBlock)]
+
+
+def _part(block: TextBlock | ImageBlock) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": _clean(block.text)}
+    source = block.source
+    url = source.get("url")
+    if data := source.get("data"):
+        url = f"data:{source.get('media_type') or 'image/png'};base64,{data}"
+    if not isinstance(url, str) or not url:
+        return {"type": "text", "text": "(an image that could not be sent)"}
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _blocks(message: Message) -> Sequence[Any]:
+    return message.content if isinstance(message.content, list) else ()
+
+
+def _text(content: Any) -> str:
+    """The text of a message, its text blocks joined by line breaks."""
+    if isinstance(content, str):
+        return _clean(content)
+    return "\n".join(_clean(block.text) for block in content if isinstance(block, TextBlock) and block.text)
+
+
+def _calls(message: Message) -> list[_Call]:
+    """The calls that a message of the LLM makes."""
+    if message.role != "assistant":
+        return []
+    listed = (message.model_extra or {}).get("tool_calls")
+    if not isinstance(listed, list) or not listed:
+        return [
+            _Call(block.id, block.name, block.input)
+            for block in _blocks(message)
+            if isinstance(block, ToolCallBlock)
+        ]
+    calls = []
+    for call in listed:
+        if isinstance(call, Mapping):  # in this engine's form or in that of the wire
+            function = call.get("function")
+            told = function if isinstance(function, Mapping) else call
+            name = told.get("name") or told.get("tool") or ""
+            calls.append(_Call(str(call.get("id") or ""), str(name), told.get("arguments")))
+    return calls
+
+
+def _wire_id(call_id: str) -> str:
+    if len(call_id) <= _MAX_ID:
+        return _clean(call_id)
+    return "call_" + hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _json(value: Any) -> str:
+    return _clean(json.dumps(value, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(exclude_none=True) if callable(dump) else str(value)
+
+
+def _clean(text: str) -> str:
+    """Text without lone surrogates, which cannot be sent as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 logger = logging.getLogger(__name__)
 
@@ -79,14 +79,10 @@ def arguments_of(raw: str) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
-            return _encodable(value) if "\\ud" in raw.lower() else value
+            if "\\ud" in raw.lower():  # lone surrogates, which JSON can spell and nobody can send on
+                value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+            return cast("dict[str, Any]", value)
     return None
-
-
-def _encodable(value: dict[str, Any]) -> dict[str, Any]:
-    """Without lone surrogates, which JSON can spell and nobody can send on."""
-    sound: dict[str, Any] = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    return sound
 
 
 class BadReply(Exception):  # noqa: N818 - becomes an LLMError at the edge
@@ -155,10 +151,17 @@ class ChunkAssembler:
         """Take one chunk; gives the events that it makes. Raises BadReply for nonsense and far too much."""
         if not isinstance(chunk, Mapping):
             raise BadReply(f"a chunk of the answer is no JSON object, but {type(chunk).__name__}")
-        events = self._start(chunk)
+        self.id, self.model = self.id or _str(chunk.get("id")), self.model or _str(chunk.get("model"))
+        events: list[Event] = []
+        if not self._started:
+            self._started = True
+            events.append({"type": "message.start", "id": self.id, "model": self.model, "role": "assistant"})
         if isinstance(usage := chunk.get("usage"), Mapping):
             self.usage = usage
-        choice = _first(chunk.get("choices"))
+        choices = chunk.get("choices")
+        # The first choice; others were not asked for.
+        listed = choices if isinstance(choices, list | tuple) else ()
+        choice = next((one for one in listed if isinstance(one, Mapping) and not one.get("index")), {})
         delta = choice.get("delta") or choice.get("message")
         if isinstance(delta, Mapping):
             events += self._delta(delta)
@@ -174,13 +177,6 @@ class ChunkAssembler:
         return self._end(self._every)
 
     # ------------------------------------------------------------------ the parts of a chunk
-
-    def _start(self, chunk: Mapping[str, Any]) -> list[Event]:
-        self.id, self.model = self.id or _str(chunk.get("id")), self.model or _str(chunk.get("model"))
-        if self._started:
-            return []
-        self._started = True
-        return [{"type": "message.start", "id": self.id, "model": self.model, "role": "assistant"}]
 
     def _delta(self, delta: Mapping[str, Any]) -> list[Event]:
         thinking = _str(delta.get("reasoning_content")) or _str(delta.get("reasoning"))
@@ -205,7 +201,9 @@ class ChunkAssembler:
         """One fragment of one call."""
         function = part.get("function")
         told = function if isinstance(function, Mapping) else {}
-        name, fragment = _str(told.get("name")), _fragment(told.get("arguments"))
+        name, arguments = _str(told.get("name")), told.get("arguments")
+        # Some servers send the object itself.
+        fragment = json.dumps(arguments) if isinstance(arguments, Mapping) else _str(arguments) or ""
         index = part.get("index")
         key = index if isinstance(index, int) else position
         call, events = self._call(key, _str(part.get("id")), name)
@@ -215,8 +213,11 @@ class ChunkAssembler:
     def _call(self, key: int, wire_id: str | None, name: str | None) -> tuple[JoinedCall, list[Event]]:
         """The call that a fragment belongs to; where it begins one, empty ones before it are over."""
         call = self._at.get(key)
-        if call is not None and not _is_another(call, wire_id, name):
-            return call, []
+        if call is not None:
+            # One at the same index begins another call where it brings a name, and another id or none.
+            other = wire_id != call.wire_id if wire_id else call.end.closed
+            if not name or not other:
+                return call, []
         if len(self._every) >= MAX_CALLS:
             raise BadReply(f"the answer makes more than {MAX_CALLS} tool calls")
         events = self._end([each for each in self._every if each.end.closed])
@@ -247,14 +248,12 @@ class ChunkAssembler:
         call.parts.append(fragment)
         if call.begun and told:
             events.append({"type": "tool_call.delta", "id": call.id, "arguments_fragment": told})
-        if call.end.feed(fragment) and self._is_whole(call):
-            events += self._end([call])
+        if call.end.feed(fragment):
+            # Whether nothing can follow but blanks; tried a few times, not for every brace of a long text.
+            call.tries += 1
+            if call.name and call.tries <= _EARLY_TRIES and arguments_of(call.raw):
+                events += self._end([call])
         return events
-
-    def _is_whole(self, call: JoinedCall) -> bool:
-        """Whether nothing can follow but blanks; tried a few times, not for every brace of a long text."""
-        call.tries += 1
-        return bool(call.name) and call.tries <= _EARLY_TRIES and bool(arguments_of(call.raw))
 
     def _end(self, calls: Iterable[JoinedCall]) -> list[Event]:
         events = []
@@ -272,21 +271,6 @@ class ChunkAssembler:
             raise BadReply(f"the answer is longer than {MAX_CHARS} characters")
 
 
-def _first(choices: Any) -> Mapping[str, Any]:
-    """The first choice of a chunk; others were not asked for. Empty where the chunk has none."""
-    for choice in choices if isinstance(choices, list | tuple) else ():
-        if isinstance(choice, Mapping) and not choice.get("index"):
-            return choice
-    return {}
-
-
-def _is_another(call: JoinedCall, wire_id: str | None, name: str | None) -> bool:
-    """Whether a fragment at the same index begins another call: it brings a name, and another id or none."""
-    if not name:
-        return False
-    return wire_id != call.wire_id if wire_id else call.end.closed
-
-
 def _texts(content: Any) -> Iterable[tuple[str, str]]:
     """Pieces of content, each with its kind; some servers send parts instead of a text."""
     if isinstance(content, str):
@@ -297,13 +281,6 @@ def _texts(content: Any) -> Iterable[tuple[str, str]]:
                 thought = part.get("thinking")
                 yield from (("thinking", text) for _, text in _texts(thought))
                 yield "text", _str(part.get("text")) or ""
-
-
-def _fragment(arguments: Any) -> str:
-    """A piece of the arguments; some servers send the object itself."""
-    if isinstance(arguments, Mapping):
-        return json.dumps(arguments)
-    return _str(arguments) or ""
 
 
 def _str(value: Any) -> str | None:
