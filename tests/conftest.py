@@ -22,8 +22,11 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from installed import look_once
 from nursery import NURSERY, Process
 from toolgate_bus.server.embedded import Server, ServerProcess, private_server, server_process
+
+look_once()
 
 # A shared machine is sometimes slow: a slow example is no failure (each test has its own timeout).
 settings.register_profile("toolgate", deadline=None)

@@ -338,5 +338,8 @@ def end(code: int) -> None:
 
 
 if __name__ == "__main__":
+    from installed import look_once
+
+    look_once()
     sys.path[0:1] = [""]  # as with `-m`: the folder of whoever is asked for
     serve(int(sys.argv[1]))

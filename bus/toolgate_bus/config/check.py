@@ -6,6 +6,7 @@ of a field is taken as it is. No line shows a value, but for what a validator it
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -140,6 +141,7 @@ class _Lenient(GenerateJsonSchema):
         return {}
 
 
+@cache
 def _schema(model: type[BaseModel]) -> Schema:
     return model.model_json_schema(schema_generator=_Lenient)
 
