@@ -47,6 +47,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DOZEN = 12
 COLUMNS = 80
 SENTENCES = 201
+PAGES = [document for document in DOCUMENTS if document.parent == ROOT / "docs"]
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: str(one.relative_to(ROOT)))
 
@@ -69,6 +70,20 @@ def test_every_link_between_documents_leads_somewhere(document: Path) -> None:
         linked = (document.parent / name).resolve() if name else document
         assert linked.is_file(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda one: one.stem)
+def test_a_picture_is_told_in_words_follows_the_readers_colours_and_fetches_nothing(picture: Path) -> None:
+    text = text_of(picture)
+    shown = [f"]({picture.relative_to(document.parent)})" in text_of(document) for document in PAGES]
+    assert shown.count(True) == 1
+    assert re.search(r'role="img" aria-labelledby="title desc"', text)
+    assert len(re.findall(r'<(title|desc) id="\1">[^<]{10,}</\1>', text)) == 2
+    assert "prefers-color-scheme: dark" in text
+    assert re.findall(r"(?:href|src)=|url\((?!#)|@import|https?://(?!www\.w3\.org/2000/svg)", text) == []
 
 
 def test_every_document_can_be_reached_from_the_readme() -> None:
