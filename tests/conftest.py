@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import inspect
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -34,6 +35,21 @@ settings.load_profile("toolgate")
 
 
 DEPLOY = Path(__file__).parent / "deploy"
+
+
+ONLY_PURE, NONE_PURE = ("pure", "pure and not session"), ("not pure and not system", "system")
+"""What the Makefile asks for."""
+ALL_PURE = re.compile(r"^pytestmark = pytest\.mark\.pure$", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not load the files in which the markers asked for choose nothing: most of a start is loading."""
+    asked = config.option.markexpr
+    if collection_path.suffix != ".py" or asked not in {*ONLY_PURE, *NONE_PURE}:
+        return None
+    text = collection_path.read_text()
+    is_left_out = "mark.pure" not in text if asked in ONLY_PURE else ALL_PURE.search(text)
+    return True if is_left_out else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
