@@ -103,7 +103,14 @@ class LedgerKeeper:
             self._resumed = False
             return False
         if not self._resumed:
-            self._facts.resume(await self._read_positions())
+            raw = await self._store.get(f"{self._book}:read")
+            try:
+                noted = unpack(raw) if raw else {}
+            except CodecError:
+                noted = {}
+            self._facts.resume(
+                {str(name): str(last) for name, last in noted.items()} if isinstance(noted, dict) else {}
+            )
             self._resumed = True
         facts = await self._facts.next()
         for at in range(0, len(facts), AT_ONCE):
@@ -127,14 +134,6 @@ class LedgerKeeper:
             return False
         await self._store.put(key, self._replica, LEASE_S)  # two at once would do no harm
         return True
-
-    async def _read_positions(self) -> dict[str, str]:
-        raw = await self._store.get(f"{self._book}:read")
-        try:
-            noted = unpack(raw) if raw else {}
-        except CodecError:
-            noted = {}
-        return {str(name): str(last) for name, last in noted.items()} if isinstance(noted, dict) else {}
 
     # ------------------------------------------------------------------ facts and orphans
 

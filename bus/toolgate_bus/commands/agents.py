@@ -154,7 +154,7 @@ async def _stop(
         while True:
             try:
                 look = await fleet.look(order.id, told)
-                running = {one.session for one in select_targets(order, look.agents) if _busy(one)}
+                running = {one.session for one in select_targets(order, look.agents) if (one.doing != "idle")}
                 ran |= running.union(*look.obeyed.values())
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
                     told |= await fleet.stop(order)
@@ -194,10 +194,6 @@ async def _watch(url: str, namespace: str) -> None:
                 await anyio.sleep(_REFRESH_S)
     finally:
         await commands.aclose()
-
-
-def _busy(one: LiveAgent) -> bool:
-    return one.doing != "idle"
 
 
 def _table(agents: Collection[LiveAgent]) -> Table:

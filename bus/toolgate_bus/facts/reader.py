@@ -107,7 +107,10 @@ class FactsReader(FactStream):
         waiting: dict[str, deque[Fact]] = {}
         ask = sorted(starts)
         while ask or heads:
-            for name, page in zip(ask, await self._pages(ask, starts, each), strict=True):
+            own = ((self._keys.facts(name), starts[name]) for name in ask)
+            for name, page in zip(
+                ask, [_page(page) for page in await read_first(self._commands, own, each)], strict=True
+            ):
                 waiting[name] = deque(
                     fact for entry, fields in page for fact in self._fresh(name, entry, fields)
                 )
@@ -128,10 +131,6 @@ class FactsReader(FactStream):
                     heapq.heappush(heads, (entry_order(waiting[name][0]["entry"]), name))
                 elif name in starts:
                     ask = [name]
-
-    async def _pages(self, names: Sequence[str], starts: Mapping[str, str], each: int) -> list[Any]:
-        own = ((self._keys.facts(name), starts[name]) for name in names)
-        return [_page(page) for page in await read_first(self._commands, own, each)]
 
     async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
         """The newest facts, oldest first, and for how many seconds back they are complete.

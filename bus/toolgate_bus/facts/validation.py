@@ -45,10 +45,6 @@ def _id(value: Any) -> bool:
     return type(value) is str and 0 < len(value) <= MAX_ID
 
 
-def _moment(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= LATEST
-
-
 def _number(value: Any) -> bool:
     return type(value) is int and 0 < value <= MAX_VALUE
 
@@ -139,7 +135,9 @@ def check_fact(fact: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(event, str):
         raise CodecError("malformed", "a fact is a map with an event")
     seq, at = fact.get("seq"), fact.get("at")
-    if not (seq is None or _number(seq)) or not (at is None or _moment(at)):
+    if not (seq is None or _number(seq)) or not (
+        at is None or (type(at) in (int, float) and 0 <= at <= LATEST)
+    ):
         raise CodecError("malformed", "a fact's number or time")
     fact = _plain(fact)
     for name in _NEEDED.get(event, ()):

@@ -5,7 +5,7 @@ An orchestrator's process writes what its sessions do at every heartbeat where i
 by others: it is decoded with the wire's bounds.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -150,7 +150,11 @@ def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: s
         (roots if any(each.root == one for each in living) else sessions).append(one)
     if not sessions and not roots:
         return Stop((), (), True, now, by, order)
-    named = [*sessions, *_heads_below(living, sessions)]
+    known = {one.session: one for one in living}
+    heads = [
+        one for one in living if one.parent in known and known[one.parent].orchestrator != one.orchestrator
+    ]
+    named = [*sessions, *[one.session for one in heads if {*sessions} & {*_above(one, known)}]]
     if len(named) > MAX_NAMES or len(roots) > MAX_NAMES:
         raise ConfigError(f"an order can name {MAX_NAMES} sessions; name their roots, or stop --all")
     return Stop(tuple(named), tuple(roots), False, now, by, order)
@@ -172,15 +176,6 @@ def _session_of(living: Sequence[LiveAgent], id_: str) -> str:
         several = f"means several: {', '.join(sorted(found)[:8])}" if found else "is no live session"
         raise ConfigError(f"{id_!r} {several}; `toolgate agents` lists them")
     return found.pop()
-
-
-def _heads_below(living: Sequence[LiveAgent], sessions: Collection[str]) -> list[str]:
-    """Sessions below these that lead other processes, which do not know who is above their own."""
-    known = {one.session: one for one in living}
-    heads = [
-        one for one in living if one.parent in known and known[one.parent].orchestrator != one.orchestrator
-    ]
-    return [one.session for one in heads if {*sessions} & {*_above(one, known)}]
 
 
 def _above(one: LiveAgent, known: Mapping[str, LiveAgent]) -> Iterator[str]:

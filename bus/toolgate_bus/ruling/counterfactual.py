@@ -117,7 +117,12 @@ def replay_decision(
     `verified` is the call that the added verdicts of the verify phase are about, if it is not the one
     that the decision had verified.
     """
-    stay = _verdicts_without(ruled, without)
+    freed = ruled.why == "denied" and ruled.scheduler in without
+    stay = [
+        heard._replace(late=False) if freed and heard.late and heard.scheduler not in ruled.silent else heard
+        for heard in ruled.verdicts
+        if heard.scheduler not in without
+    ]
     merged = merge(heard for heard in (*stay, *added) if heard.phase == "select")
     if merged.winner is not None and merged.action == "deny":
         return _deny(ruled, merged.winner)
@@ -205,16 +210,6 @@ def _has_person_answer(ruled: DecisionRecord) -> bool:
         heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
     }
     return bool(asked) and (ruled.runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
-
-
-def _verdicts_without(ruled: DecisionRecord, without: Collection[str]) -> list[ReceivedVerdict]:
-    """The verdicts of the others; those that were only late because of a denial that now falls away count."""
-    freed = ruled.why == "denied" and ruled.scheduler in without
-    return [
-        heard._replace(late=False) if freed and heard.late and heard.scheduler not in ruled.silent else heard
-        for heard in ruled.verdicts
-        if heard.scheduler not in without
-    ]
 
 
 def _stands(ruled: DecisionRecord, without: Collection[str]) -> bool:

@@ -183,15 +183,6 @@ def _lock(directory: Path) -> int | None:
     return None
 
 
-def _end_orphan(directory: Path) -> None:
-    """End a server whose guard was killed, where the kernel has not already done it (not Linux)."""
-    with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
-        client.settimeout(1.0)
-        client.connect(str(directory / SERVER_SOCKET))
-        client.sendall(b"SHUTDOWN NOSAVE\r\n")
-        client.recv(1)
-
-
 def _listen(directory: Path) -> socket.socket:
     for name in (GUARD_SOCKET, SERVER_SOCKET):
         (directory / name).unlink(missing_ok=True)
@@ -256,17 +247,6 @@ def _is_closed(member: socket.socket) -> bool:
         return True
 
 
-def _clean(directory: Path, *, private: bool) -> None:
-    """Remove what is ours; the lock last, since whoever gets it next may begin at once."""
-    for name in (GUARD_SOCKET, SERVER_SOCKET, LOG_FILE, LOCK_FILE):
-        (directory / name).unlink(missing_ok=True)
-    if private:
-        shutil.rmtree(directory, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):  # the next guard may be there already
-            directory.rmdir()
-
-
 def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) -> int:
     """Own the server in `directory` until the last command leaves; gives back the exit code.
 
@@ -281,14 +261,24 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
     server = ServerProcess(directory, binary)
     with ExitStack() as stay:
         try:
-            _end_orphan(directory)
+            with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
+                client.settimeout(1.0)
+                client.connect(str(directory / SERVER_SOCKET))
+                client.sendall(b"SHUTDOWN NOSAVE\r\n")
+                client.recv(1)
             with _listen(directory) as listener, _signals() as signals:
                 server.start()
                 hello = {"url": server.url, "directory": str(directory), "pid": server.pid}
                 _serve(listener, signals, first, json.dumps(hello).encode() + b"\n", stay)
         finally:
             server.kill()
-            _clean(directory, private=private)
+            for name in (GUARD_SOCKET, SERVER_SOCKET, LOG_FILE, LOCK_FILE):
+                (directory / name).unlink(missing_ok=True)
+            if private:
+                shutil.rmtree(directory, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):  # the next guard may be there already
+                    directory.rmdir()
     return 0
 
 

@@ -93,7 +93,9 @@ class MemoryNotices(Notices):
         """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
         while True:
-            came = self._after(topic, after)
+            number = int(after.partition("-")[0])
+            kept = [one for one in self._topics.get(topic, ()) if one[0] > number]
+            came = [Notice(f"{place}-0", body) for place, _, body in kept[:PAGE]]
             left = until - time.monotonic()
             if came or left <= 0:
                 return came
@@ -103,8 +105,3 @@ class MemoryNotices(Notices):
                 await asyncio.wait([waiter], timeout=left)
             finally:
                 self._waiting.discard(waiter)
-
-    def _after(self, topic: str, after: str) -> list[Notice]:
-        number = int(after.partition("-")[0])
-        kept = [one for one in self._topics.get(topic, ()) if one[0] > number]
-        return [Notice(f"{place}-0", body) for place, _, body in kept[:PAGE]]

@@ -338,7 +338,14 @@ def _formatter(form: str) -> logging.Formatter:
 
     renderers: dict[str, list[structlog.typing.Processor]] = {
         "json": [structlog.processors.JSONRenderer()],
-        "text": [_tame, structlog.dev.ConsoleRenderer(colors=_colours())],
+        "text": [
+            _tame,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty()
+                and os.environ.get("TERM") != "dumb"
+                and not os.environ.get("NO_COLOR")
+            ),
+        ],
         "words": [_in_words],
     }
     render = renderers[form]
@@ -351,7 +358,3 @@ def _formatter(form: str) -> logging.Formatter:
             *render,
         ],
     )
-
-
-def _colours() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")

@@ -86,11 +86,6 @@ def launch(
             raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))
         with serve_metrics(metrics_port, metrics_address, "scheduler") as url:
             run_async(lambda: serve(replace(job, metrics=url), settings))
-    _abandon_threads()
-
-
-def _abandon_threads() -> None:
-    """End now, with 0, if a plain function of the author's still hangs: Python would wait for its thread."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(THREAD_SECONDS)

@@ -105,16 +105,13 @@ class HookCostAware:
             verdict = Deny(reason="The budget cannot be checked at the moment; try again later.")
         answer = answer_of(verdict, call, data, self._scheduler.priority)
         if verdict.action != "deny":  # of a denial policy:violation tells, once it is one
-            await self._wait_for(_key(data, getattr(verdict, "tool", call.tool_name)), call.id)
+            key = _key(data, getattr(verdict, "tool", call.tool_name))
+            before = self._pending.get(key)
+            if before is None or before.decision != call.id:
+                self._pending[key] = _PendingCall(call.id)
+                if before is not None:
+                    await self._tell(before.decision, None, ran=False)
         return answer
-
-    async def _wait_for(self, key: str, decision: str) -> None:
-        """This call will tell; if it is selected anew, it was not run as it was before."""
-        before = self._pending.get(key)
-        if before is None or before.decision != decision:
-            self._pending[key] = _PendingCall(decision)
-            if before is not None:
-                await self._tell(before.decision, None, ran=False)
 
     async def on_tool_start(self, _event: str, data: dict[str, Any]) -> Any:
         """The tool runs now: no other hook has refused it."""

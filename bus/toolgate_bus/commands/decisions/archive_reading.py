@@ -42,7 +42,11 @@ def read_archived_facts(directory: Path, since: float | None = None) -> Iterator
     disk, committed = _open_archive(directory)
     names = data_files(disk.names())
     for name in _once(names):
-        if committed is not None and _beyond(name, committed):
+        plain = name.removesuffix(".gz")
+        if committed is not None and (
+            committed.file is None
+            or (plain != committed.file and data_files([plain, committed.file])[-1] == plain)
+        ):
             return
         if since is None or hour_of(name) + SLACK_S >= since:
             limit = committed.size if committed is not None and name == committed.file else None
@@ -150,14 +154,6 @@ def _once(names: list[str]) -> Iterator[str]:
     for name in names:
         if not name.endswith(".gz") or name.removesuffix(".gz") not in names:
             yield name
-
-
-def _beyond(name: str, committed: ArchiveCheckpoint) -> bool:
-    """Whether a file is not committed yet."""
-    plain = name.removesuffix(".gz")
-    return committed.file is None or (
-        plain != committed.file and data_files([plain, committed.file])[-1] == plain
-    )
 
 
 def _facts_of(directory: Path, name: str, limit: int | None) -> Iterator[Fact]:

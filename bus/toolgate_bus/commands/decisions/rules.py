@@ -49,7 +49,10 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
         return f"The record says why: {why}."
     if why == "expired":
         rule = _rule_of_expiry(decided, counted) or rule
-    if why == "denied" and _in_verify(decided, counted):
+    phases = {
+        one.get("phase") for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"
+    }
+    if why == "denied" and (phases == {"verify"}):
         rule = "{scheduler} denied the replacement: a replacement is a new call, and a deny of it vetoes."
     silent = decision.get("silent")
     names = [str(one) for one in silent] if isinstance(silent, list | tuple) else []
@@ -66,10 +69,3 @@ def _rule_of_expiry(decided: Any, counted: Sequence[Mapping[str, Any]]) -> str |
     if "hold" in said:
         return "{scheduler} held the call and gave no answer in time: a hold that runs out denies."
     return None
-
-
-def _in_verify(decided: Any, counted: Sequence[Mapping[str, Any]]) -> bool:
-    phases = {
-        one.get("phase") for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"
-    }
-    return phases == {"verify"}

@@ -81,17 +81,15 @@ def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check]
             if wrong is not None:
                 raise TypeError(f"{wrong!r} is no Check")
         except Exception as raised:  # noqa: BLE001 - another package's code: told, and the others are run
-            findings.append(_load_failure(point, raised))
+            findings.append(
+                error(
+                    "doctor",
+                    "check-not-loaded",
+                    f"the checks {point.name} ({point.value}) cannot be loaded: {raised}",
+                    'install what is missing (pip install "toolgate-bus[all]" has everything), or uninstall '
+                    "what offers them",
+                )
+            )
         else:
             checks += several
     return checks, findings
-
-
-def _load_failure(point: EntryPoint, raised: Exception) -> Diagnostic:
-    return error(
-        "doctor",
-        "check-not-loaded",
-        f"the checks {point.name} ({point.value}) cannot be loaded: {raised}",
-        'install what is missing (pip install "toolgate-bus[all]" has everything), or uninstall '
-        "what offers them",
-    )

@@ -78,12 +78,23 @@ def doctor(
     given = Context(plan=plan, configs=[_config(one) for one in config or ()], keys=keys)
     checks, findings = load_checks()
     with ExitStack() as stay:
+        source = ctx.get_parameter_source("namespace")
         context, about_bus = _on_bus(
-            given, redis, _explicit_option(ctx, "namespace", namespace), checks, stay
+            given,
+            redis,
+            (namespace if source is not None and source.name != "DEFAULT" else None),
+            checks,
+            stay,
         )
         findings += about_bus
         findings += run_async(lambda: run_checks(context, checks, asked))
-    findings += _report_unchecked(context, checks)
+    able = {need for check in checks for need in check.needs}
+    change = 'pip install "toolgate-bus[orchestrator]"; what kept it from being loaded is told above'
+    findings += [
+        error(need, f"{need}-unchecked", f"nothing here can check a {need}", change)
+        for need in ("plan", "config")
+        if need in context.available_needs and need not in able
+    ]
     _show(findings, json_=json_, verbose=verbose)
     bad = {"error", "warning"} if strict else {"error"}
     raise typer.Exit(1 if any(one.level in bad for one in findings) else 0)
@@ -110,12 +121,6 @@ def _config(given: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
-def _explicit_option(ctx: typer.Context, name: str, value: str) -> str | None:
-    """An option if somebody gave it; its default yields to the plan's."""
-    source = ctx.get_parameter_source(name)
-    return value if source is not None and source.name != "DEFAULT" else None
-
-
 # ---------------------------------------------------------------- which bus
 
 
@@ -123,7 +128,10 @@ def _on_bus(
     given: Context, redis: str | None, namespace: str | None, checks: Iterable[Check], stay: ExitStack
 ) -> tuple[Context, list[Diagnostic]]:
     """The context with a server, if there is one to look at, and why there is none."""
-    own = _find_plan_bus(given, checks)
+    named = [
+        check.bus(given) for check in checks if check.bus is not None and check.needs <= given.available_needs
+    ]
+    own = next((bus for bus in named if bus.redis or bus.namespace), Bus())
     context, found = _resolve_settings(given, redis or own.redis, namespace or own.namespace)
     if found or context.redis is not None:
         return context, found
@@ -139,14 +147,6 @@ def _on_bus(
     except ConfigError as raised:
         return context, [error("server", "server-embedded", str(raised), "as it says")]
     return _with(context, redis=server.url, embedded=True), []
-
-
-def _find_plan_bus(given: Context, checks: Iterable[Check]) -> Bus:
-    """Where the plan's agents would meet schedulers."""
-    named = [
-        check.bus(given) for check in checks if check.bus is not None and check.needs <= given.available_needs
-    ]
-    return next((bus for bus in named if bus.redis or bus.namespace), Bus())
 
 
 def _resolve_settings(
@@ -176,17 +176,6 @@ def _with(
 
 
 # ---------------------------------------------------------------- what came of it
-
-
-def _report_unchecked(context: Context, checks: Iterable[Check]) -> list[Diagnostic]:
-    """What was asked for and nobody here can check."""
-    able = {need for check in checks for need in check.needs}
-    change = 'pip install "toolgate-bus[orchestrator]"; what kept it from being loaded is told above'
-    return [
-        error(need, f"{need}-unchecked", f"nothing here can check a {need}", change)
-        for need in ("plan", "config")
-        if need in context.available_needs and need not in able
-    ]
 
 
 def _show(findings: Sequence[Diagnostic], *, json_: bool, verbose: bool) -> None:

@@ -20,17 +20,15 @@ def lines_of(findings: Iterable[Diagnostic], *, verbose: bool, width: int | None
         if shown:
             yield f"[bold]{escape(subject)}[/]"
         for one in shown:
-            yield from _lines_of_finding(one, width)
+            mark = f"  [{MARKS[one.level]}]{one.level}[/]{' ' * (INDENT - 2 - len(one.level))}"
+            for number, line in enumerate(_wrap(one.what, width)):
+                yield f"{mark if number == 0 else ' ' * INDENT}{escape(line)}"
+            for number, line in enumerate(_wrap(f"change: {one.change}", width) if one.change else ()):
+                told = escape(line)
+                yield " " * INDENT + (
+                    told.replace("change:", "[green]change:[/]", 1) if number == 0 else told
+                )
     yield f"[bold]{summary(found)}[/]"
-
-
-def _lines_of_finding(one: Diagnostic, width: int | None) -> Iterator[str]:
-    mark = f"  [{MARKS[one.level]}]{one.level}[/]{' ' * (INDENT - 2 - len(one.level))}"
-    for number, line in enumerate(_wrap(one.what, width)):
-        yield f"{mark if number == 0 else ' ' * INDENT}{escape(line)}"
-    for number, line in enumerate(_wrap(f"change: {one.change}", width) if one.change else ()):
-        told = escape(line)
-        yield " " * INDENT + (told.replace("change:", "[green]change:[/]", 1) if number == 0 else told)
 
 
 def _wrap(text: str, width: int | None) -> list[str]:

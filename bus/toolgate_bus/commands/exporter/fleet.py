@@ -5,7 +5,7 @@ Each fact counts once: by its number, as writers may write a fact twice. Series 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
@@ -211,8 +211,6 @@ def _limit_labels(
 ) -> tuple[str, ...]:
     if labels in series or len(series) < MAX_SERIES:
         return labels
-    return _other(metric.labels, labels)
-
-
-def _other(names: Sequence[str], labels: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(label if name in CLOSED else OTHER for name, label in zip(names, labels, strict=True))
+    return tuple(
+        label if name in CLOSED else OTHER for name, label in zip(metric.labels, labels, strict=True)
+    )

@@ -107,7 +107,10 @@ class Literally(StrictModel):
 def _sources(arguments: Any) -> Any:
     for name, source in arguments.items() if isinstance(arguments, Mapping) else ():
         literal = isinstance(source, Literally) or (isinstance(source, Mapping) and set(source) == {"value"})
-        if not literal and not (isinstance(source, str) and _is_path(source)):
+        if not literal and not (
+            isinstance(source, str)
+            and (source == "$" or (source.startswith("$.") and len(source) > len("$.")))
+        ):
             raise ValueError(
                 f"{name}: must be $ (all arguments), $.path (one of them), or {{value: …}} for a literal"
             )
@@ -121,10 +124,6 @@ def map_arguments(sources: Mapping[str, str | Literally], arguments: dict[str, A
     """The target's arguments; a source that is not there leaves its argument out."""
     found = {name: _source(source, arguments) for name, source in sources.items()}
     return {name: value for name, value in found.items() if value is not MISSING}
-
-
-def _is_path(source: str) -> bool:
-    return source == "$" or (source.startswith("$.") and len(source) > len("$."))
 
 
 def _source(source: str | Literally, arguments: dict[str, Any]) -> Any:

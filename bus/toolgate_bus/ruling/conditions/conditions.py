@@ -50,12 +50,6 @@ def opposite(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
-def consensus_of(truths: Iterable[Truth]) -> Truth:
-    """What all of them say; None where they differ."""
-    said = set(truths)
-    return said.pop() if len(said) == 1 else None
-
-
 MAX_TEXT = 65_536
 """A longer value is not searched; no orchestrator sends one."""
 
@@ -193,7 +187,8 @@ def _at(path: str, condition: Condition, arguments: Mapping[str, Any]) -> Truth:
     found = readings(path, arguments)
     if len(found) == 1:
         return condition_holds(condition, found[0])
-    return consensus_of(condition_holds(condition, value) for value in found)
+    said = set(condition_holds(condition, value) for value in found)
+    return said.pop() if len(said) == 1 else None
 
 
 def _might_be(placeholder: str, value: Any) -> bool:

@@ -94,7 +94,12 @@ class _SchemaWalker:
         if keyword in _NEEDS and _NEEDS[keyword] not in node:
             raise ValueError(_at(place, f"says nothing without {_NEEDS[keyword]}"))
         if keyword == "$ref":
-            name = self._check_pointer(value, place)
+            defs = self._root.get("$defs")
+            name = value.removeprefix(_DEFS) if isinstance(value, str) else ""
+            if not (isinstance(value, str) and value.startswith(_DEFS) and isinstance(defs, Mapping)):
+                raise ValueError(_at(place, f"must lead into this fragment: {_DEFS}NAME"))
+            if name not in defs or not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+                raise ValueError(_at(place, f"there is no {value}; there are: {', '.join(map(str, defs))}"))
             if name in through:
                 raise ValueError(_at(place, "leads round in a circle"))
             self.over(self._root["$defs"][name], f"$defs.{name}", (*through, name), depth + 1)
@@ -103,20 +108,14 @@ class _SchemaWalker:
             told = "goes with no patternProperties anywhere in the fragment; write additionalProperties"
             raise ValueError(_at(place, f"unevaluatedProperties: {told}"))
         for pattern in _patterns(keyword, value):
-            _check_pattern(pattern, place)
+            try:
+                compile_pattern(pattern)
+            except Unknown as error:
+                raise ValueError(_at(place, str(error))) from None
         for key, inner in _within(keyword, value):
             # What stands in `$defs` counts where it is referred to, and once here.
             named = (str(key),) if keyword == "$defs" else through
             self.over(inner, _join(place, key), named, depth + 1)
-
-    def _check_pointer(self, pointer: Any, place: str) -> str:
-        defs = self._root.get("$defs")
-        name = pointer.removeprefix(_DEFS) if isinstance(pointer, str) else ""
-        if not (isinstance(pointer, str) and pointer.startswith(_DEFS) and isinstance(defs, Mapping)):
-            raise ValueError(_at(place, f"must lead into this fragment: {_DEFS}NAME"))
-        if name not in defs or not re.fullmatch(r"[\w.-]+", name, re.ASCII):
-            raise ValueError(_at(place, f"there is no {pointer}; there are: {', '.join(map(str, defs))}"))
-        return name
 
 
 def _within(keyword: str, value: Any) -> Iterator[tuple[Any, Any]]:
@@ -134,13 +133,6 @@ def _patterns(keyword: str, value: Any) -> Iterator[str]:
         yield value
     elif keyword == "patternProperties" and isinstance(value, Mapping):
         yield from map(str, value)
-
-
-def _check_pattern(pattern: str, place: str) -> None:
-    try:
-        compile_pattern(pattern)
-    except Unknown as error:
-        raise ValueError(_at(place, str(error))) from None
 
 
 def _unknown(place: str, keyword: str) -> str:

@@ -284,7 +284,13 @@ class _Writer:
             return self._put(ranges)
         if op in _REPEATS:
             least, most, inner = of
-            return b"(?:%s)%s" % (self.sequence(inner, flags), _times(least, most, _REPEATS[op]))
+            endless = most is _sre.MAXREPEAT
+            if max(least, 0 if endless else most) > _MAX_REPEAT:
+                raise Unknown(f"repeats more than {_MAX_REPEAT} times: not known to the linear engine")
+            return b"(?:%s)%s" % (
+                self.sequence(inner, flags),
+                (b"{%d,%s}%s" % (least, b"" if endless else b"%d" % most, _REPEATS[op].encode())),
+            )
         if op is _sre.BRANCH:
             return b"(?:%s)" % b"|".join(self.sequence(branch, flags) for branch in of[1])
         if op is _sre.SUBPATTERN:
@@ -316,13 +322,6 @@ class _Writer:
             self.lines, self.dollar = self.lines or lines, self.dollar or not lines
             return b"(?m:$)"
         return rb"\z" if at is _sre.AT_END_STRING else rb"\A"
-
-
-def _times(least: int, most: Any, lazy: str) -> bytes:
-    endless = most is _sre.MAXREPEAT
-    if max(least, 0 if endless else most) > _MAX_REPEAT:
-        raise Unknown(f"repeats more than {_MAX_REPEAT} times: not known to the linear engine")
-    return b"{%d,%s}%s" % (least, b"" if endless else b"%d" % most, lazy.encode())
 
 
 def _set(op: Any, of: Any, flags: int) -> Ranges:

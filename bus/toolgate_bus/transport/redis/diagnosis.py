@@ -41,7 +41,11 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
     if refused:
         return _explain_refusal(words, said)
     if (got := _GOT.search(said)) is not None:
-        return _foreign(got[1])
+        first = got[1]
+        if first in ("\\x15", "\\x16"):
+            return Trouble("closed", "is not Redis without TLS: TLS is wanted there", "name it as rediss://…")
+        who = FIRST_BYTE.get(first, f"what answers there begins with {first!r}")
+        return Trouble("foreign", f"is not Redis: {who}", START)
     if "ssl" in words or "certificate" in words or "tls" in words:
         return _tls(words, said)
     if "timed out" in words or "timeout" in words:
@@ -58,13 +62,6 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
     if "refused" in words or "connect call failed" in words:
         return Trouble("unreachable", "cannot be reached: nothing listens there", START)
     return Trouble("unreachable", f"cannot be reached: {said}", START)
-
-
-def _foreign(got: str) -> Trouble:
-    if got in ("\\x15", "\\x16"):
-        return Trouble("closed", "is not Redis without TLS: TLS is wanted there", "name it as rediss://…")
-    who = FIRST_BYTE.get(got, f"what answers there begins with {got!r}")
-    return Trouble("foreign", f"is not Redis: {who}", START)
 
 
 def _explain_refusal(words: str, said: str) -> Trouble:

@@ -115,7 +115,14 @@ class Heart:
     async def _keep_beating(self) -> None:
         while self._owner is not None and not self._owner.is_closed():
             await asyncio.sleep(BEAT_SECONDS)
-            self._look_at_owner()
+            stuck = time.monotonic() - self._moved > STUCK_SECONDS
+            if stuck and not self._complained:
+                _log.warning(
+                    "the loop that decides does not move: a call in it does not give way, and questions wait",
+                    member=self._member,
+                    seconds=STUCK_SECONDS,
+                )
+            self._complained = stuck
             with contextlib.suppress(ToolgateError):
                 await self._beat()
             if self._number >= SETTLED_BEATS:
@@ -142,16 +149,6 @@ class Heart:
         async with self._turn:  # a heartbeat on its way must not put us back
             self._left = True
             await self._roster.leave(self._member, mark(self._number + 1))
-
-    def _look_at_owner(self) -> None:
-        stuck = time.monotonic() - self._moved > STUCK_SECONDS
-        if stuck and not self._complained:
-            _log.warning(
-                "the loop that decides does not move: a call in it does not give way, and questions wait",
-                member=self._member,
-                seconds=STUCK_SECONDS,
-            )
-        self._complained = stuck
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

@@ -272,12 +272,14 @@ class Roster:
         if scheduler in RESERVED_NAMES:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "reserved")
         member = decode_member(scheduler, replica, beat, self.keyring)
-        if member is not None and member.left and not member.signed and self._signs(scheduler):
+        if (
+            member is not None
+            and member.left
+            and not member.signed
+            and (self.keyring is not None and self.keyring.knows(scheduler))
+        ):
             return replace(member, left=False)  # who has a key must sign that it leaves: somebody is there
         return member
-
-    def _signs(self, scheduler: str) -> bool:
-        return self.keyring is not None and self.keyring.knows(scheduler)
 
     async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:
         if not members:

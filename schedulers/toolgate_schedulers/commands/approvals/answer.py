@@ -259,7 +259,14 @@ def explain_failure(approval: Approval, given: ApprovalAnswer, came: AnswerOutco
         return f"too late: the call had been decided ({visible(how)}); nothing was done by this answer"
     if given.action == "deny":
         return None
-    problem = _problem(approval, came.decision)
+    problem = next(
+        (
+            str(verdict["problem"])
+            for verdict in came.decision.get("verdicts", ())
+            if verdict.get("scheduler") == approval.scheduler and verdict.get("problem")
+        ),
+        None,
+    )
     if problem is not None:
         ran = f"; what ran instead: {_call(came.decision)}" if _is_allowed(came.decision) else ""
         return f"the correction was set aside: {PROBLEMS.get(problem, problem)}{ran}"
@@ -286,17 +293,6 @@ def describe_outcome(approval: Approval, given: ApprovalAnswer, came: AnswerOutc
 
 def _is_allowed(decision: dict[str, Any]) -> bool:
     return decision.get("outcome") in ("continue", "modify")
-
-
-def _problem(approval: Approval, decision: dict[str, Any]) -> str | None:
-    return next(
-        (
-            str(verdict["problem"])
-            for verdict in decision.get("verdicts", ())
-            if verdict.get("scheduler") == approval.scheduler and verdict.get("problem")
-        ),
-        None,
-    )
 
 
 def _call(decision: dict[str, Any]) -> str:

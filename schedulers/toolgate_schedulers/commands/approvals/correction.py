@@ -96,10 +96,6 @@ def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Prob
             return Problem("arguments", f"at most {MAX_VALUE} bytes, and not too deep or wide")
     except CodecError as error:
         return Problem("arguments", f"cannot travel: {error}")
-    return _placeholder_problem(approval, tool, arguments)
-
-
-def _placeholder_problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Problem | None:
     used = {text for text in _texts(arguments) if MARK in text}
     if used - set(_texts(approval.question.tool_input)):
         return Problem("arguments", "hold a placeholder that is not one of this call; write the value")

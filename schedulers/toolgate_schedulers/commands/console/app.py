@@ -170,16 +170,12 @@ class _Console:
             asked = AnswerRequest.model_validate(await _json_of(request))
         except ValidationError as error:
             return _misfit("this is no answer", error)
-        who = Person(session_of(request).user, self._from(request))
+        peer = request.client.host if request.client else ""
+        who = Person(session_of(request).user, (self._host if not peer or is_loopback(peer) else peer[:64]))
         try:
             return _json(await self._known.inbox.answer(request.path_params["id"], asked, who))
         except CorrectionProblem as error:
             return JSONResponse({"error": str(error), "fields": error.fields, "doubts": error.doubts}, 422)
-
-    def _from(self, request: Request) -> str:
-        """Where an answer is given: this machine's name, or the address of another."""
-        peer = request.client.host if request.client else ""
-        return self._host if not peer or is_loopback(peer) else peer[:64]
 
 
 async def _json_of(request: Request) -> Mapping[str, Any]:

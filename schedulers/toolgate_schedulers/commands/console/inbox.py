@@ -97,7 +97,8 @@ class ApprovalInbox:
                 came = await self._desk.news(after, WAIT_S)
                 now = time.monotonic()
                 self._told = now if came else self._told
-                if came or self._due(now):
+                busy = self._waiting or now - self._told < QUIET_S
+                if came or (now - self._looked >= (LOOK_S if busy else QUIET_S)):
                     await self._look(tell)
                     await asyncio.sleep(PAUSE_S)
                 after = came[-1].id if came else after
@@ -143,24 +144,20 @@ class ApprovalInbox:
             "instead": came.instead.approval.id if came.instead else None,
         }
 
-    def _due(self, now: float) -> bool:
-        busy = self._waiting or now - self._told < QUIET_S
-        return now - self._looked >= (LOOK_S if busy else QUIET_S)
-
     async def _look(self, tell: Callable[[str, Any], Any]) -> None:
         now = {one.approval.id: one for one in await self._desk.list_waiting()}
         for id_ in self._waiting.keys() - now.keys():
-            await self._remember(self._waiting[id_].approval)
+            approval = self._waiting[id_].approval
+            given = await self._desk.answer_to(approval.id)
+            words = (
+                describe_answer(given)
+                if given is not None
+                else "nobody answered: nobody waits for it any longer"
+            )
+            call = one_line(approval.question)
+            self._over.append({"id": approval.id, "call": call, "words": words, "at": time.time()})
         self._waiting, self._looked = now, time.monotonic()
         tell("approvals", {"count": len(now), "ids": sorted(now)})
-
-    async def _remember(self, approval: Approval) -> None:
-        given = await self._desk.answer_to(approval.id)
-        words = (
-            describe_answer(given) if given is not None else "nobody answered: nobody waits for it any longer"
-        )
-        call = one_line(approval.question)
-        self._over.append({"id": approval.id, "call": call, "words": words, "at": time.time()})
 
     def _check_correction(self, approval: Approval, asked: AnswerRequest) -> tuple[str, dict[str, Any]]:
         try:

@@ -140,7 +140,11 @@ def _count_decision(step: _Step, fact: Mapping[str, Any]) -> None:
         _of(step.schedulers, str(name)).silent += 1
     if modified and fact.get("scheduler"):
         _of(step.schedulers, str(fact["scheduler"])).overrides += 1
-    denying = {str(one.get("scheduler")) for one in valid_verdicts(fact) if _is_veto(one)}
+    denying = {
+        str(one.get("scheduler"))
+        for one in valid_verdicts(fact)
+        if one.get("action") == "deny" and not one.get("late") and not one.get("shadow")
+    }
     for name in denying & recipients_of(fact):
         _of(step.schedulers, name).vetoes += 1
     for one in valid_verdicts(fact):
@@ -153,10 +157,6 @@ def _count_flags(step: _Step, verdict: Mapping[str, Any]) -> None:
     counts = _of(step.schedulers, str(verdict.get("scheduler")))
     counts.late += bool(verdict.get("late"))
     counts.shadow += bool(verdict.get("shadow"))
-
-
-def _is_veto(verdict: Mapping[str, Any]) -> bool:
-    return verdict.get("action") == "deny" and not verdict.get("late") and not verdict.get("shadow")
 
 
 def _of(named: dict[str, DecisionCounts], name: str) -> DecisionCounts:

@@ -5,7 +5,7 @@ Every change has a number, so that a page that was away for a moment is sent wha
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -79,10 +79,12 @@ class Ring:
 
     def newest(self, most: int, wanted: Filter, after: int = 0) -> list[DecisionEntry]:
         """The newest that a filter wants and that changed after a number, oldest first."""
-        return list(islice(self._select(wanted, after), most))[::-1]
-
-    def _select(self, wanted: Filter, after: int) -> Iterator[DecisionEntry]:
-        return (one for one in reversed(self._entries.values()) if one.number > after and one.fits(wanted))
+        return list(
+            islice(
+                (one for one in reversed(self._entries.values()) if one.number > after and one.fits(wanted)),
+                most,
+            )
+        )[::-1]
 
     def _follow_up(self, fact: Mapping[str, Any]) -> None:
         decision = fact.get("decision_id")

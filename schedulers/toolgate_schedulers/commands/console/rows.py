@@ -22,6 +22,7 @@ def row_of(decision: Fact) -> dict[str, Any]:
     """What the page shows of a decision before it is opened."""
     verdicts = list(valid_verdicts(decision))
     heard = [one for one in verdicts if not one.get("shadow") and not one.get("late")]
+    final = decision.get("final_tool")
     return {
         "id": _word(decision["id"]),
         "at": decision["at"],
@@ -29,7 +30,7 @@ def row_of(decision: Fact) -> dict[str, Any]:
         "why": _word(decision["why"]),
         "tool": _word(decision["tool_name"]),
         "input": as_text(decision["tool_input"], SHORT),
-        "final_tool": _final(decision),
+        "final_tool": (_word(final) if decision["outcome"] == "modify" and final else None),
         "agent": _word(decision.get("agent")),
         "session": _word(decision.get("session")),
         "by": _word(decision.get("scheduler")),
@@ -91,11 +92,6 @@ def recipients_of(decision: Fact) -> frozenset[str]:
     heard = {_word(one.get("scheduler")) for one in valid_verdicts(decision) if not one.get("late")}
     # The hooks of an agent's own process are heard, but nobody asks them over the bus.
     return frozenset(heard | {_word(name) for name in decision.get("silent") or ()}) - {IN_PROCESS, ""}
-
-
-def _final(decision: Fact) -> str | None:
-    final = decision.get("final_tool")
-    return _word(final) if decision["outcome"] == "modify" and final else None
 
 
 def _word(value: Any) -> str:

@@ -125,7 +125,11 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
-        _give_up_on_the_dead(transport)
+        found = transport.get_extra_info("socket")
+        if found is not None and hasattr(socket, "TCP_USER_TIMEOUT") and found.family != socket.AF_UNIX:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, UNACKNOWLEDGED_MS // 1000)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
         self._wait()
         limit = self.limit_concurrency
         if limit is not None and len(self.connections) > limit - ROOM:
@@ -173,11 +177,3 @@ class Connection(H11Protocol):
         timer = self._idle.pop(self, None)
         if timer is not None:
             timer.cancel()
-
-
-def _give_up_on_the_dead(transport: asyncio.Transport) -> None:
-    found = transport.get_extra_info("socket")
-    if found is not None and hasattr(socket, "TCP_USER_TIMEOUT") and found.family != socket.AF_UNIX:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, UNACKNOWLEDGED_MS // 1000)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)

@@ -31,7 +31,6 @@ from toolgate_schedulers.shipped.approval.messages import (
 from toolgate_schedulers.shipped.approval.queue import LEASE_S, ApprovalStatus, Desk, approval_of, news
 from toolgate_schedulers.shipped.approval.records import (
     Approval,
-    ApprovalAnswer,
     StandingApproval,
     always_id,
     approval_id,
@@ -136,21 +135,17 @@ class ApprovalScheduler:
         after = "0-0"
         while True:
             try:
-                after = await self._read_news(after)
+                now = asyncio.get_running_loop().time()
+                wait = min([WAIT_S, *(max(0.0, due - now) for due in self._due.values())])
+                for notice in await self._desk.news(after, wait):
+                    after = notice.id
+                    said = news(notice)
+                    if said is not None and said.kind == "answered":
+                        self._due[said.approval] = 0.0
                 await self.give_due()
             except ToolgateError as error:
                 _log.info("approvals wait for the bus", error=str(error))
                 await asyncio.sleep(AGAIN_S)
-
-    async def _read_news(self, after: str) -> str:
-        now = asyncio.get_running_loop().time()
-        wait = min([WAIT_S, *(max(0.0, due - now) for due in self._due.values())])
-        for notice in await self._desk.news(after, wait):
-            after = notice.id
-            said = news(notice)
-            if said is not None and said.kind == "answered":
-                self._due[said.approval] = 0.0
-        return after
 
     async def give_due(self) -> None:
         """Give the answers that are due; those that others are giving are looked at again later."""
@@ -187,13 +182,10 @@ class ApprovalScheduler:
             gone: ApprovalStatus = "given" if claimed == "again" else "gone"
             await self._desk.close(id_, "changed" if changed else gone)
             return None
-        given = await self._give(answer, question)
+        _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
+        given = await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
         await self._desk.close(id_, "given" if given else "gone")
         return None
-
-    async def _give(self, answer: ApprovalAnswer, question: ToolSelecting) -> bool:
-        _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
-        return await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
 
 
 def _approval(scheduler: str, need: ApprovalNeed, call: ToolSelecting) -> Approval:

@@ -64,17 +64,20 @@ def accounts_of(
     budgets = [
         _account(budget, payer, overrides) for budget in config.budgets if only in (None, budget.level)
     ]
-    return [*budgets, *_slices(payer.labels, overrides)]
-
-
-def _slices(labels: Mapping[str, str], overrides: Overrides) -> list[Account]:
-    """One account for each slice of which an agent is to live."""
     found = sorted(
-        name for name in labels if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(labels[name])
+        name
+        for name in payer.labels
+        if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(payer.labels[name])
     )
-    amounts = {f"{SLICE}/{_safe(name.partition(':')[2])}": int(labels[name]) for name in found[:_MAX_SLICES]}
+    amounts = {
+        f"{SLICE}/{_safe(name.partition(':')[2])}": int(payer.labels[name]) for name in found[:_MAX_SLICES]
+    }
     return [
-        Account(key, overrides.get(key, min(amount, MAX_AMOUNT)), 0, _IDLE) for key, amount in amounts.items()
+        *budgets,
+        *[
+            Account(key, overrides.get(key, min(amount, MAX_AMOUNT)), 0, _IDLE)
+            for key, amount in amounts.items()
+        ],
     ]
 
 

@@ -63,7 +63,18 @@ class Delegations:
         elif event in _ENDS:
             cost = fact.get("cost")
             self._spend(session, cost if is_amount(cost) else price_of(str(fact.get("tool"))))
-            return self._end(session, fact)
+            call, seconds = fact.get("tool_call_id"), fact.get("seconds")
+            child = self._calls.get((session, call)) if isinstance(call, str) else None
+            work = self._forget(child) if child is not None else None
+            succeeded = fact.get("event") == "tool:post" and fact.get("success") is True
+            if (
+                work is None
+                or not succeeded
+                or isinstance(seconds, bool)
+                or not isinstance(seconds, int | float)
+            ):
+                return None
+            return FinishedDelegation(work.agent, work.cost, seconds)
         return None
 
     def _begin(self, session: str, fact: Mapping[str, Any]) -> None:
@@ -85,15 +96,6 @@ class Delegations:
                 return
             work.cost = min(work.cost + cost, MAX_AMOUNT)
             session = work.parent
-
-    def _end(self, session: str, fact: Mapping[str, Any]) -> FinishedDelegation | None:
-        call, seconds = fact.get("tool_call_id"), fact.get("seconds")
-        child = self._calls.get((session, call)) if isinstance(call, str) else None
-        work = self._forget(child) if child is not None else None
-        succeeded = fact.get("event") == "tool:post" and fact.get("success") is True
-        if work is None or not succeeded or isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            return None
-        return FinishedDelegation(work.agent, work.cost, seconds)
 
     def _forget(self, child: str) -> _OpenDelegation | None:
         work = self._sessions.pop(child, None)

@@ -93,7 +93,10 @@ class CostHistory:
         kinds = {"costs": self.costs, "latencies": self.latencies}
         kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
         return pack(
-            {kind: {tool: _join(values) for tool, values in of.items()} for kind, of in kinds.items()}
+            {
+                kind: {tool: " ".join(map(str, values)) for tool, values in of.items()}
+                for kind, of in kinds.items()
+            }
         )
 
     @classmethod
@@ -159,10 +162,6 @@ def _keep(kept: dict[str, Values], tool: str, value: int) -> None:
     kept[tool] = (*values, value)[-WINDOW:]
     if len(kept) > MAX_TOOLS:
         del kept[next(iter(kept))]
-
-
-def _join(values: Values) -> str:
-    return " ".join(map(str, values))
 
 
 def _values(found: Any, most: int) -> dict[str, Values]:

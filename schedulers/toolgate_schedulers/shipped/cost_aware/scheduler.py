@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
-from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Reservation
+from toolgate_bus.budgets.ledger import Offer, Otherwise
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe
 from toolgate_bus.budgets.settlement import LedgerKeeper
 from toolgate_bus.errors import TransportError
@@ -94,21 +94,16 @@ class CostAware:
         # In verify something may be held already, for the call that this one replaces.
         if not accounts or (best.estimate.most == 0 and call.phase == "select"):
             return self._let(candidates, best)
-        answer = await self._reserve(call, candidates, accounts)
+        # What an agent will spend must be there, and is not held: it pays for its own calls.
+        offers = [Offer(one.name, one.estimate.reserve, room=one.estimate.most) for one in candidates]
+        phase = 0 if call.phase == "select" else 1
+        answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
         if answer.status == "denied":
             return Deny(reason=refusal(self.config, self.learned, call, candidates, answer))
         chosen = next((one for one in candidates if one.name == answer.name), None)
         if answer.status == "closed" or chosen is None:
             return Deny(reason="This decision is over: the call must be decided anew.")
         return self._let(candidates, chosen)
-
-    async def _reserve(
-        self, call: ToolSelecting, candidates: Sequence[Candidate], accounts: Sequence[Account]
-    ) -> Reservation:
-        # What an agent will spend must be there, and is not held: it pays for its own calls.
-        offers = [Offer(one.name, one.estimate.reserve, room=one.estimate.most) for one in candidates]
-        phase = 0 if call.phase == "select" else 1
-        return await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
 
     def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
         if chosen.own:
@@ -187,7 +182,14 @@ class CostAware:
         if self.learned.hear(fact) or worked is not None:
             self._news = True
         if self.config.charge_llm and fact.get("event") == "usage":
-            await self._charge(fact)
+            amount, orchestrator, number = (
+                micro(fact.get("cost_usd")),
+                fact.get("orchestrator"),
+                fact.get("seq"),
+            )
+            accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+            if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
+                await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
 
     def otherwise(self, fact: Mapping[str, Any]) -> Otherwise | None:
         """Who pays for a call that was not reserved for: the fleet, since a fact of it is all there is.
@@ -201,9 +203,3 @@ class CostAware:
 
     def _price_of(self, tool: str) -> int:
         return estimate(self.config, self.learned, tool).reserve
-
-    async def _charge(self, fact: Mapping[str, Any]) -> None:
-        amount, orchestrator, number = micro(fact.get("cost_usd")), fact.get("orchestrator"), fact.get("seq")
-        accounts = accounts_of(self.config, payer_of(fact), self.overrides)
-        if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
-            await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
