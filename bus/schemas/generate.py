@@ -101,11 +101,6 @@ def heartbeat(without: set[str] = SINCE_2) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": ["tools"]}
 
 
-def newer_heartbeat() -> dict[str, Any]:
-    """What it says there in `v2`."""
-    return heartbeat(without=set())
-
-
 ABOUT = {
     "question": ("tool:selecting: the body of a question", question),
     "withdrawn": ("tool:withdrawn: the body of a question that nobody waits for any longer", withdrawn),
@@ -116,7 +111,7 @@ NEWER = {
     "question": lambda: newer(question()),
     "withdrawn": lambda: newer(withdrawn()),
     "verdict": newer_verdict,
-    "heartbeat": newer_heartbeat,
+    "heartbeat": lambda: heartbeat(without=set()),  # what it says there in `v2`
 }
 
 

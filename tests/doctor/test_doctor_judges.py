@@ -10,14 +10,20 @@ from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.doctor import examining
 from toolgate_bus.commands.doctor.budgets import BookState, budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context, load_checks
-from toolgate_bus.commands.doctor.connection import explain_failure, redact_url
-from toolgate_bus.commands.doctor.examining import run_checks
+from toolgate_bus.commands.doctor.examining import explain_failure, redact_url, run_checks
 from toolgate_bus.commands.doctor.facts import FactStreamState, facts_findings
-from toolgate_bus.commands.doctor.finding import error, fine, group_by_subject, notice, summary, warning
+from toolgate_bus.commands.doctor.finding import (
+    error,
+    fine,
+    group_by_subject,
+    lines_of,
+    notice,
+    summary,
+    warning,
+)
 from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState, inbox_findings
 from toolgate_bus.commands.doctor.roster import roster_findings
 from toolgate_bus.commands.doctor.server import ServerState, parse_info, server_findings
-from toolgate_bus.commands.doctor.view import lines_of
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member

@@ -70,7 +70,7 @@ class RedisLedger(Ledger):
             cast("Status", status.decode()),
             name.decode("utf-8", "replace"),
             int(amount),
-            _key_of(short.decode("utf-8", "replace")),
+            short.decode("utf-8", "replace").rpartition(":")[0],
             int(left),
         )
 
@@ -142,21 +142,24 @@ class RedisLedger(Ledger):
         """Every account, by key; those whose time is over are dropped from the list."""
         places = await read_set(self._commands, f"{self._prefix}:accounts")
         names = ("limit", "spent", "reserved", "overruns", "orphans")
-        found = await read_rows(self._commands, [self._account(place) for place in places], *names)
-        gone = [place for place, values in zip(places, found, strict=True) if values[0] is None]
+        rows = await read_rows(self._commands, [self._account(place) for place in places], *names)
+        found, gone = [], []
+        for place, values in zip(places, rows, strict=True):
+            if values[0] is None:
+                gone.append(place)
+                continue
+            key, _, window = place.decode("utf-8", "replace").rpartition(":")
+            limit, *sums = map(_number, values)
+            found.append(Balance(key, int(window or 0), None if limit < 0 else limit, *sums))
         await remove_from_set(self._commands, f"{self._prefix}:accounts", gone)
-        return [
-            _balance(place, values)
-            for place, values in zip(places, found, strict=True)
-            if values[0] is not None
-        ]
+        return found
 
     @override
     async def forget(self, key: str) -> int:
         places = [
             place
             for place in await read_set(self._commands, f"{self._prefix}:accounts")
-            if _key_of(place.decode("utf-8", "replace")) == key
+            if place.decode("utf-8", "replace").rpartition(":")[0] == key
         ]
         accounts = [self._account(place) for place in places]
         await write_fields(self._commands, accounts, spent=0, overruns=0, orphans=0)
@@ -247,16 +250,6 @@ def _words(accounts: Sequence[Account]) -> list[str | int]:
         limit = -1 if one.limit is None else check_amount(one.limit)
         words += [one.key, limit, one.window_s, one.keep_s * 1000]
     return words
-
-
-def _key_of(place: str) -> str:
-    return place.rpartition(":")[0] if place else ""
-
-
-def _balance(place: bytes, values: Sequence[bytes | None]) -> Balance:
-    key, _, window = place.decode("utf-8", "replace").rpartition(":")
-    limit, spent, reserved, overruns, orphans = map(_number, values)
-    return Balance(key, int(window or 0), None if limit < 0 else limit, spent, reserved, overruns, orphans)
 
 
 def _number(raw: bytes | None) -> int:

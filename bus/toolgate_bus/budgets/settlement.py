@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
-from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Open, Otherwise, Step
+from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Otherwise, Step
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.packing import pack, unpack
@@ -173,13 +173,8 @@ class LedgerKeeper:
         gone = {one.owner for one in held} - alive - telling
         self._missing = {owner: self._missing.get(owner, now) for owner in gone}
         for one in held:
-            reason = self._why_orphan(one, now)
+            dead = now - self._missing.get(one.owner, now) >= GRACE_S
+            reason = "dead" if dead else "expired" if one.age_s >= MAX_SECONDS else None
             if reason and await self._ledger.orphan(one.decision):
                 metrics.count(metrics.BUDGET_ORPHANS, self._book, reason)
                 _log.warning("nobody told the cost of a call", decision=one.decision, reason=reason)
-
-    def _why_orphan(self, one: Open, now: float) -> str | None:
-        since = self._missing.get(one.owner)
-        if since is not None and now - since >= GRACE_S:
-            return "dead"
-        return "expired" if one.age_s >= MAX_SECONDS else None

@@ -4,7 +4,7 @@ import getpass
 import secrets
 import time
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import anyio
 import typer
@@ -73,10 +73,7 @@ def agents(
         raise ConfigError("--watch: shows a table; with --json, call it again and again")
     with join_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
-        if watch:
-            run_async(lambda: _watch(url, where))
-            return
-        found = run_async(lambda: _fetch_agents(url, where))
+        found = run_async(lambda: _fetch_agents(url, where, watch=watch))
     if as_json:
         for _, one in forest(found):
             print_json(one.as_json())
@@ -126,10 +123,18 @@ def stop(
         raise typer.Exit(1)
 
 
-async def _fetch_agents(url: str, namespace: str) -> list[LiveAgent]:
+async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAgent]:
+    """Those that are alive; with `watch` they are shown again and again, until cancelled."""
     commands = RedisCommands(url, "toolgate-agents", connections=1)
+    fleet = Fleet(commands, namespace)
     try:
-        return await Fleet(commands, namespace).agents()
+        if not watch:
+            return await fleet.agents()
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                found = await fleet.agents()
+                live.update(_table(found) if found else _NOBODY, refresh=True)
+                await anyio.sleep(_REFRESH_S)
     finally:
         await commands.aclose()
 
@@ -154,7 +159,7 @@ async def _stop(
         while True:
             try:
                 look = await fleet.look(order.id, told)
-                running = {one.session for one in select_targets(order, look.agents) if (one.doing != "idle")}
+                running = {one.session for one in select_targets(order, look.agents) if one.doing != "idle"}
                 ran |= running.union(*look.obeyed.values())
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
                     told |= await fleet.stop(order)
@@ -183,38 +188,19 @@ async def _stop(
         await commands.aclose()
 
 
-async def _watch(url: str, namespace: str) -> None:
-    commands = RedisCommands(url, "toolgate-agents", connections=1)
-    fleet = Fleet(commands, namespace)
-    try:
-        with Live(console=console, auto_refresh=False) as live:
-            while True:
-                found = await fleet.agents()
-                live.update(_table(found) if found else _NOBODY, refresh=True)
-                await anyio.sleep(_REFRESH_S)
-    finally:
-        await commands.aclose()
-
-
 def _table(agents: Collection[LiveAgent]) -> Table:
     table = new_table(_COLUMNS, right=_COLUMNS[3:], whole=set(_COLUMNS) - {"now"})
     for depth, one in forest(agents):
-        table.add_row(*map(escape, _row(depth, one)))
+        age = f"{one.age / 60:.0f} min" if one.age < 7200 else f"{one.age / 3600:.1f} h"
+        cells = (
+            f"{'  ' * depth}{one.agent or '(no name)'}",
+            one.session[:8],
+            one.doing,
+            one.turns,
+            one.calls,
+            one.vetoes or "·",
+            format_amount(one.cost) if one.cost else "·",
+            f"{one.age:.0f} s" if one.age < 120 else age,
+        )
+        table.add_row(*map(escape, cells))
     return table
-
-
-def _row(depth: int, one: LiveAgent) -> list[str]:
-    figures: list[Any] = [
-        one.turns,
-        one.calls,
-        one.vetoes or "·",
-        format_amount(one.cost) if one.cost else "·",
-    ]
-    name = one.agent or "(no name)"
-    return [f"{'  ' * depth}{name}", one.session[:8], one.doing, *map(str, figures), _age(one.age)]
-
-
-def _age(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

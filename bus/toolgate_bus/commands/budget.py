@@ -81,11 +81,14 @@ class _Book(NamedTuple):
 
     def accounts(self, key: str | None = None, *, past: bool = False) -> list[dict[str, Any]]:
         """The accounts of a budget or account, or all, as objects; those of past windows on demand."""
-        return [
-            self._account(one)
-            for one in self.balances
-            if key in (None, one.key, _name(one.key)) and (past or self._is_current(one))
-        ]
+        found = []
+        for one in self.balances:
+            budget = self.budgets.get(_name(one.key))
+            length = budget.window_s if budget else 0
+            current = not (length and one.window) or one.window >= time.time() // length
+            if key in (None, one.key, _name(one.key)) and (past or current):
+                found.append(self._account(one, budget))
+        return found
 
     def check(self, key: str) -> None:
         """Raise ConfigError for a key that is neither a budget nor an account of one."""
@@ -99,23 +102,18 @@ class _Book(NamedTuple):
         budget = self.budgets.get(_name(key))
         return budget.currency if budget else ""
 
-    def _is_current(self, one: Balance) -> bool:
-        budget = self.budgets.get(_name(one.key))
-        length = budget.window_s if budget else 0
-        return not (length and one.window) or one.window >= time.time() // length
-
-    def _account(self, one: Balance) -> dict[str, Any]:
-        budget, overrides = self.budgets.get(_name(one.key)), self.overrides
-        limit = limit_of(one.key, budget.limit if budget else one.limit, overrides)
+    def _account(self, one: Balance, budget: BudgetDescription | None) -> dict[str, Any]:
+        limit = limit_of(one.key, budget.limit if budget else one.limit, self.overrides)
+        window = "window" if one.window else "total"
         return {
             "account": one.key,
             "budget": _name(one.key),
             "whose": one.key.partition("/")[2],
-            "window": _length(budget, one),
+            "window": _LENGTHS.get(budget.window_s, f"{budget.window_s} s") if budget else window,
             "window_number": one.window,
             "currency": self.currency(one.key),
             "limit": limit,
-            "limit_set": one.key in overrides or _name(one.key) in overrides,
+            "limit_set": one.key in self.overrides or _name(one.key) in self.overrides,
             "spent": one.spent,
             "reserved": one.reserved,
             "left": None if limit is None else limit - one.spent - one.reserved,
@@ -147,7 +145,8 @@ def list_(
     async def work(book: _Book) -> None:
         accounts = book.accounts(past=past)
         if json_:
-            _print_json(accounts)
+            for one in accounts:
+                print_json(one)
         elif accounts:
             console.print(_table(accounts))
         else:
@@ -178,9 +177,8 @@ def show(
         accounts = book.accounts(key)
         held = await _list_holders(book, key)
         if json_:
-            _print_json(
-                [{**one, "held": [h for h in held if one["account"] in h["accounts"]]} for one in accounts]
-            )
+            for one in accounts:
+                print_json({**one, "held": [h for h in held if one["account"] in h["accounts"]]})
             return
         console.print(_table(accounts) if accounts else f"Nothing was spent of {escape(key)} yet.")
         for one in held:
@@ -263,21 +261,20 @@ def reset(
 # ---------------------------------------------------------------------- reading
 
 
-def _on_book(redis: str | None, namespace: str, book: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+def _on_book(redis: str | None, namespace: str, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+    async def open_book(settings: BusSettings) -> None:
+        commands = RedisCommands(str(settings.redis), "toolgate-budget", connections=1)
+        store = RedisStore(commands, settings.namespace)
+        ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
+        try:
+            known = await read_budgets(store, name), await limits.read(), await ledger.balances()
+            astray = await ledger.astray()
+            await work(_Book(commands, settings.namespace, name, ledger, limits, *known, astray))
+        finally:
+            await commands.aclose()
+
     with join_bus(redis, namespace, None) as settings:
-        run_async(lambda: _with_open_book(settings, book, work))
-
-
-async def _with_open_book(settings: BusSettings, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
-    commands = RedisCommands(str(settings.redis), "toolgate-budget", connections=1)
-    store = RedisStore(commands, settings.namespace)
-    ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
-    try:
-        known = await read_budgets(store, name), await limits.read(), await ledger.balances()
-        astray = await ledger.astray()
-        await work(_Book(commands, settings.namespace, name, ledger, limits, *known, astray))
-    finally:
-        await commands.aclose()
+        run_async(lambda: open_book(settings))
 
 
 async def _list_holders(book: _Book, key: str) -> list[dict[str, Any]]:
@@ -323,12 +320,6 @@ def _name(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _length(budget: BudgetDescription | None, one: Balance) -> str:
-    if budget is None:
-        return "window" if one.window else "total"
-    return _LENGTHS.get(budget.window_s, f"{budget.window_s} s")
-
-
 # ---------------------------------------------------------------------- showing
 
 
@@ -353,13 +344,8 @@ def _money(amount: int | None, currency: str) -> str:
     return "none" if amount is None else escape(format_amount(amount, currency))
 
 
-def _print_json(rows: Iterable[dict[str, Any]]) -> None:
-    for row in rows:
-        print_json(row)
-
-
 def _say(fields: dict[str, Any], words: str, as_json: bool) -> None:
     if as_json:
-        _print_json([fields])
+        print_json(fields)
     else:
         console.print(escape(words), soft_wrap=True)

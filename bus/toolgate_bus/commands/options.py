@@ -245,7 +245,11 @@ def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
 async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     task = asyncio.create_task(main(), name="toolgate-main")
-    watching = [asyncio.create_task(_watch_lag(side), name="toolgate-lag") for side in _measured]
+    watching = []
+    for side in _measured:
+        from toolgate_bus.telemetry.loop_lag import watch_loop_lag  # not for --help: it takes a while
+
+        watching.append(asyncio.create_task(watch_loop_lag(side), name="toolgate-lag"))
     received: list[int] = []
 
     def on_signal(number: int) -> None:
@@ -264,12 +268,6 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Resu
         _listen(None)
         for one in watching:
             one.cancel()
-
-
-async def _watch_lag(side: str) -> None:
-    from toolgate_bus.telemetry.loop_lag import watch_loop_lag
-
-    await watch_loop_lag(side)
 
 
 def _listen(handler: Callable[[int], None] | None) -> None:

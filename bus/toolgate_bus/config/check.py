@@ -7,12 +7,15 @@ of a field is taken as it is. No line shows a value, but for what a validator it
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolgate_bus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from toolgate_bus.config.document import Document
 
 SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error")
 """Kinds of errors whose own words name it: validators of ours, and choices."""
@@ -41,17 +44,7 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, hide_input_in_errors=True)
 
 
-class Places(Protocol):
-    """Knows where a place of a file is (`document.Document`)."""
-
-    def where(self, place: Loc) -> str:
-        """File and line of a place."""
-
-    def nearest(self, places: Sequence[Loc]) -> Loc:
-        """Which one of several is there."""
-
-
-def check(model: type[Model], value: Any, where: str | Places, *at: Loc) -> Model:
+def check(model: type[Model], value: Any, where: "str | Document", *at: Loc) -> Model:
     """The value as the model reads it; raises ConfigError with a line for each wrong field.
 
     `where` begins each line: a name, or the document that the value is from, at the places `at` (it may be
@@ -66,7 +59,7 @@ def check(model: type[Model], value: Any, where: str | Places, *at: Loc) -> Mode
         raise _error(explain(error, model), where, at) from None
 
 
-def check_part(model: type[BaseModel], value: Any, where: str | Places, *at: Loc) -> None:
+def check_part(model: type[BaseModel], value: Any, where: "str | Document", *at: Loc) -> None:
     """As `check`, for what is laid over another value of the model: nothing has to be there."""
     try:
         model.model_validate(value)
@@ -82,7 +75,7 @@ def _find_unknown_keys(model: type[BaseModel], value: Any) -> list[tuple[Loc, st
     return [((key,), unknown_key(key, keys)) for key in value if key not in keys]
 
 
-def _error(faults: Iterable[tuple[Loc, str]], where: str | Places, at: Sequence[Loc]) -> ConfigError:
+def _error(faults: Iterable[tuple[Loc, str]], where: "str | Document", at: Sequence[Loc]) -> ConfigError:
     lines: dict[str, None] = {}
     for loc, words in faults:
         places = [(*place, *loc) for place in at or ((),)]
@@ -103,7 +96,8 @@ def explain(
     faults = error.errors(include_url=False, include_input=False)
     for fault in faults:
         loc = fault["loc"]
-        if fault["type"] == "too_short" and any(_is_inside(loc, other["loc"]) for other in faults):
+        inside = [one for other in faults if (one := other["loc"]) != loc and one[: len(loc)] == loc]
+        if fault["type"] == "too_short" and inside:
             continue  # pydantic leaves faulty items out, and then counts: the list itself is long enough
         if part and (not loc or fault["type"] == "missing"):
             continue
@@ -114,7 +108,8 @@ def explain(
             said = YAML_WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
             said = f"List{said[5:]}" if said.startswith("Tuple ") else said
             known = fault["type"] in SAY_WHAT_IS_ALLOWED
-            may = _describe_allowed(schema, loc) if not known else ""
+            words = [] if known else [_words(node) for node in _nodes_at(schema, schema, loc)]
+            may = " or ".join(dict.fromkeys(word for word in words if word))
             yield loc, said + (f"; allowed: {may}" if may else "")
 
 
@@ -123,10 +118,6 @@ def unknown_key(key: Any, allowed: Sequence[str] | set[str]) -> str:
     close = difflib.get_close_matches(str(key), allowed, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"unknown key; allowed: {', '.join(sorted(allowed)) or 'none'}{hint}"
-
-
-def _is_inside(outer: Loc, loc: Loc) -> bool:
-    return len(loc) > len(outer) and loc[: len(outer)] == outer
 
 
 # ---------------------------------------------------------------- what a schema allows
@@ -144,11 +135,6 @@ class _Lenient(GenerateJsonSchema):
 @cache
 def _schema(model: type[BaseModel]) -> Schema:
     return model.model_json_schema(schema_generator=_Lenient)
-
-
-def _describe_allowed(schema: Schema, loc: Loc) -> str:
-    words = (_words(node) for node in _nodes_at(schema, schema, loc))
-    return " or ".join(dict.fromkeys(word for word in words if word))
 
 
 def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
@@ -194,7 +180,8 @@ def _words(node: Schema) -> str:
     plain = {"boolean": "true or false", "object": "a mapping"}
     plain |= {"string": f"a text{_count(node, 'Length', 'characters')}"}
     plain |= {"array": f"a list{_count(node, 'Items', 'items')}"}
-    plain |= {"integer": f"a whole number{_range(node)}", "number": f"a number{_range(node)}"}
+    bounds = "".join(f" {word} {node[name]:g}" for name, word in RANGE.items() if name in node)
+    plain |= {"integer": f"a whole number{bounds}", "number": f"a number{bounds}"}
     return plain.get(kind, "") if isinstance(kind, str) else ""
 
 
@@ -203,7 +190,3 @@ def _count(node: Schema, what: str, of: str) -> str:
     if most is not None:
         return f" of {least or 0} to {most} {of}"
     return "" if not least else f" of at least {least} {of if least > 1 else of[:-1]}"
-
-
-def _range(node: Schema) -> str:
-    return "".join(f" {word} {node[name]:g}" for name, word in RANGE.items() if name in node)

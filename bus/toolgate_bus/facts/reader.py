@@ -108,9 +108,8 @@ class FactsReader(FactStream):
         ask = sorted(starts)
         while ask or heads:
             own = ((self._keys.facts(name), starts[name]) for name in ask)
-            for name, page in zip(
-                ask, [_page(page) for page in await read_first(self._commands, own, each)], strict=True
-            ):
+            pages = [_page(page) for page in await read_first(self._commands, own, each)]
+            for name, page in zip(ask, pages, strict=True):
                 waiting[name] = deque(
                     fact for entry, fields in page for fact in self._fresh(name, entry, fields)
                 )
@@ -186,7 +185,7 @@ class FactsReader(FactStream):
         if now - self._looked >= BEAT_SECONDS:  # more often they do not tell of themselves
             self._alive, self._looked = await self.alive(), now
         alive = self._alive
-        known = alive.union(await self._read_stored_writers())
+        known = alive.union(await read_names(self._commands, self._keys.writers))
         for orchestrator in known:
             self._last.setdefault(orchestrator, FIRST_ID)
         self._drained -= alive
@@ -252,11 +251,7 @@ class FactsReader(FactStream):
 
     async def writers(self) -> list[str]:
         """The orchestrators that are alive, or whose facts are kept."""
-        return sorted((await self.alive()).union(await self._read_stored_writers()))
-
-    async def _read_stored_writers(self) -> set[str]:
-        """Whose facts are kept, alive or not."""
-        return set(await read_names(self._commands, self._keys.writers))
+        return sorted((await self.alive()).union(await read_names(self._commands, self._keys.writers)))
 
     def _forget(self, known: Set[str]) -> None:
         """Drop writers that are long gone: many agents live for seconds."""

@@ -49,20 +49,8 @@ def _number(value: Any) -> bool:
     return type(value) is int and 0 < value <= MAX_VALUE
 
 
-def _trace(value: Any) -> bool:
-    return type(value) is str or _words(value)
-
-
-def _dollars(value: Any) -> bool:
-    return dollars(value) is not None
-
-
-def _verdict(value: Any) -> bool:
-    return type(value) is dict and _fits(value, _SAID)
-
-
 def _verdicts(value: Any) -> bool:
-    return type(value) is list and all(map(_verdict, value))
+    return type(value) is list and all(type(one) is dict and _fits(one, _SAID) for one in value)
 
 
 def _count(value: Any) -> bool:
@@ -85,7 +73,7 @@ _WHOSE: Final[Mapping[str, Check]] = {
     "lineage": _texts,
     "iteration": int,
     "seconds": _seconds,
-    "trace": _trace,
+    "trace": lambda value: type(value) is str or _words(value),
 }
 _DECISION: Final[Mapping[str, Check]] = {
     **_WHOSE,
@@ -109,7 +97,7 @@ _REQUEST: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("provider", "model", "error"), str),
     **dict.fromkeys((f"{kind}_tokens" for kind in ("total", "input", "output", "reasoning")), _count),
     **dict.fromkeys(("cache_read_tokens", "cache_write_tokens"), _count),
-    "cost_usd": _dollars,
+    "cost_usd": lambda value: dollars(value) is not None,
 }
 _TURN: Final[Mapping[str, Check]] = {**_WHOSE, "loop": str, "status": str, "iterations": _count}
 _DELEGATION: Final[Mapping[str, Check]] = {**_WHOSE, "sub_session_id": str, "status": str}

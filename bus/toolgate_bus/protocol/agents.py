@@ -80,7 +80,10 @@ def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = ()) -> 
 
     `obeyed` are the orders that were carried out, as `StopOrderLog` tells them.
     """
-    told = [_fields(one) for one in agents[:MAX_AGENTS_COUNT]]
+    told = [
+        {name: getattr(one, name) for name in _TOLD} | {"lineage": list(one.lineage)}
+        for one in agents[:MAX_AGENTS_COUNT]
+    ]
     pages = [pack(told[at : at + _PAGE]) for at in range(0, len(told), _PAGE)]
     return pack({"pages": pages, "all": len(agents), "obeyed": list(obeyed)})
 
@@ -103,11 +106,6 @@ def _read_entries(raw: bytes) -> Iterable[Any]:
 
 
 _TOLD: Final = tuple(field.name for field in fields(LiveAgent) if field.name != "orchestrator")
-
-
-def _fields(one: LiveAgent) -> dict[str, Any]:
-    told = {name: getattr(one, name) for name in _TOLD}
-    return {**told, "lineage": list(one.lineage)}
 
 
 def encode_stop(stop: Stop) -> bytes:
@@ -154,7 +152,8 @@ def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: s
     heads = [
         one for one in living if one.parent in known and known[one.parent].orchestrator != one.orchestrator
     ]
-    named = [*sessions, *[one.session for one in heads if {*sessions} & {*_above(one, known)}]]
+    # Sessions below these that lead other processes, which do not know who is above their own.
+    named = [*sessions, *(one.session for one in heads if {*sessions} & {*_above(one, known)})]
     if len(named) > MAX_NAMES or len(roots) > MAX_NAMES:
         raise ConfigError(f"an order can name {MAX_NAMES} sessions; name their roots, or stop --all")
     return Stop(tuple(named), tuple(roots), False, now, by, order)

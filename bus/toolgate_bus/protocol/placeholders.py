@@ -21,7 +21,9 @@ Kind = Literal["redacted", "truncated"]
 def token(key: bytes, value: Any, written: bytes) -> str:
     """What tells this value from others, for whoever has no key; equal values have equal ones."""
     digest = hashlib.blake2b(written, key=key, digest_size=16).hexdigest()
-    return f"{_type(value)}{digest[:31]}"
+    kinds = ((bool, 1), (type(None), 0), (int, 2), (float, 3), (str, 4), ((list, tuple), 5))
+    kind = next((digit for kind, digit in kinds if isinstance(value, kind)), 6)
+    return f"{kind}{digest[:31]}"
 
 
 def hides(value: Any) -> bool:
@@ -38,10 +40,3 @@ def type_behind(placeholder: str) -> str | None:
     """The JSON type of what is hidden; None where the placeholder does not tell."""
     found = _TOKEN.fullmatch(placeholder)
     return None if found is None else _TYPES[int(found[1])]
-
-
-def _type(value: Any) -> int:
-    if isinstance(value, bool):
-        return 1
-    kinds = ((type(None), 0), (int, 2), (float, 3), (str, 4), ((list, tuple), 5))
-    return next((digit for kind, digit in kinds if isinstance(value, kind)), 6)

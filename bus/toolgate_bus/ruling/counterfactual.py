@@ -117,6 +117,7 @@ def replay_decision(
     `verified` is the call that the added verdicts of the verify phase are about, if it is not the one
     that the decision had verified.
     """
+    # What was only late because of a denial that now falls away counts.
     freed = ruled.why == "denied" and ruled.scheduler in without
     stay = [
         heard._replace(late=False) if freed and heard.late and heard.scheduler not in ruled.silent else heard
@@ -126,8 +127,9 @@ def replay_decision(
     merged = merge(heard for heard in (*stay, *added) if heard.phase == "select")
     if merged.winner is not None and merged.action == "deny":
         return _deny(ruled, merged.winner)
-    if _stands(ruled, without):
-        return actual(ruled)
+    lifted = ruled.outcome != "deny" or ruled.why == "denied" or ruled.scheduler in without
+    if ruled.outcome == "cancelled" or not (lifted or _has_person_answer(ruled)):
+        return actual(ruled)  # a denial that no verdict gave and none can lift
     then = apply_modify(
         ruled.original, merge(heard for heard in ruled.verdicts if heard.phase == "select").winner
     )
@@ -210,14 +212,6 @@ def _has_person_answer(ruled: DecisionRecord) -> bool:
         heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
     }
     return bool(asked) and (ruled.runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
-
-
-def _stands(ruled: DecisionRecord, without: Collection[str]) -> bool:
-    """Whether it is a denial that no verdict gave and none can lift."""
-    if ruled.outcome == "cancelled":
-        return True
-    lifted = ruled.outcome != "deny" or ruled.why == "denied" or ruled.scheduler in without
-    return not lifted and not _has_person_answer(ruled)
 
 
 def _deny(ruled: DecisionRecord, by: ReceivedVerdict) -> Effect:

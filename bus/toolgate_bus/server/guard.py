@@ -124,7 +124,9 @@ class ServerProcess:
         while not answers_ping(self.socket):
             if not self.is_running or time.monotonic() > deadline:
                 self.kill()
-                raise RuntimeError(f"{self.binary} did not start: {self._log_end()}")
+                lines = (self.directory / LOG_FILE).read_text(errors="replace").strip().splitlines()
+                said = " / ".join(lines[-3:]) or "it said nothing"
+                raise RuntimeError(f"{self.binary} did not start: {said}")
             time.sleep(0.002)
 
     def stop(self, timeout_s: float = 10.0) -> None:
@@ -163,10 +165,6 @@ class ServerProcess:
             "maxmemory-policy": "noeviction",
         }
         return [self.binary, *(word for key, value in options.items() for word in (f"--{key}", value))]
-
-    def _log_end(self) -> str:
-        lines = (self.directory / LOG_FILE).read_text(errors="replace").strip().splitlines()
-        return " / ".join(lines[-3:]) or "it said nothing"
 
 
 def _lock(directory: Path) -> int | None:
@@ -261,6 +259,7 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
     server = ServerProcess(directory, binary)
     with ExitStack() as stay:
         try:
+            # A server whose guard was killed, where the kernel has not already ended it (not Linux).
             with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
                 client.settimeout(1.0)
                 client.connect(str(directory / SERVER_SOCKET))
@@ -272,6 +271,7 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
                 _serve(listener, signals, first, json.dumps(hello).encode() + b"\n", stay)
         finally:
             server.kill()
+            # The lock last, since whoever gets it next may begin at once.
             for name in (GUARD_SOCKET, SERVER_SOCKET, LOG_FILE, LOCK_FILE):
                 (directory / name).unlink(missing_ok=True)
             if private:

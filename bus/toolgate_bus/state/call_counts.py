@@ -101,12 +101,6 @@ class _Session:
     row: int = 0
     recent: list[str] = field(default_factory=list)
 
-    def goes_on(self, made: CountedCall) -> bool:
-        """Whether a call is of the turn that the last one was of."""
-        if self.calls == 0 or made.iteration < self.iteration:
-            return False
-        return made.iteration > self.iteration or made.group == self.group
-
 
 @dataclass(slots=True)
 class CallCountRules:
@@ -126,7 +120,8 @@ class CallCountRules:
         tree = scope, made.tree
         self.trees[tree] = self.trees.get(tree, 0) + 1
         one = self.sessions.setdefault((scope, made.session), _Session(now_ms))
-        if not one.goes_on(made):
+        later = made.iteration > one.iteration
+        if one.calls == 0 or not (later or (made.iteration, made.group) == (one.iteration, one.group)):
             one.turn, one.call, one.row, one.recent = 0, "", 0, []
         one.calls += 1
         one.turn += 1

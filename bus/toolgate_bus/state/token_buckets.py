@@ -104,7 +104,10 @@ class Pool:
 
     def take(self, decision: str, buckets: Sequence[Bucket], now_ms: int) -> TakeResult:
         """As `Buckets.take`."""
-        self._forget(now_ms)
+        for old, past in list(self.memos.items()):
+            if now_ms - past.at < MEMO_MS:
+                break
+            del self.memos[old]
         asked = frozenset(one.key for one in check_buckets(buckets))
         memo = self.memos.get(decision) or _Memo(now_ms)
         if asked in memo.answers:
@@ -131,12 +134,6 @@ class Pool:
         since = max(now_ms, last.since)  # a clock that was set back gives nothing twice
         return _Level(min(full, last.parts + (since - last.since) * bucket.calls), since)
 
-    def _forget(self, now_ms: int) -> None:
-        for decision, memo in list(self.memos.items()):
-            if now_ms - memo.at < MEMO_MS:
-                return
-            del self.memos[decision]
-
 
 def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> TakeResult:
     """The first of the buckets that need the longest is the one that is short."""
@@ -161,7 +158,10 @@ class RedisBuckets(Buckets):
     @override
     async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:
         each = [word for one in check_buckets(buckets) for word in one]
-        words = (decision, _digest(buckets), MEMO_MS, *each)
+        # Which buckets were asked, in whatever order.
+        keys = sorted(one.key for one in buckets)
+        digests = b"".join(hashlib.sha256(key.encode("utf-8", "replace")).digest() for key in keys)
+        words = (decision, hashlib.sha256(digests).hexdigest()[:32], MEMO_MS, *each)
         said = await TAKE.run(self._commands, self._prefix, words=words)
         wait_ms, _, short = said.decode("utf-8", "replace").partition(":")
         return TakeResult(wait_ms == "0", short, int(wait_ms) / 1000)
@@ -176,10 +176,3 @@ class MemoryBuckets(Buckets):
     @override
     async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:
         return self.pool.take(decision, buckets, time.time_ns() // 1_000_000)
-
-
-def _digest(buckets: Sequence[Bucket]) -> str:
-    """Which buckets were asked, in whatever order."""
-    keys = sorted(one.key for one in buckets)
-    each = b"".join(hashlib.sha256(key.encode("utf-8", "replace")).digest() for key in keys)
-    return hashlib.sha256(each).hexdigest()[:32]

@@ -61,12 +61,18 @@ def trace_id(trace: Any) -> str | None:
 
 def _decision(fact: Fact) -> Iterator[MetricUpdate]:
     outcome, why = _one_of(fact.get("outcome"), OUTCOMES), fact.get("why")
-    tool, agent, trace = _tool_label(fact), _word(fact.get("agent")), trace_id(fact.get("trace"))
+    agent, trace = _word(fact.get("agent")), trace_id(fact.get("trace"))
+    called, mounted = fact.get("tool_name"), fact.get("available_tools")
+    # An LLM may name anything.
+    tool = _word(called) if isinstance(mounted, list | tuple) and called in mounted else OTHER
     yield MetricUpdate(definitions.DECISIONS, (outcome, tool, agent))
     yield from _duration(definitions.DECISION_SECONDS, fact, (), trace)
     for name in dict.fromkeys(_words(fact.get("asked"))):
         yield MetricUpdate(definitions.ASKED, (name, tool, agent))
-    for verdict in _maps(fact.get("verdicts")):
+    verdicts, failed = fact.get("verdicts"), fact.get("failed_open")
+    for verdict in verdicts if isinstance(verdicts, list | tuple) else ():
+        if not isinstance(verdict, Mapping):
+            continue
         yield from _verdict(verdict, tool, agent)
         if verdict.get("action") != "hold":
             yield from _duration(
@@ -78,8 +84,8 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
         yield MetricUpdate(definitions.SILENT, (name,))
     for name in _words(fact.get("passed_over")):
         yield MetricUpdate(definitions.PASSED_OVER, (name,))
-    for name, reason in _pairs(fact.get("failed_open")):
-        yield MetricUpdate(definitions.FAILED_OPEN, (name, reason))
+    for name, reason in failed.items() if isinstance(failed, Mapping) else ():
+        yield MetricUpdate(definitions.FAILED_OPEN, (_word(name), _word(reason)))
     yield from _shadow_disagreements(fact)
     if outcome in ("deny", "cancelled"):
         yield MetricUpdate(definitions.TOOL_CALLS, (tool, agent, "denied" if outcome == "deny" else outcome))
@@ -165,12 +171,6 @@ _BY_EVENT: Final = {
 # ---------------------------------------------------------------------- whatever the wire says
 
 
-def _tool_label(fact: Fact) -> str:
-    """The tool of a decision as a label: an LLM may name anything."""
-    tool, mounted = fact.get("tool_name"), fact.get("available_tools")
-    return _word(tool) if isinstance(mounted, list | tuple) and tool in mounted else OTHER
-
-
 def _duration(
     metric: Metric, fact: Fact, labels: tuple[str, ...], trace: str | None = None
 ) -> Iterator[MetricUpdate]:
@@ -199,13 +199,3 @@ def _word(told: Any) -> str:
 
 def _words(told: Any) -> list[str]:
     return [_word(one) for one in told if isinstance(one, str)] if isinstance(told, list | tuple) else []
-
-
-def _pairs(told: Any) -> list[tuple[str, str]]:
-    return (
-        [(_word(name), _word(reason)) for name, reason in told.items()] if isinstance(told, Mapping) else []
-    )
-
-
-def _maps(told: Any) -> list[Fact]:
-    return [one for one in told if isinstance(one, Mapping)] if isinstance(told, list | tuple) else []

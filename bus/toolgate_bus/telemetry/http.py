@@ -131,14 +131,11 @@ def serve_page(port: int, address: str, page: Page, health: Health = lambda: (Tr
     try:
         server = made((address, port), _Handler)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"metrics port: {_why(error, port, address)}") from error
+        number, why = getattr(error, "errno", None), f"cannot listen on port {port} of {address}: {error}"
+        if number == errno.EADDRINUSE:
+            why = f"port {port} of {address} is in use; give another one, or 0 for any that is free"
+        elif isinstance(error, gaierror) or number == errno.EADDRNOTAVAIL:
+            why = f"{address} is no address of this machine"
+        raise ConfigError(f"metrics port: {why}") from error
     server.page, server.health = page, health
     return PageServer(server)
-
-
-def _why(error: Exception, port: int, address: str) -> str:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return f"port {port} of {address} is in use; give another one, or 0 for any that is free"
-    if isinstance(error, gaierror) or (isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL):
-        return f"{address} is no address of this machine"
-    return f"cannot listen on port {port} of {address}: {error}"

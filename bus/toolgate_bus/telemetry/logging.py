@@ -169,18 +169,13 @@ def _traceback(exc_info: Any) -> str:
 
 def _shorten_values(_logger: Any, _method: str, event: Event) -> Event:
     """No value is too long, and none holds what is to be hidden."""
-    event["event"] = _strip_repeats(event)
+    said = event.setdefault("event", None)
+    if _hiding and isinstance(said, str) and str(event.get("logger")).partition(".")[0] in _REPEATING:
+        event["event"] = said.partition("\n")[0].partition(": ")[0]
     told = {str(name): _short(value) for name, value in event.items() if name != "exception"}
     if "exception" in event:
         told["exception"] = _ends(_hide_secrets(str(event["exception"])), MAX_TRACEBACK)
     return told
-
-
-def _strip_repeats(event: Mapping[str, Any]) -> Any:
-    said = event.get("event")
-    if _hiding and isinstance(said, str) and str(event.get("logger")).partition(".")[0] in _REPEATING:
-        return said.partition("\n")[0].partition(": ")[0]
-    return said
 
 
 def _hide_secrets(text: str) -> str:
@@ -197,20 +192,16 @@ def _short(value: Any, depth: int = 0) -> Any:
         return (
             value if fits and _hide_secrets(str(value)) == str(value) else _short(str(value)) if fits else "…"
         )
-    if isinstance(value, Mapping | list | tuple) and depth < MAX_DEPTH:
-        return _short_parts(value, depth + 1)
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        kept = list(value.items())[:MAX_PARTS]
+        return {_short(str(name), MAX_DEPTH): _short(part, depth + 1) for name, part in kept}
+    if isinstance(value, list | tuple) and depth < MAX_DEPTH:
+        return [_short(part, depth + 1) for part in value[:MAX_PARTS]]
     try:
         text = value if type(value) is str else str(value)
     except Exception:  # noqa: BLE001 - somebody's __str__; the line matters more
         text = f"<{type(value).__name__}>"
     return _ends(_hide_secrets(text), MAX_TEXT)
-
-
-def _short_parts(value: Any, depth: int) -> Any:
-    if isinstance(value, Mapping):
-        kept = list(value.items())[:MAX_PARTS]
-        return {_short(str(name), MAX_DEPTH): _short(part, depth) for name, part in kept}
-    return [_short(part, depth) for part in value[:MAX_PARTS]]
 
 
 def _ends(text: str, limit: int) -> str:
@@ -336,16 +327,11 @@ def _configure_structlog() -> None:
 def _formatter(form: str) -> logging.Formatter:
     import structlog
 
+    plain = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR")
+    colours = sys.stderr.isatty() and not plain
     renderers: dict[str, list[structlog.typing.Processor]] = {
         "json": [structlog.processors.JSONRenderer()],
-        "text": [
-            _tame,
-            structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty()
-                and os.environ.get("TERM") != "dumb"
-                and not os.environ.get("NO_COLOR")
-            ),
-        ],
+        "text": [_tame, structlog.dev.ConsoleRenderer(colors=colours)],
         "words": [_in_words],
     }
     render = renderers[form]

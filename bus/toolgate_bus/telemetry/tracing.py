@@ -76,13 +76,15 @@ def is_active() -> bool:
 
 
 def _tracer() -> trace.Tracer | None:
+    global _given
     if _given is None and not _NAMED and getattr(trace, "_TRACER_PROVIDER", trace) is None:
         return None  # nobody has set one; to ask for it reads the environment, which is slow
     try:
         provider = _given or trace.get_tracer_provider()
         return _met[1] if provider is _met[0] else _meet(provider)
     except Exception as error:  # noqa: BLE001 - a provider named in the environment may not load
-        _give_up(error)
+        _given = NoOpTracerProvider()
+        _log.warning("there will be no traces", error=type(error).__name__)
         return None
 
 
@@ -93,12 +95,6 @@ def _meet(provider: trace.TracerProvider) -> trace.Tracer | None:
         tracer = provider.get_tracer("toolgate", version("toolgate-bus"))
     _met = (provider, None if isinstance(tracer, NoOpTracer) else tracer)
     return _met[1]
-
-
-def _give_up(error: Exception) -> None:
-    global _given
-    _given = NoOpTracerProvider()
-    _log.warning("there will be no traces", error=type(error).__name__)
 
 
 @contextmanager

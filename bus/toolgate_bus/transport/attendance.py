@@ -41,8 +41,12 @@ class Attendance:
         alive: dict[str, Member] = {}
         for name, member in found.items():
             known = self._seen.get(name)
-            if member is None or (known is not None and _is_outdated(known[0], member)):
+            if member is None:
                 continue
+            if known is not None and known[0].signed:
+                earlier = (member.started, member.beat) < (known[0].started, known[0].beat)
+                if earlier or not member.signed:  # it is none of this replica's
+                    continue
             if member.left:
                 self._seen.pop(name, None)
                 continue
@@ -58,10 +62,3 @@ class Attendance:
             else:
                 del self._seen[name]
         return tuple(alive[name] for name in sorted(alive)), tuple(gone)
-
-
-def _is_outdated(known: Member, member: Member) -> bool:
-    """Whether a heartbeat is none of this replica's: unsigned where it signs, or from before."""
-    if not known.signed:
-        return False
-    return not member.signed or (member.started, member.beat) < (known.started, known.beat)

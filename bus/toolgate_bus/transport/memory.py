@@ -63,10 +63,7 @@ class MemoryHub:
 
     def _members(self) -> tuple[Member, ...]:
         return tuple(
-            replica.member
-            for replicas in self._replicas.values()
-            for replica in replicas
-            if replica.is_listed
+            replica.member for replicas in self._replicas.values() for replica in replicas if replica.listed
         )
 
     def _roster_changed(self) -> None:
@@ -183,17 +180,13 @@ class MemorySchedulerBus(SchedulerBus):
         self._answers: dict[str, list[bytes]] = {}
         self._handle: asyncio.Handle | None = None
         self._started = False
-        self._listed = False
+        self.listed = False
+        """Whether it is on the roster."""
 
     @property
     def is_connected(self) -> bool:
         """Whether it was started and not closed."""
         return self._started
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether it is on the roster."""
-        return self._listed
 
     @override
     def listen(self, listener: SchedulerListener) -> None:
@@ -203,7 +196,7 @@ class MemorySchedulerBus(SchedulerBus):
     async def start(self, member: Member) -> Member:
         self.member = replace(member, started=next(self._hub._starts))
         self._hub._replicas.setdefault(member.name, []).append(self)
-        self._started = self._listed = True
+        self._started = self.listed = True
         self._hub._roster_changed()
         return self.member
 
@@ -227,7 +220,7 @@ class MemorySchedulerBus(SchedulerBus):
     def die(self) -> None:
         """End as a killed process would: peers take over what it had."""
         if self._started:
-            self._started = self._listed = False
+            self._started = self.listed = False
             self._hub._replicas[self.member.name].remove(self)
             left = sorted(self._mine.values(), key=lambda entry: int(entry.id.split("-")[0]), reverse=True)
             self._hub._inboxes.setdefault(self.member.name, deque()).extendleft(left)
@@ -266,7 +259,7 @@ class MemorySchedulerBus(SchedulerBus):
 
     async def leave(self) -> None:
         """Leave the roster; what is in the inbox still comes."""
-        self._listed = False
+        self.listed = False
         self._hub._roster_changed()
 
     def take(self, entries: Sequence[_StreamEntry]) -> None:

@@ -16,7 +16,7 @@ from toolgate_bus.state.notifications import MemoryNotices
 from toolgate_bus.transport.redis.readonly import is_refusal
 from toolgate_bus.transport.redis.store import RedisStore
 
-from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+from toolgate_schedulers.shipped.approval.queue import Desk
 from toolgate_schedulers.worker.loading import load
 
 HELD: Final = "held calls"
@@ -74,27 +74,22 @@ async def _check_waiting(desk: Desk) -> list[Diagnostic]:
             raise
         what = "how long held calls wait for a person was not looked at: this user may not read approvals"
         return [notice(HELD, "held-not-shown", what, "look as the user operator, or an administrator")]
-    long = [one for one in waiting if _is_long(one)]
+    long = []
+    for one in waiting:
+        allowed = one.approval.expires_s  # 0: its record is gone, and nobody knows
+        if allowed > 0 and allowed - one.seconds_left >= min(LONG_S, allowed / 2):
+            long.append(one)
     if not long:
         return []
     first = min(long, key=lambda one: one.seconds_left)
+    waited = first.approval.expires_s - first.seconds_left
     what = (
         f"{how_many(len(long), 'held call')} wait long for a person, the first "
         f"({first.approval.question.tool_name}, "
-        f"{first.approval.id[:8]}) for {_wait_of(first):.0f} s; it is denied in {first.seconds_left:.0f} s"
+        f"{first.approval.id[:8]}) for {waited:.0f} s; it is denied in {first.seconds_left:.0f} s"
     )
     change = "toolgate approvals list, then approve or deny; or raise `expires_s` in the approval's config"
     return [warning(HELD, "held-long", what, change)]
-
-
-def _is_long(one: WaitingCall) -> bool:
-    """Where the record of an approval is gone, nobody knows."""
-    allowed = one.approval.expires_s
-    return allowed > 0 and _wait_of(one) >= min(LONG_S, allowed / 2)
-
-
-def _wait_of(one: WaitingCall) -> float:
-    return max(0.0, one.approval.expires_s - one.seconds_left)
 
 
 CHECKS = (

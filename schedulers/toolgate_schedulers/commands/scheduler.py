@@ -173,7 +173,9 @@ def try_(
     Exit codes: 0 it ruled (whatever it said), or is not asked about that tool;
     1 it failed or gave no answer; 2 the call or its configuration is wrong.
     """
-    from toolgate_schedulers.commands.scheduler_try import (  # here: as above
+    from toolgate_bus.protocol.events import Failure  # here: as above
+
+    from toolgate_schedulers.commands.scheduler_try import (
         as_json,
         parse_call,
         show,
@@ -186,7 +188,7 @@ def try_(
     tried = run_async(lambda: try_calls(scheduler, calls, timeout))
     for one in tried:
         print_json(as_json(one, scheduler.name)) if json_ else show(one, scheduler.name)
-    if not all(one.is_answered for one in tried):
+    if any(one.asked and isinstance(one.answer, Failure | None) for one in tried):
         raise typer.Exit(1)
 
 

@@ -35,35 +35,20 @@ class Line:
 
     name: str
     members: tuple[Member, ...]
+    newest: Member
+    """The replica whose word counts where they disagree."""
+    disagree: bool
+    """Whether replicas differ in priority, tools or shadow: an update that is under way, or stuck."""
+    answer_count: int
+    """Questions answered by the living replicas since each started."""
+    late: int
+    """Of those, the ones answered when nobody waited any longer."""
+    age: float
+    """Seconds since the last heartbeat of any replica."""
     incompatible: str | None = None
     """What to say of agents that cannot ask it; None where all can."""
     shadow_totals: "ShadowTotals | None" = None
     """What it would have changed; None where it was not heard as a shadow."""
-
-    @property
-    def newest(self) -> Member:
-        """The replica whose word counts where they disagree."""
-        return max(self.members, key=lambda member: member.started)
-
-    @property
-    def disagree(self) -> bool:
-        """Whether replicas differ in priority, tools or shadow: an update that is under way, or stuck."""
-        return len({(member.priority, member.tools, member.shadow) for member in self.members}) > 1
-
-    @property
-    def answer_count(self) -> int:
-        """Questions answered by the living replicas since each started."""
-        return sum(member.answered for member in self.members)
-
-    @property
-    def late(self) -> int:
-        """Of those, the ones answered when nobody waited any longer."""
-        return sum(member.late for member in self.members)
-
-    @property
-    def age(self) -> float:
-        """Seconds since the last heartbeat of any replica."""
-        return min(member.age for member in self.members)
 
 
 def lines_of(
@@ -77,8 +62,22 @@ def lines_of(
     """
     told = totals or {}
     ordered = sorted(members, key=lambda member: (member.name, member.started, member.replica))
-    groups = [(name, tuple(group)) for name, group in groupby(ordered, key=lambda member: member.name)]
-    lines = [Line(name, group, who_cannot_ask(group, wires or {}), told.get(name)) for name, group in groups]
+    lines = []
+    for name, group in groupby(ordered, key=lambda member: member.name):
+        own = tuple(group)
+        lines.append(
+            Line(
+                name,
+                own,
+                newest=max(own, key=lambda member: member.started),
+                disagree=len({(one.priority, one.tools, one.shadow) for one in own}) > 1,
+                answer_count=sum(one.answered for one in own),
+                late=sum(one.late for one in own),
+                age=min(one.age for one in own),
+                incompatible=who_cannot_ask(own, wires or {}),
+                shadow_totals=told.get(name),
+            )
+        )
     return sorted(lines, key=lambda line: (-line.newest.priority, line.name))
 
 

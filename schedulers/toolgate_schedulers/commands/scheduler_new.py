@@ -8,6 +8,7 @@ import json
 import keyword
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
@@ -65,8 +66,9 @@ def names_of(name: str) -> SchedulerNames:
 def _clash(name: str, module: str, cls: str) -> str | None:
     if name in {entry.name for entry in entry_points(group=GROUP)}:
         return "the name of an installed scheduler"
-    if _is_installed(name):
-        return "the name of an installed package"
+    with suppress(PackageNotFoundError):
+        if version(name):
+            return "the name of an installed package"
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
         return "a word of Python's own"
     if cls in _TAKEN:
@@ -75,13 +77,6 @@ def _clash(name: str, module: str, cls: str) -> str | None:
     if module in sys.stdlib_module_names or (found is not None and found.origin):  # no origin: a bare folder
         return f"no good, since there is a module {module} already"
     return None
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return bool(version(name))
-    except PackageNotFoundError:
-        return False
 
 
 def contents(names: SchedulerNames, description: str) -> dict[str, str]:

@@ -86,6 +86,7 @@ def launch(
             raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))
         with serve_metrics(metrics_port, metrics_address, "scheduler") as url:
             run_async(lambda: serve(replace(job, metrics=url), settings))
+    # If a plain function of the author's still hangs, end now, with 0: Python would wait for its thread.
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(THREAD_SECONDS)
@@ -119,11 +120,9 @@ def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str,
 async def _supervise(command: Sequence[str], envs: Sequence[dict[str, str]], job: WorkerSpec) -> int:
     """Keep the replicas; a SIGHUP is passed on to each once the configuration was found right."""
 
-    def report_refusal(error: ConfigError) -> None:
-        tell_refused(str(error), job)
-
     with hangups() as asked:
-        return await supervise(command, envs, notice, Reloads(asked.each(), job.load, report_refusal))
+        reloads = Reloads(asked.each(), job.load, lambda error: tell_refused(str(error), job))
+        return await supervise(command, envs, notice, reloads)
 
 
 def replica_command(spec: str, given: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from toolgate_bus.commands.terminal import console, escape
 from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import AskUser, Failure, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.events import AskUser, Hold, Modify, ToolSelecting
 from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -35,11 +35,6 @@ class TriedCall:
     """Why it gave none."""
     asked: bool = True
     """Whether an orchestrator would ask it about this tool."""
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the call got a verdict, or needs none."""
-        return not self.asked or not isinstance(self.answer, Failure | None)
 
 
 def parse_call(text: str) -> ToolSelecting:

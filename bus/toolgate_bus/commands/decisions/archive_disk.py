@@ -1,7 +1,6 @@
 """What the archive does to a directory, one operation at a time, so that each can be the last.
 
-Nothing is decided here. `Disk` is what `archive_store` needs; `FilesOnDisk` does it for real. A test has
-a third kind, which forgets what was not synced.
+Nothing is decided here. Tests have a disk of another kind, which forgets what was not synced.
 """
 
 import contextlib
@@ -9,44 +8,12 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from toolgate_bus.errors import ConfigError
 
 
-class Disk(Protocol):
-    """One flat directory; names are names of files in it. Whatever fails raises OSError."""
-
-    def names(self) -> list[str]:
-        """Its files."""
-
-    def read(self, name: str) -> bytes:
-        """All of a file."""
-
-    def size(self, name: str) -> int:
-        """Length of a file in bytes."""
-
-    def append(self, name: str, data: bytes) -> None:
-        """Add to a file, which is made where there is none."""
-
-    def truncate(self, name: str, size: int) -> None:
-        """Cut a file off after so many bytes."""
-
-    def sync(self, name: str) -> None:
-        """Return when the contents of a file would survive a power cut."""
-
-    def rename(self, name: str, to: str) -> None:
-        """Give a file another name; what had that name is gone."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file."""
-
-    def sync_names(self) -> None:
-        """Return when the names of the files would survive a power cut."""
-
-
 class FilesOnDisk:
-    """A real directory, made where there is none, for its owner alone."""
+    """One flat directory, made where there is none, for its owner alone. Whatever fails raises OSError."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -42,11 +42,9 @@ def read_archived_facts(directory: Path, since: float | None = None) -> Iterator
     disk, committed = _open_archive(directory)
     names = data_files(disk.names())
     for name in _once(names):
-        plain = name.removesuffix(".gz")
-        if committed is not None and (
-            committed.file is None
-            or (plain != committed.file and data_files([plain, committed.file])[-1] == plain)
-        ):
+        plain, last = name.removesuffix(".gz"), committed.file if committed is not None else None
+        later = last is None or (plain != last and data_files([plain, last])[-1] == plain)
+        if committed is not None and later:  # it is not committed yet
             return
         if since is None or hour_of(name) + SLACK_S >= since:
             limit = committed.size if committed is not None and name == committed.file else None
@@ -119,18 +117,15 @@ def _follow(
     if not isinstance(name, str) or type(number) is not int:
         return
     last = numbers.get(name, number - 1)
-    if not _is_new(seen[name], number):
+    try:
+        new = seen[name].take(number)
+    except CodecError:  # far off, and archived all the same: the next is taken
+        new = True
+    if not new:
         found.damage.append(f"orchestrator {name}: fact {number} is there twice")
     elif number > last + 1:
         found.damage.append(f"orchestrator {name}: facts {last + 1} to {number - 1} are missing, untold")
     numbers[name] = number  # it may be lower: what was read before it somebody else had put there
-
-
-def _is_new(seen: SeenNumbers, number: int) -> bool:
-    try:
-        return seen.take(number)
-    except CodecError:  # far off, and archived all the same: the next is taken
-        return True
 
 
 # ------------------------------------------------------------------ files

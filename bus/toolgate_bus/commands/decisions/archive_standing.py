@@ -41,7 +41,10 @@ class ArchiveProgress:
 
     def take(self, facts: Iterable[Fact], places: Mapping[str, str], now_ms: int) -> list[Fact]:
         """The lines for these facts, which were read up to `places` by `now_ms`; gaps stand among them."""
-        lines = self._away(now_ms)
+        lines: list[Fact] = []
+        if self.read_ms and now_ms - self.read_ms > FACTS_RETENTION_MS:
+            until = now_ms - FACTS_RETENTION_MS
+            lines.append({"event": GAP, "kind": "away", "from_ms": self.read_ms, "to_ms": until})
         for fact in facts:
             lines += self._missing(fact)
             lines.append(fact)
@@ -78,12 +81,6 @@ class ArchiveProgress:
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ConfigError(f"the standing of the archive cannot be read: {error!r}") from None
-
-    def _away(self, now_ms: int) -> list[Fact]:
-        if not self.read_ms or now_ms - self.read_ms <= FACTS_RETENTION_MS:
-            return []
-        until = now_ms - FACTS_RETENTION_MS
-        return [{"event": GAP, "kind": "away", "from_ms": self.read_ms, "to_ms": until}]
 
     def _missing(self, fact: Fact) -> list[Fact]:
         name, number = fact.get("orchestrator"), fact.get("seq")

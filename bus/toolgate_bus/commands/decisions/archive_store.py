@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.commands.decisions.archive_disk import Disk
+from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
 from toolgate_bus.commands.decisions.archive_standing import ArchiveProgress
 from toolgate_bus.errors import ConfigError
 
@@ -40,7 +40,9 @@ class ArchiveCheckpoint(NamedTuple):
 class ArchiveStore:
     """The one writer of an archive; `standing` is how far it is."""
 
-    def __init__(self, disk: Disk, namespace: str, *, compress: bool = True, max_bytes: int = 2**28) -> None:
+    def __init__(
+        self, disk: FilesOnDisk, namespace: str, *, compress: bool = True, max_bytes: int = 2**28
+    ) -> None:
         """Opens it and puts right what a death left; raises ConfigError for what is no archive of ours."""
         self._disk, self._namespace = disk, namespace
         self._compress, self._max_bytes = compress, max_bytes
@@ -141,7 +143,7 @@ class ArchiveStore:
         return f"facts-{hour}-{part:03d}.jsonl"
 
 
-def read_committed(disk: Disk) -> ArchiveCheckpoint | None:
+def read_committed(disk: FilesOnDisk) -> ArchiveCheckpoint | None:
     """What counts of an archive; None where nothing was committed. Raises ConfigError."""
     if COMMITTED not in disk.names():
         return None

@@ -1,8 +1,7 @@
 """`toolgate decisions`: the record, on a server or in an archive; listed, explained, exported, archived."""
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -95,31 +94,21 @@ FromOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
-    """The options that say where the record is."""
+def _on_record(
+    redis: str | None, namespace: str, archive: Path | None, do: Callable[[Source], Coroutine[Any, Any, None]]
+) -> None:
+    """Do something with the record, which an archive or a server has."""
+    if archive is not None:
+        source = ArchiveSource(archive)
+        run_async(lambda: do(source))
+        return
+    with join_bus(redis, namespace, None) as settings:
 
-    redis: str | None
-    namespace: str
-    archive: Path | None
+        async def with_server() -> None:
+            async with open_source(settings) as source:
+                await do(source)
 
-    def run(self, do: Callable[[Source], Awaitable[None]]) -> None:
-        """Do something with the record."""
-        if self.archive is not None:
-            source = ArchiveSource(self.archive)
-            run_async(lambda: _run_awaitable(do(source)))
-            return
-        with join_bus(self.redis, self.namespace, None) as settings:
-
-            async def with_server() -> None:
-                async with open_source(settings) as source:
-                    await do(source)
-
-            run_async(with_server)
-
-
-async def _run_awaitable(doing: Awaitable[None]) -> None:
-    await doing
+        run_async(with_server)
 
 
 @app.callback()
@@ -188,7 +177,7 @@ def decisions(
         else:
             await show_kept(listing, source, limit)
 
-    _Where(redis, namespace, from_).run(do)
+    _on_record(redis, namespace, from_, do)
 
 
 @app.command("show")
@@ -214,7 +203,7 @@ def show_(
     (`explained`).
     """
     prefix = parse_id_prefix("ID", id_)
-    _Where(redis, namespace, from_).run(lambda source: show(source, prefix, as_json=as_json))
+    _on_record(redis, namespace, from_, lambda source: show(source, prefix, as_json=as_json))
 
 
 @app.command("export")
@@ -256,7 +245,7 @@ def export_(
     async def do(source: Source) -> None:
         await export(source, which(now=await source.now()), file, facts=facts)
 
-    _Where(redis, namespace, from_).run(do)
+    _on_record(redis, namespace, from_, do)
 
 
 @app.command("archive")

@@ -146,27 +146,22 @@ def _describe_verdict(verdict: Fact) -> str:
         "failed": "could not decide, which counts as silence",
     }.get(str(action), f"said {action}")
     revision = f", revision {verdict['revision']}" if verdict.get("revision") else ""
-    told = f"{name} (priority {verdict.get('priority')}{revision}) {words}{_when(verdict)}"
+    seconds = verdict.get("seconds")  # of a hold its own
+    when = f"for up to {seconds} s" if action == "hold" else f"after {_length(seconds)}"
+    told = f"{name} (priority {verdict.get('priority')}{revision}) {words} {when}"
     if action == "modify":
         target = f" by {verdict['agent_target']}" if verdict.get("agent_target") else ""
         arguments = verdict.get("arguments")
         call = str(verdict.get("tool")) if arguments is None else _call(verdict.get("tool"), arguments)
         told += f": {call}{target}{', with the same arguments' if arguments is None else ''}"
     if action == "ask_user":
-        told += f": {_quote(verdict.get('prompt'))}"
+        told += f": “{_text(verdict.get('prompt'))}”"
     told += f", because: {_text(reason)}" if reason else ""
     if verdict.get("capped"):
         told += "; its own priority was higher, and is capped by the orchestrator"
     if problem := verdict.get("problem"):
         told += f"; that is invalid and was set aside: {PROBLEMS.get(str(problem), problem)}"
     return told
-
-
-def _when(verdict: Fact) -> str:
-    seconds = verdict.get("seconds")
-    if verdict.get("action") == "hold":  # its `seconds` are its own
-        return f" for up to {seconds} s"
-    return f" after {_length(seconds)}"
 
 
 # ------------------------------------------------------------------ why
@@ -187,7 +182,7 @@ def _why(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     yield rule_of(decision, counted)
     yield from _also(decision, counted)
     if outcome == "deny" and decision.get("reason"):
-        yield f"The agent was told: {_quote(decision['reason'])}"
+        yield f"The agent was told: “{_text(decision['reason'])}”"
 
 
 def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
@@ -196,7 +191,8 @@ def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     if decision.get("why") == "denied":
         others = {str(one.get("scheduler")) for one in counted if one.get("action") == "deny"} - {decided}
         if others:
-            yield f"{_names(others)} denied it too; the agent is told the reason of the highest priority."
+            names = " and ".join(sorted(others))
+            yield f"{names} denied it too; the agent is told the reason of the highest priority."
     if decision.get("outcome") == "modify":
         others = {
             str(one.get("scheduler"))
@@ -204,7 +200,7 @@ def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
             if one.get("action") == "modify" and one.get("phase") == "select" and not one.get("problem")
         } - {decided}
         if others:
-            yield f"{_names(others)} wanted another call too, and had no higher priority."
+            yield f"{' and '.join(sorted(others))} wanted another call too, and had no higher priority."
     if decision.get("asked_user") and decision.get("outcome") in ("continue", "modify"):
         yield "A person was asked about the call that would run, and agreed."
 
@@ -226,16 +222,13 @@ def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
         elif fact["event"] == "tool:error":
             yield f"{tool} failed{f' after{took[4:]}' if took else ''} ({fact.get('error')}){paid}."
         elif fact["event"] == "tool:unused":
-            yield f"{tool} was not run after all{_because(fact)}."
+            reason = f" ({fact['error']})" if fact.get("error") else ""
+            yield f"{tool} was not run after all{reason}."
         ran = ran or fact["event"] != "tool:selected"
     if not ran and facts:
         yield f"{facts[0].get('tool')} was selected to run; the record does not tell yet what came of it."
     elif not ran:
         yield "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell."
-
-
-def _because(fact: Fact) -> str:
-    return f" ({fact['error']})" if fact.get("error") else ""
 
 
 def _beside(decision: Fact, verdicts: Sequence[Fact]) -> Iterable[str]:
@@ -265,10 +258,6 @@ def _dict(value: Any) -> Mapping[Any, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _names(names: Iterable[str]) -> str:
-    return " and ".join(sorted(names))
-
-
 def _call(tool: Any, arguments: Any) -> str:
     return f"{tool} {_text(json.dumps(arguments, ensure_ascii=False, default=repr))}"
 
@@ -276,10 +265,6 @@ def _call(tool: Any, arguments: Any) -> str:
 def _text(value: Any) -> str:
     text = str(value)
     return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
-
-
-def _quote(value: Any) -> str:
-    return f"“{_text(value)}”"
 
 
 def _time(at: Any) -> str:

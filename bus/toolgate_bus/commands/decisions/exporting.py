@@ -25,7 +25,8 @@ TOLD_EVERY: Final = 10_000
 async def export(source: Source, filters: Filters, file: str, *, facts: bool) -> int:
     """Write what is wanted to a file, or to stdout (`-`); gives how many lines. Raises ConfigError."""
     count = 0
-    chosen = _facts(source, filters) if facts else _decisions(source, filters)
+    decisions = (one async for one in decisions_in(facts_for(source, filters)) if filters.match(one))
+    chosen = _facts(source, filters) if facts else decisions
     with _open_output(file) as out:
         async for one in chosen:
             out.write(visible_json(line_of(one).decode()).encode())
@@ -37,12 +38,6 @@ async def export(source: Source, filters: Filters, file: str, *, facts: bool) ->
     where = "" if file == "-" else f" to {escape(file)}"
     err_console.print(f"Exported {count} {what}{where}.")
     return count
-
-
-async def _decisions(source: Source, filters: Filters) -> AsyncIterator[Fact]:
-    async for decision in decisions_in(facts_for(source, filters)):
-        if filters.match(decision):
-            yield decision
 
 
 async def _facts(source: Source, filters: Filters) -> AsyncIterator[Fact]:

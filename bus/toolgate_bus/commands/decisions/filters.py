@@ -47,36 +47,25 @@ class Filters:
 
     def match(self, decision: Fact) -> bool:
         """Whether a decision is wanted; its fields come off a wire."""
+        at, labels = time_of(decision), decision.get("labels")
+        names = [name for key in ("tool_name", "final_tool") if isinstance(name := decision.get(key), str)]
+        has = labels if isinstance(labels, Mapping) else {}
         return (
-            self._in_time(decision)
+            (self.since is None or at >= self.since)
+            and (self.until is None or at <= self.until)
             and _starts(decision.get("id"), self.id)
             and _starts(decision.get("session"), self.session)
             and self.agent in (None, decision.get("agent"))
             and (not self.outcomes or decision.get("outcome") in self.outcomes)
             and (not self.whys or decision.get("why") in self.whys)
-            and self._tool(decision)
-            and self._labels(decision)
+            and (not self.tools or any(fnmatchcase(name, glob) for name in names for glob in self.tools))
+            and all(has.get(key) == value for key, value in self.labels)
             and (self.scheduler is None or self.scheduler in _recipients_of(decision))
         )
 
     def over(self, fact: Fact) -> bool:
         """Whether no fact from this one on, in the order of the record, can matter any more."""
         return self.until is not None and time_of(fact) > self.until + MAX_HOLD_S
-
-    def _in_time(self, decision: Fact) -> bool:
-        if self.since is None and self.until is None:
-            return True
-        at = time_of(decision)
-        return (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
-
-    def _tool(self, decision: Fact) -> bool:
-        names = [name for key in ("tool_name", "final_tool") if isinstance(name := decision.get(key), str)]
-        return not self.tools or any(fnmatchcase(name, glob) for name in names for glob in self.tools)
-
-    def _labels(self, decision: Fact) -> bool:
-        labels = decision.get("labels")
-        has = labels if isinstance(labels, Mapping) else {}
-        return all(has.get(key) == value for key, value in self.labels)
 
 
 def parse_filters(
@@ -98,6 +87,12 @@ def parse_filters(
         for value in given:
             if value not in allowed:
                 raise ConfigError(f"{option}: {value!r} is none; there are: {', '.join(allowed)}")
+    labels = []
+    for text in label:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--label: {text!r} is none; write it as key=value")
+        labels.append((key, value))
     begins = moment("--since", since, now)
     ends = moment("--until", until, now)
     if begins is not None and ends is not None and begins > ends:
@@ -109,7 +104,7 @@ def parse_filters(
         tuple(why),
         session,
         agent,
-        tuple(_label(one) for one in label),
+        tuple(labels),
         begins,
         ends,
         None if id_ is None else parse_id_prefix("--id", id_),
@@ -147,13 +142,6 @@ def time_of(fact: Fact) -> float:
         except ValueError:
             pass
     return float(at) if isinstance(at, int | float) else 0.0
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"--label: {text!r} is none; write it as key=value")
-    return key, value
 
 
 def _starts(value: object, prefix: str | None) -> bool:

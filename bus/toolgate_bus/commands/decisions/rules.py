@@ -49,6 +49,7 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
         return f"The record says why: {why}."
     if why == "expired":
         rule = _rule_of_expiry(decided, counted) or rule
+    # Whether it denied in `verify` alone.
     phases = {
         one.get("phase") for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"
     }

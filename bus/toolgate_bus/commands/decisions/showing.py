@@ -1,9 +1,9 @@
 """`toolgate decisions show`: one decision, found by the beginning of its id, in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate_bus.commands.decisions.explained import Explanation, aftermath, explain
+from toolgate_bus.commands.decisions.explained import aftermath, explain
 from toolgate_bus.commands.decisions.source import Source
 from toolgate_bus.commands.options import console
 from toolgate_bus.commands.terminal import escape, print_json
@@ -27,7 +27,11 @@ async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping
 
     Raises ConfigError where several do, ToolgateError where none does.
     """
-    facts = [fact async for fact in source.facts() if _about(fact, prefix)]
+    facts = []
+    async for fact in source.facts():
+        key = fact.get("id") if fact["event"] in ("decision", "verdict") else fact.get("decision_id")
+        if isinstance(key, str) and key.startswith(prefix):
+            facts.append(fact)
     decisions = join_decisions(facts)
     if not decisions:
         raise ToolgateError(
@@ -35,7 +39,10 @@ async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping
             "`toolgate decisions --json` shows the ids in full."
         )
     if len(decisions) > 1:
-        raise ConfigError(f"{prefix}: {_choice(decisions)}")
+        told = [f"{one['id']} ({one['outcome']} {one['tool_name']})" for one in decisions[-LISTED:]]
+        more = "" if len(decisions) <= LISTED else f", the newest {LISTED} of them"
+        begun = f"{len(decisions)} decisions begin so; give more of the id{more}"
+        raise ConfigError(f"{prefix}: {begun}: {', '.join(told)}")
     return decisions[0], aftermath(decisions[0], facts)
 
 
@@ -46,25 +53,10 @@ async def show(source: Source, prefix: str, *, as_json: bool) -> None:
     if as_json:
         told = {"decision": decision, "after": after, "explained": words.as_json()}
         print_json(told)
-    else:
-        for line in _lines(decision, words):
-            console.print(line, soft_wrap=True)
-
-
-def _about(fact: Fact, prefix: str) -> bool:
-    key = fact.get("id") if fact["event"] in ("decision", "verdict") else fact.get("decision_id")
-    return isinstance(key, str) and key.startswith(prefix)
-
-
-def _choice(decisions: list[Fact]) -> str:
-    told = [f"{one['id']} ({one['outcome']} {one['tool_name']})" for one in decisions[-LISTED:]]
-    more = "" if len(decisions) <= LISTED else f", the newest {LISTED} of them"
-    return f"{len(decisions)} decisions begin so; give more of the id{more}: " + ", ".join(told)
-
-
-def _lines(decision: Fact, words: Explanation) -> Iterable[str]:
-    yield f"Decision [bold]{escape(decision['id'])}[/]"
+        return
+    console.print(f"Decision [bold]{escape(decision['id'])}[/]", soft_wrap=True)
     for part, sentences in words.as_json().items():
         if sentences:
-            yield f"\n[bold]{_PARTS[part]}[/]"
-            yield from (f"  {escape(sentence)}" for sentence in sentences)
+            console.print(f"\n[bold]{_PARTS[part]}[/]", soft_wrap=True)
+        for sentence in sentences:
+            console.print(f"  {escape(sentence)}", soft_wrap=True)

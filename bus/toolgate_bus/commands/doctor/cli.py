@@ -9,8 +9,7 @@ import typer
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context, load_checks
 from toolgate_bus.commands.doctor.examining import RightsQuery, run_checks
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, notice
-from toolgate_bus.commands.doctor.view import lines_of
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, lines_of, notice
 from toolgate_bus.commands.options import (
     JsonOption,
     KeysOption,
@@ -79,15 +78,12 @@ def doctor(
     checks, findings = load_checks()
     with ExitStack() as stay:
         source = ctx.get_parameter_source("namespace")
-        context, about_bus = _on_bus(
-            given,
-            redis,
-            (namespace if source is not None and source.name != "DEFAULT" else None),
-            checks,
-            stay,
-        )
+        # What nobody gave yields to the plan's.
+        explicit = namespace if source is not None and source.name != "DEFAULT" else None
+        context, about_bus = _on_bus(given, redis, explicit, checks, stay)
         findings += about_bus
         findings += run_async(lambda: run_checks(context, checks, asked))
+    # What was asked for and nobody here can check.
     able = {need for check in checks for need in check.needs}
     change = 'pip install "toolgate-bus[orchestrator]"; what kept it from being loaded is told above'
     findings += [
@@ -128,6 +124,7 @@ def _on_bus(
     given: Context, redis: str | None, namespace: str | None, checks: Iterable[Check], stay: ExitStack
 ) -> tuple[Context, list[Diagnostic]]:
     """The context with a server, if there is one to look at, and why there is none."""
+    # Where the plan's agents would meet schedulers.
     named = [
         check.bus(given) for check in checks if check.bus is not None and check.needs <= given.available_needs
     ]

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from toolgate_bus.commands.doctor.budgets import budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context
 from toolgate_bus.commands.doctor.collected import books, inboxes, info_of, read_fact_streams, server_state
-from toolgate_bus.commands.doctor.connection import SUBJECT, explain_failure
 from toolgate_bus.commands.doctor.facts import facts_findings
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.commands.doctor.inboxes import inbox_findings
@@ -23,6 +22,7 @@ from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
 from toolgate_bus.server.settings import read_keys, redact_url
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.readonly import ReadOnlyCommands, is_refusal
 from toolgate_bus.transport.redis.reads import ping, read_time
 from toolgate_bus.transport.redis.roster import Roster, RosterView
@@ -31,6 +31,7 @@ ANSWER_S: Final = 6.0
 """So long a server has for its first answer: more than the client waits for one."""
 CHECK_S: Final = 12.0
 CONNECTIONS: Final = 4
+SUBJECT: Final = "server"
 
 
 class RightsQuery(NamedTuple):
@@ -71,8 +72,16 @@ async def _with_server(
     found = [reached, *await _one(SERVER, context)]
     context, of_roster = await _with_roster(context)
     if asked is not None:
-        found += await _one(_rights(commands, url, asked), context)
+        rights = Check("rights", "rights", lambda one: try_rights(commands, url, one.namespace, *asked))
+        found += await _one(rights, context)
     return [*found, *of_roster, *await _run(context, [*OWN, *checks])]
+
+
+def explain_failure(url: str, raised: ToolgateError | TimeoutError) -> Diagnostic:
+    """Why a server cannot be used: the finding for what was raised when it was asked for the first time."""
+    said = "timed out" if isinstance(raised, TimeoutError) else str(raised.__cause__ or raised)
+    trouble = diagnose(url, said, refused=isinstance(raised, ConfigError))
+    return error(SUBJECT, f"server-{trouble.name}", f"{redact_url(url)} {trouble.what}", trouble.change)
 
 
 async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
@@ -86,13 +95,6 @@ async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
 
     found = await _one(Check("roster", "roster", read), context)
     return replace(context, view=views[0]) if views else context, found
-
-
-def _rights(commands: RedisCommands, url: str, asked: RightsQuery) -> Check:
-    async def run(context: Context) -> Sequence[Diagnostic]:
-        return await try_rights(commands, url, context.namespace, *asked)
-
-    return Check("rights", "rights", run)
 
 
 async def _run(context: Context, checks: Iterable[Check]) -> list[Diagnostic]:
@@ -109,25 +111,16 @@ async def _one(check: Check, context: Context) -> list[Diagnostic]:
         what = f"this could not be looked at in {CHECK_S:.0f} s"
         change = "look again; if it stays so, look at the server's load (`redis-cli --latency`, SLOWLOG GET)"
         return [warning(check.subject, f"{check.name}-slow", what, change)]
-    except ConfigError as raised:
-        return [_may_not(check, raised) if is_refusal(raised) else _check_error(check, raised)]
     except ToolgateError as raised:
-        return [_check_error(check, raised)]
+        if isinstance(raised, ConfigError) and is_refusal(raised):
+            what = f"this was not looked at: {str(raised).partition(': ')[2] or raised}"
+            change = "look as a user that may: `doctor` of deploy/redis/roles, or an administrator"
+            return [notice(check.subject, f"{check.name}-not-shown", what, change)]
+        what = f"this could not be looked at: {raised}"
+        return [error(check.subject, f"{check.name}-failed", what, "look at the server, and again")]
     except Exception as raised:  # noqa: BLE001 - a check may be another package's: told, and the others go on
         what = f"the check {check.name} itself broke: {type(raised).__name__}: {raised}"
         return [error(check.subject, f"{check.name}-broken", what, "tell the authors of that check")]
-
-
-def _may_not(check: Check, raised: ConfigError) -> Diagnostic:
-    said = str(raised).partition(": ")[2] or str(raised)
-    what = f"this was not looked at: {said}"
-    change = "look as a user that may: `doctor` of deploy/redis/roles, or an administrator"
-    return notice(check.subject, f"{check.name}-not-shown", what, change)
-
-
-def _check_error(check: Check, raised: ToolgateError) -> Diagnostic:
-    what = f"this could not be looked at: {raised}"
-    return error(check.subject, f"{check.name}-failed", what, "look at the server, and again")
 
 
 # ---------------------------------------------------------------------- the bus's own checks

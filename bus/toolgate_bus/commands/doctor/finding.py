@@ -1,12 +1,18 @@
-"""What a check found: values, their order and their summary. Pure."""
+"""What a check found: values, their order and summary, and how a person reads them. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
 
+from toolgate_bus.commands.terminal import escape
+
 Level = Literal["ok", "notice", "warning", "error"]
 RANK: Final[Mapping[Level, int]] = {"error": 0, "warning": 1, "notice": 2, "ok": 3}
+MARKS: Final = {"error": "bold red", "warning": "yellow", "notice": "cyan", "ok": "green"}
+INDENT: Final = 11
+NARROWEST: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,34 @@ def how_many(number: int, what: str) -> str:
 
 def _rank(one: Diagnostic) -> int:
     return RANK[one.level]
+
+
+def lines_of(findings: Iterable[Diagnostic], *, verbose: bool, width: int | None = None) -> Iterator[str]:
+    """Lines of markup; what is fine is shown on demand. `width` None leaves every sentence on one line."""
+    found = list(findings)
+    for subject, own in group_by_subject(found):
+        shown = [one for one in own if verbose or one.level != "ok"]
+        if shown:
+            yield f"[bold]{escape(subject)}[/]"
+        for one in shown:
+            mark = f"  [{MARKS[one.level]}]{one.level}[/]{' ' * (INDENT - 2 - len(one.level))}"
+            for number, line in enumerate(_wrap(one.what, width)):
+                yield f"{mark if number == 0 else ' ' * INDENT}{escape(line)}"
+            for number, line in enumerate(_wrap(f"change: {one.change}", width) if one.change else ()):
+                told = escape(line)
+                yield " " * INDENT + (
+                    told.replace("change:", "[green]change:[/]", 1) if number == 0 else told
+                )
+    yield f"[bold]{summary(found)}[/]"
+
+
+def _wrap(text: str, width: int | None) -> list[str]:
+    room = None if width is None else max(NARROWEST, width) - INDENT
+    lines = text.splitlines() or [""]
+    if room is None:
+        return lines
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False) or [""]
+    ]

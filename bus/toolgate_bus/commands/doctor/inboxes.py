@@ -59,20 +59,17 @@ def _check_backlog(inbox: InboxState) -> list[Diagnostic]:
 
 
 def _find_stuck_replicas(inbox: InboxState) -> list[Diagnostic]:
-    return [
-        warning(
-            SUBJECT,
-            "inbox-stuck",
-            f"the replica {one.replica} of {inbox.scheduler} took {how_many(one.has, 'question')} "
-            f"and was not heard of for {one.idle_s:.0f} s: it is stopped, hangs or died",
-            f"look at its process ({_process(one.replica)}): go on (kill -CONT) or end it; "
-            "another replica then takes over",
-        )
-        for one in inbox.readings
-        if one.has and one.idle_s >= STILL_S
-    ]
-
-
-def _process(replica: str) -> str:
-    host, _, pid = replica.rpartition("-")[0].rpartition("-")
-    return f"pid {pid} on {host}" if host and pid.isdecimal() else f"its name is {replica}"
+    found = []
+    for one in inbox.readings:
+        if one.has and one.idle_s >= STILL_S:
+            host, _, pid = one.replica.rpartition("-")[0].rpartition("-")
+            who = f"pid {pid} on {host}" if host and pid.isdecimal() else f"its name is {one.replica}"
+            what = (
+                f"the replica {one.replica} of {inbox.scheduler} took {how_many(one.has, 'question')} "
+                f"and was not heard of for {one.idle_s:.0f} s: it is stopped, hangs or died"
+            )
+            change = (
+                f"look at its process ({who}): go on (kill -CONT) or end it; another replica then takes over"
+            )
+            found.append(warning(SUBJECT, "inbox-stuck", what, change))
+    return found

@@ -43,14 +43,8 @@ def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[D
     ]
     if len(members) == 1:
         what = f"{name} has one replica: while that restarts or hangs, nobody answers for it"
-        found.append(
-            notice(
-                SUBJECT,
-                "roster-one-replica",
-                what,
-                f"run it once more under the same name: `toolgate scheduler run … --name {name}`, or --replicas 2",
-            )
-        )
+        change = f"run it once more under the same name: `toolgate scheduler run … --name {name}`"
+        found.append(notice(SUBJECT, "roster-one-replica", what, f"{change}, or --replicas 2"))
     return found or [
         fine(SUBJECT, "roster-scheduler", f"{name}: {how_many(len(members), 'replica')} that agree")
     ]

@@ -86,8 +86,9 @@ def _kind(state: ServerState) -> list[Diagnostic]:
         what = "this is a Sentinel, which keeps no streams"
         return [error(SUBJECT, "server-sentinel", what, "name the server that it watches, not the Sentinel")]
     if info.get("role") == "slave":
-        what = "this is a replica: it can be read, not written"
-        return [error(SUBJECT, "server-replica", what, f"name its primary, {_primary(info)}, in the URL")]
+        what, host = "this is a replica: it can be read, not written", info.get("master_host", "")
+        primary = f"{host}:{info.get('master_port', '')}" if host else "the writable one"
+        return [error(SUBJECT, "server-replica", what, f"name its primary, {primary}, in the URL")]
     if mode == "cluster" or info.get("cluster_enabled") == "1":
         what = "this is a Cluster: keys are laid out for it, and Toolgate was not proven on one yet"
         return [
@@ -101,11 +102,6 @@ def _kind(state: ServerState) -> list[Diagnostic]:
         )
         found.append(notice(SUBJECT, "server-replicated", what))
     return found
-
-
-def _primary(info: Mapping[str, str]) -> str:
-    host = info.get("master_host", "")
-    return f"{host}:{info.get('master_port', '')}" if host else "the writable one"
 
 
 # ---------------------------------------------------------------- what it keeps

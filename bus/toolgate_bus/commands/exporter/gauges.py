@@ -54,14 +54,13 @@ class FleetGauges:
     async def read(self, positions: Mapping[str, str]) -> list[Gauges]:
         """All gauges, where facts were read to these positions; raises TransportError."""
         view = await self._roster.read()
+        # The age of the oldest fact beyond these positions, of the writers that were heard of last.
         newest = sorted(positions, key=lambda name: entry_order(positions[name]), reverse=True)
         starts = [(self._keys.facts(name), f"({positions[name]}") for name in newest[:MAX_WRITERS]]
         pages = await read_first(self._commands, starts, 1)
         now_s = await read_time(self._commands)
-        own = Gauges(
-            definitions.EXPORTER_LAG,
-            {(): max((age_s(page, now_s) for page in pages if isinstance(page, list)), default=0.0)},
-        )
+        oldest = max((age_s(page, now_s) for page in pages if isinstance(page, list)), default=0.0)
+        own = Gauges(definitions.EXPORTER_LAG, {(): oldest})
         return [*_of_roster(view), *await self._of_inboxes(view), own, *await self._of_budgets()]
 
     async def _of_inboxes(self, view: RosterView) -> list[Gauges]:

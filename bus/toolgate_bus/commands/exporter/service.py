@@ -10,15 +10,16 @@ it did before, which Prometheus would take for a restart from zero.
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal
 
 import anyio
 
 from toolgate_bus.commands.exporter.fleet import FleetCounts
-from toolgate_bus.commands.exporter.shelf import ExporterCheckpoint
+from toolgate_bus.commands.exporter.gauges import FleetGauges
+from toolgate_bus.commands.exporter.shelf import ExporterCheckpoint, RedisShelf
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.telemetry import definitions, metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.metrics import Collector, Gauges
@@ -34,50 +35,10 @@ AT_ONCE: Final = 500
 _log = get_logger("toolgate.exporter")
 
 
-class Shelf(Protocol):
-    """Where the count is kept, and who leads."""
-
-    async def lead(self) -> bool:
-        """Take the lease; False while another holds it."""
-
-    async def read(self) -> ExporterCheckpoint | None:
-        """What was kept last; None if nothing was."""
-
-    async def keep(self, kept: ExporterCheckpoint | None = None) -> bool:
-        """Renew the lease, and write this down, if given; False where another has led since."""
-
-    async def leave(self) -> None:
-        """Let another lead at once."""
-
-
-class RewindableFactStream(Protocol):
-    """`FactsReader`, as it is used here."""
-
-    async def next(self) -> list[dict[str, Any]]:
-        """The facts that came since the last call; waits a moment."""
-
-    @property
-    def positions(self) -> dict[str, str]:
-        """How far each orchestrator's facts were read."""
-
-    def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
-        """Go on from where somebody had read to."""
-
-    async def rewind(self) -> None:
-        """Read anew what begins again."""
-
-
-class ReadsGauges(Protocol):
-    """What the server knows at this moment."""
-
-    async def read(self, positions: Mapping[str, str]) -> list[Gauges]:
-        """All gauges, where facts were read to these positions; raises TransportError."""
-
-
 class Exporter:
     """One exporter of one namespace."""
 
-    def __init__(self, facts: RewindableFactStream, shelf: Shelf, gauges: ReadsGauges) -> None:
+    def __init__(self, facts: FactsReader, shelf: RedisShelf, gauges: FleetGauges) -> None:
         self._facts, self._shelf, self._gauges = facts, shelf, gauges
         self._counts: FleetCounts | None = None
         """What is counted; None while another leads."""
@@ -110,17 +71,15 @@ class Exporter:
 
     def page(self, accept: str) -> tuple[str, bytes]:
         """The page of metrics."""
-        return metrics.exposition(accept, self._collectors())
-
-    def _collectors(self) -> Iterable[Collector]:
-        yield Gauges(definitions.EXPORTER_LEADS, {(): float(self.leads)})
-        yield Gauges(definitions.CONNECTED, {("exporter",): float(self._connected)})
-        yield from (metrics.BAD_MESSAGES, metrics.RECONNECTS, metrics.LOOP_LAG)
-        yield from metrics.ABOUT_PROCESS
-        shown = self._shown
-        if shown is not None:
-            yield from FleetCounts.read(shown).collectors()
-            yield from self._of_server
+        shown: list[Collector] = [
+            Gauges(definitions.EXPORTER_LEADS, {(): float(self.leads)}),
+            Gauges(definitions.CONNECTED, {("exporter",): float(self._connected)}),
+            *(metrics.BAD_MESSAGES, metrics.RECONNECTS, metrics.LOOP_LAG),
+            *metrics.ABOUT_PROCESS,
+        ]
+        if self._shown is not None:
+            shown += [*FleetCounts.read(self._shown).collectors(), *self._of_server]
+        return metrics.exposition(accept, shown)
 
     # ------------------------------------------------------------------ the loop
 
@@ -133,8 +92,11 @@ class Exporter:
                 except ConfigError:
                     raise
                 except TransportError as error:
-                    self._on_disconnect(error)
-                    leads = False
+                    if self._connected:
+                        metrics.count(metrics.RECONNECTS, "exporter")
+                        _log.warning("the bus cannot be reached; waiting for it", error=str(error))
+                    self._connected = leads = False
+                    self._give_up()  # another may lead before this one is back; what is shown stays
                 if not leads:
                     await asyncio.sleep(STAND_BY_S)
         finally:
@@ -212,13 +174,6 @@ class Exporter:
         if self._counts is not None:
             self._before = self._present(self._counts)
         self._counts = None
-
-    def _on_disconnect(self, error: TransportError) -> None:
-        if self._connected:
-            metrics.count(metrics.RECONNECTS, "exporter")
-            _log.warning("the bus cannot be reached; waiting for it", error=str(error))
-        self._connected = False
-        self._give_up()  # another may lead before this one is back; what is shown stays until then
 
     async def _look(self) -> None:
         try:

@@ -107,10 +107,8 @@ class Literally(StrictModel):
 def _sources(arguments: Any) -> Any:
     for name, source in arguments.items() if isinstance(arguments, Mapping) else ():
         literal = isinstance(source, Literally) or (isinstance(source, Mapping) and set(source) == {"value"})
-        if not literal and not (
-            isinstance(source, str)
-            and (source == "$" or (source.startswith("$.") and len(source) > len("$.")))
-        ):
+        is_path = isinstance(source, str) and (source == "$" or (source[:2] == "$." and len(source) > 2))
+        if not literal and not is_path:
             raise ValueError(
                 f"{name}: must be $ (all arguments), $.path (one of them), or {{value: …}} for a literal"
             )
@@ -122,11 +120,10 @@ Arguments = Annotated[dict[Name, str | Literally], Field(max_length=256), Before
 
 def map_arguments(sources: Mapping[str, str | Literally], arguments: dict[str, Any]) -> dict[str, Any]:
     """The target's arguments; a source that is not there leaves its argument out."""
-    found = {name: _source(source, arguments) for name, source in sources.items()}
+    found: dict[str, Any] = {}
+    for name, source in sources.items():
+        if isinstance(source, Literally):
+            found[name] = source.value
+        else:
+            found[name] = arguments if source == "$" else find(source.removeprefix("$."), arguments)
     return {name: value for name, value in found.items() if value is not MISSING}
-
-
-def _source(source: str | Literally, arguments: dict[str, Any]) -> Any:
-    if isinstance(source, Literally):
-        return source.value
-    return arguments if source == "$" else find(source.removeprefix("$."), arguments)

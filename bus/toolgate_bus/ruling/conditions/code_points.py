@@ -78,7 +78,7 @@ def spaces(*, ascii_only: bool = False) -> Ranges:
 
 def caseless(chosen: Ranges, categories: Sequence[Ranges], *, ascii_only: bool = False) -> Ranges:
     """What a class of single characters and ranges, and of categories, means without regard to case."""
-    lower = _lower(ascii_only)
+    lower: Callable[[int], int] = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower
     fixes: Mapping[int, Sequence[int]] = {} if ascii_only else _casefix._EXTRA_CASES
     raised = _map_capitals(ascii_only)
     small = _spread(chosen, lower, fixes, raised)
@@ -114,15 +114,10 @@ def _where(is_one: Callable[[str], bool], ascii_only: bool) -> Ranges:
     return union(((point, point),) for point in range(end) if is_one(chr(point)))
 
 
-def _lower(ascii_only: bool) -> Callable[[int], int]:
-    lower: Callable[[int], int] = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower
-    return lower
-
-
 @cache
 def _map_capitals(ascii_only: bool) -> dict[int, list[int]]:
     """Each small letter with the capitals of it."""
-    lower, found = _lower(ascii_only), dict[int, list[int]]()
+    lower, found = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower, dict[int, list[int]]()
     for point in range(128 if ascii_only else _LETTERS_END):
         if (low := lower(point)) != point:
             found.setdefault(low, []).append(point)

@@ -187,7 +187,7 @@ def _at(path: str, condition: Condition, arguments: Mapping[str, Any]) -> Truth:
     found = readings(path, arguments)
     if len(found) == 1:
         return condition_holds(condition, found[0])
-    said = set(condition_holds(condition, value) for value in found)
+    said = {condition_holds(condition, value) for value in found}
     return said.pop() if len(said) == 1 else None
 
 
@@ -198,12 +198,6 @@ def _might_be(placeholder: str, value: Any) -> bool:
         return hidden is None or (isinstance(value, int | float) and not isinstance(value, bool))
     kinds: dict[str, Any] = {"boolean": bool, "string": str, "array": list | tuple, "object": Mapping}
     return value is None if hidden == "null" else isinstance(value, kinds[str(hidden)])
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value) if isinstance(value, bool | int | float) else None
 
 
 def _number(value: Any) -> int | float | Decimal | None:
@@ -227,9 +221,9 @@ def _on_text(test: Callable[[str, Any], bool]) -> Callable[[Any, Any], Truth]:
     def evaluate(value: Any, given: Any) -> Truth:
         if placeholders.hides(value):
             return False if placeholders.type_behind(value) in ("null", "array", "object") else None
-        text = _text(value)
-        if text is None:
+        if not isinstance(value, str | bool | int | float):
             return False
+        text = value if isinstance(value, str) else json.dumps(value)
         return None if len(text) > MAX_TEXT else test(text, given)
 
     return evaluate

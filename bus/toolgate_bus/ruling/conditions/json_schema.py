@@ -155,8 +155,10 @@ def _at(place: str, words: str) -> str:
 
 def _unique(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
     """`uniqueItems` in one pass: the library compares each with each where items cannot be sorted."""
-    if wanted and isinstance(instance, list) and len(set(map(_canonical, instance))) < len(instance):
-        yield ValidationError("has non-unique elements")
+    if wanted and isinstance(instance, list):
+        different = {json.dumps(_whole(one), sort_keys=True) for one in instance}
+        if len(different) < len(instance):
+            yield ValidationError("has non-unique elements")
 
 
 def _multiple(validator: Any, of: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -165,10 +167,6 @@ def _multiple(validator: Any, of: Any, instance: Any, schema: Any) -> Iterator[V
         yield ValidationError("is not a multiple of anything")
     else:
         yield from Draft202012Validator.VALIDATORS["multipleOf"](validator, of, instance, schema) or ()
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(_whole(value), sort_keys=True)
 
 
 def _whole(value: Any) -> Any:

@@ -287,10 +287,8 @@ class _Writer:
             endless = most is _sre.MAXREPEAT
             if max(least, 0 if endless else most) > _MAX_REPEAT:
                 raise Unknown(f"repeats more than {_MAX_REPEAT} times: not known to the linear engine")
-            return b"(?:%s)%s" % (
-                self.sequence(inner, flags),
-                (b"{%d,%s}%s" % (least, b"" if endless else b"%d" % most, _REPEATS[op].encode())),
-            )
+            times = b"{%d,%s}%s" % (least, b"" if endless else b"%d" % most, _REPEATS[op].encode())
+            return b"(?:%s)%s" % (self.sequence(inner, flags), times)
         if op is _sre.BRANCH:
             return b"(?:%s)" % b"|".join(self.sequence(branch, flags) for branch in of[1])
         if op is _sre.SUBPATTERN:

@@ -25,7 +25,7 @@ class ServerClock:
 
     def observe_id(self, entry: bytes, now: float) -> None:
         """An id that the server just gave: it is at least that late."""
-        offset = _milliseconds(entry) / 1000 - now
+        offset = int(entry.split(b"-", 1)[0]) / 1000 - now
         if self._offset is None or offset > self._offset:
             self._offset = offset
 
@@ -47,7 +47,7 @@ class ServerClock:
         """Seconds since the entry was written; 0 when unknown or absurd."""
         if self._offset is None:
             return 0.0
-        age = now + self._offset - _milliseconds(entry) / 1000
+        age = now + self._offset - int(entry.split(b"-", 1)[0]) / 1000
         return age if 0 <= age <= ABSURD_SECONDS else 0.0
 
     def entry_before(self, now: float, milliseconds: int) -> str | None:
@@ -55,10 +55,6 @@ class ServerClock:
         if self._offset is None:
             return None
         return f"{max(0, int((now + self._offset) * 1000) - milliseconds)}-0"
-
-
-def _milliseconds(entry: bytes) -> int:
-    return int(entry.split(b"-", 1)[0])
 
 
 def entry_order(entry: str) -> tuple[int, int]:

@@ -194,17 +194,13 @@ async def read_backlogs(
     starts = [(keys.inbox(name), f"({id_}") for name, id_ in last.items()]
     pages = dict(zip(groups, await read_first(commands, starts, COUNTED), strict=True))
     now_s = await read_time(commands)
-    return {
-        name: reply if isinstance(reply, Exception) else _backlog(groups[name], pages[name], now_s)
-        for name, reply in found.items()
-    }
-
-
-def _backlog(group: Mapping[str, Any], page: Any, now_s: float) -> Backlog:
-    """As the server counts it; it does not know after entries were deleted or the last id was set."""
-    page, lag = [] if isinstance(page, Exception) else page, group.get("lag")
-    waiting = max(lag, 0) if type(lag) is int and (page or not lag) else len(page)
-    return Backlog(waiting, age_s(page, now_s), int(group.get("pending") or 0))
+    backlogs: dict[str, Backlog | Exception] = {**found}
+    for name, group in groups.items():
+        page, lag = [] if isinstance(pages[name], Exception) else pages[name], group.get("lag")
+        # The server does not know after entries were deleted or the last id was set.
+        waiting = max(lag, 0) if type(lag) is int and (page or not lag) else len(page)
+        backlogs[name] = Backlog(waiting, age_s(page, now_s), int(group.get("pending") or 0))
+    return backlogs
 
 
 async def read_consumers(commands: Commands, inbox: str, scheduler: str) -> list[tuple[str, int, float]]:

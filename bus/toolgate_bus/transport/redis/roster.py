@@ -233,7 +233,11 @@ class Roster:
     async def resolve(self, named: Iterable[str], *, ages: bool = False) -> RosterView:
         """Read the heartbeats of these roster members, and of those that were seen before."""
         found = await self._beats(sorted({*named, *self._attendance.names, *self._met}))
-        self._meet(found)
+        now = time.monotonic()
+        self._met = {name: at for name, at in self._met.items() if now - at < GONE_SECONDS}
+        for name in found:
+            if name[0] != "s" and (name in self._met or len(self._met) < MAX_COUNT):
+                self._met[name] = now
         if dead := self._names.dead(found.keys(), time.monotonic()):
             await self._commands.execute("SREM", self._keys.roster, *dead)
         schedulers = dict.fromkeys(self._attendance.names, None) | {
@@ -251,13 +255,6 @@ class Roster:
             hooks=frozenset(name[2:] for name in found if name[0] == "h"),
         )
 
-    def _meet(self, found: Mapping[str, bytes]) -> None:
-        now = time.monotonic()
-        self._met = {name: at for name, at in self._met.items() if now - at < GONE_SECONDS}
-        for name in found:
-            if name[0] != "s" and (name in self._met or len(self._met) < MAX_COUNT):
-                self._met[name] = now
-
     async def _beats(self, names: Sequence[str]) -> dict[str, bytes]:
         """The heartbeats that stand, by name; read in parts, so that many keep nobody waiting."""
         found: dict[str, bytes] = {}
@@ -272,12 +269,8 @@ class Roster:
         if scheduler in RESERVED_NAMES:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "reserved")
         member = decode_member(scheduler, replica, beat, self.keyring)
-        if (
-            member is not None
-            and member.left
-            and not member.signed
-            and (self.keyring is not None and self.keyring.knows(scheduler))
-        ):
+        signs = self.keyring is not None and self.keyring.knows(scheduler)
+        if member is not None and member.left and not member.signed and signs:
             return replace(member, left=False)  # who has a key must sign that it leaves: somebody is there
         return member
 

@@ -75,7 +75,13 @@ class Access:
         An address cannot be made to point elsewhere by who owns a name; a name can.
         """
         name = host_of(host)
-        return name is not None and (name in self._hosts or _is_address(name))
+        if name is None:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._hosts
+        return True
 
     def is_own(self, host: str, headers: Mapping[str, str]) -> bool:
         """Whether a request that changes something was made by a page of this console."""
@@ -124,14 +130,6 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _digest(text: str) -> bytes:

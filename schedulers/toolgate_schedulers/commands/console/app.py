@@ -171,7 +171,8 @@ class _Console:
         except ValidationError as error:
             return _misfit("this is no answer", error)
         peer = request.client.host if request.client else ""
-        who = Person(session_of(request).user, (self._host if not peer or is_loopback(peer) else peer[:64]))
+        host = self._host if not peer or is_loopback(peer) else peer[:64]
+        who = Person(session_of(request).user, host)
         try:
             return _json(await self._known.inbox.answer(request.path_params["id"], asked, who))
         except CorrectionProblem as error:

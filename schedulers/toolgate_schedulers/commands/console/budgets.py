@@ -18,6 +18,7 @@ BOOKS: Final = {
     "budget-hooks": "Hook modules",
     "budget-shadow": "Rehearsals of shadows",
 }
+LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 MAX_COUNT: Final = 100
 
 
@@ -45,21 +46,25 @@ def accounts_of(
     balances: Iterable[Balance], known: Mapping[str, BudgetDescription], limits: Overrides, now: float
 ) -> list[dict[str, Any]]:
     """The accounts of the windows that are open now, the fullest first."""
-    accounts = [_account(one, known, limits) for one in balances if _is_current(one, known, now)]
+    accounts = []
+    for one in balances:
+        budget = known.get(one.key.partition("/")[0])
+        length = budget.window_s if budget else 0
+        if not (length and one.window) or one.window >= now // length:
+            accounts.append(_account(one, budget, limits))
     return sorted(accounts, key=lambda one: (-(one["used"] or 0.0), one["account"]))
 
 
-def _account(one: Balance, known: Mapping[str, BudgetDescription], limits: Overrides) -> dict[str, Any]:
+def _account(one: Balance, budget: BudgetDescription | None, limits: Overrides) -> dict[str, Any]:
     name, _, whose = one.key.partition("/")
-    budget = known.get(name)
-    currency = budget.currency if budget else ""
+    currency, length = (budget.currency, budget.window_s) if budget else ("", 0)
     limit = limit_of(one.key, budget.limit if budget else one.limit, limits)
     taken = one.spent + one.reserved
     return {
         "account": one.key,
         "budget": name,
         "whose": whose,
-        "window": _window(budget.window_s if budget else 0),
+        "window": LENGTHS.get(length, f"{length} s"),
         "limit": None if limit is None else format_amount(limit, currency),
         "limit_set": one.key in limits or name in limits,
         "spent": format_amount(one.spent, currency),
@@ -70,13 +75,3 @@ def _account(one: Balance, known: Mapping[str, BudgetDescription], limits: Overr
         "overruns": one.overruns,
         "orphans": one.orphans,
     }
-
-
-def _is_current(one: Balance, known: Mapping[str, BudgetDescription], now: float) -> bool:
-    budget = known.get(one.key.partition("/")[0])
-    length = budget.window_s if budget else 0
-    return not (length and one.window) or one.window >= now // length
-
-
-def _window(seconds: int) -> str:
-    return {0: "total", 3600: "hour", 86_400: "day"}.get(seconds, f"{seconds} s")

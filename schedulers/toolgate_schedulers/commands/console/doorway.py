@@ -99,15 +99,10 @@ class Doorway:
             return _respond_error(413, f"at most {MAX_BODY} bytes")
         session = self._access.session(cookies(headers.get("cookie", "")))
         scope.setdefault("state", {})["session"] = session
-        if session is None and not _is_open(scope, path):
+        signs_in = path == "/" and b"token=" in scope.get("query_string", b"")
+        if session is None and not (signs_in or path == "/sign-in" or path.removeprefix("/static/") in OPEN):
             return _respond_error(401, "sign in first") if path.startswith("/api/") else sign_in_page(401)
         return None
-
-
-def _is_open(scope: Scope, path: str) -> bool:
-    if path == "/":
-        return b"token=" in scope.get("query_string", b"")
-    return path == "/sign-in" or path.removeprefix("/static/") in OPEN
 
 
 def cookies(header: str) -> dict[str, str]:

@@ -37,19 +37,17 @@ class Filter:
 
     def wants(self, decision: Mapping[str, Any], row: Mapping[str, Any], searched: str) -> bool:
         """Whether a decision, as it is in the record, as a row and as text, is wanted."""
+        flag = self.outcome in ("late", "shadow")
         return (
-            (not self.outcome or self._has_outcome(row))
+            (not self.outcome or bool(row[self.outcome] if flag else row["outcome"] == self.outcome))
             and _fits(self.tool, decision["tool_name"], decision.get("final_tool"))
             and _fits(self.agent, decision.get("agent"))
-            and _begins(self.session, decision.get("session"), decision.get("root_session"))
+            and _fits(
+                self.session and f"{self.session}*", decision.get("session"), decision.get("root_session")
+            )
             and (not self.scheduler or _fits(self.scheduler, *_names(decision)))
             and all(word in searched for word in self.text.casefold().split())
         )
-
-    def _has_outcome(self, row: Mapping[str, Any]) -> bool:
-        if self.outcome in ("late", "shadow"):
-            return bool(row[self.outcome])
-        return bool(row["outcome"] == self.outcome)
 
 
 def filter_from(query: Mapping[str, str]) -> Filter:
@@ -70,7 +68,3 @@ def _names(decision: Mapping[str, Any]) -> list[Any]:
 
 def _fits(pattern: str, *names: Any) -> bool:
     return not pattern or any(isinstance(name, str) and fnmatchcase(name, pattern) for name in names)
-
-
-def _begins(pattern: str, *names: Any) -> bool:
-    return not pattern or _fits(f"{pattern}*", *names)

@@ -98,7 +98,7 @@ class ApprovalInbox:
                 now = time.monotonic()
                 self._told = now if came else self._told
                 busy = self._waiting or now - self._told < QUIET_S
-                if came or (now - self._looked >= (LOOK_S if busy else QUIET_S)):
+                if came or now - self._looked >= (LOOK_S if busy else QUIET_S):
                     await self._look(tell)
                     await asyncio.sleep(PAUSE_S)
                 after = came[-1].id if came else after
@@ -149,11 +149,8 @@ class ApprovalInbox:
         for id_ in self._waiting.keys() - now.keys():
             approval = self._waiting[id_].approval
             given = await self._desk.answer_to(approval.id)
-            words = (
-                describe_answer(given)
-                if given is not None
-                else "nobody answered: nobody waits for it any longer"
-            )
+            nobody = "nobody answered: nobody waits for it any longer"
+            words = describe_answer(given) if given is not None else nobody
             call = one_line(approval.question)
             self._over.append({"id": approval.id, "call": call, "words": words, "at": time.time()})
         self._waiting, self._looked = now, time.monotonic()

@@ -12,7 +12,7 @@ from toolgate_bus.commands.decisions.explained import explain
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TransportError
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.protocol.agents import LiveAgent, forest, select_targets, stop_of
+from toolgate_bus.protocol.agents import forest, select_targets, stop_of
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import connect_shared_state
@@ -62,26 +62,12 @@ async def list_agents(fleet: Fleet) -> dict[str, Any]:
     """Every agent behind the one it works for, oldest trees first; raises TransportError."""
     living = forest(await fleet.agents())
     return {
-        "agents": [_row_of(depth, one) for depth, one in living[:MAX_COUNT]],
+        "agents": [
+            {**one.as_json(), "depth": depth, "spent": format_amount(one.cost) if one.cost else None}
+            for depth, one in living[:MAX_COUNT]
+        ],
         "more": len(living[MAX_COUNT:]),
     }
-
-
-async def stop(fleet: Fleet, asked: StopRequest, by: str) -> dict[str, Any]:
-    """Give the order; gives how many turns it means to end.
-
-    Raises ConfigError for a session that is gone, TransportError.
-    """
-    living = await fleet.agents()
-    ids = () if asked.session is None else (asked.session,)
-    order = stop_of(living, ids, now=asked.now, by=f"{by} (console)")
-    await fleet.stop(order)
-    return {"turns": sum(one.doing != "idle" for one in select_targets(order, living))}
-
-
-def _row_of(depth: int, one: LiveAgent) -> dict[str, Any]:
-    told = one.as_json()
-    return {**told, "depth": depth, "spent": format_amount(one.cost) if one.cost else None}
 
 
 class Knowledge:
@@ -128,10 +114,16 @@ class Knowledge:
         return await self._fresh("agents", lambda: list_agents(self._fleet), AGENTS_FRESH_S)
 
     async def stop(self, asked: StopRequest, by: str) -> dict[str, Any]:
-        """Have agents stopped; raises ConfigError for one that is gone, TransportError."""
-        told = await stop(self._fleet, asked, by)
+        """Have agents stopped; gives how many turns that means to end.
+
+        Raises ConfigError for a session that is gone, TransportError.
+        """
+        living = await self._fleet.agents()
+        ids = () if asked.session is None else (asked.session,)
+        order = stop_of(living, ids, now=asked.now, by=f"{by} (console)")
+        await self._fleet.stop(order)
         self._kept.pop("agents", None)
-        return told
+        return {"turns": sum(one.doing != "idle" for one in select_targets(order, living))}
 
     async def _read_roster(self) -> dict[str, Any]:
         view = await self._roster.read(ages=True)
@@ -188,7 +180,7 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[Knowledge]:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await watcher.leave()
+        await reader.leave()
         await shared.aclose()
         for each in (following, commands):
             await each.aclose()
@@ -208,10 +200,6 @@ class FactsWatcher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
             tasks.create_task(self._follow())
-
-    async def leave(self) -> None:
-        """Leave the roster."""
-        await self._reader.leave()
 
     async def _beat(self) -> None:
         while True:

@@ -7,7 +7,7 @@ about which it was asked. The counts are exact, however many decisions there are
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from toolgate_schedulers.commands.console.rows import recipients_of, valid_verdicts
@@ -39,7 +39,7 @@ class DecisionCounts:
 
     def as_json(self) -> dict[str, int]:
         """For the page."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return asdict(self)
 
 
 @dataclass(slots=True)

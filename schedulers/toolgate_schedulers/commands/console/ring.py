@@ -58,7 +58,11 @@ class Ring:
         """The decision that a fact is or adds to; None where it is neither, or of one long gone."""
         decision = self._gathering.take(fact)
         if decision is None:
-            self._follow_up(fact)
+            about = fact.get("decision_id")
+            if isinstance(about, str) and about in self._entries:
+                told = self._after.setdefault(about, [])
+                if len(told) < MAX_AFTER:
+                    told.append(fact)
             return None
         self.number += 1
         row = row_of(decision)
@@ -79,19 +83,9 @@ class Ring:
 
     def newest(self, most: int, wanted: Filter, after: int = 0) -> list[DecisionEntry]:
         """The newest that a filter wants and that changed after a number, oldest first."""
-        return list(
-            islice(
-                (one for one in reversed(self._entries.values()) if one.number > after and one.fits(wanted)),
-                most,
-            )
-        )[::-1]
-
-    def _follow_up(self, fact: Mapping[str, Any]) -> None:
-        decision = fact.get("decision_id")
-        if isinstance(decision, str) and decision in self._entries:
-            told = self._after.setdefault(decision, [])
-            if len(told) < MAX_AFTER:
-                told.append(fact)
+        newest = reversed(self._entries.values())
+        fitting = (one for one in newest if one.number > after and one.fits(wanted))
+        return list(islice(fitting, most))[::-1]
 
     def _keep(self, id_: str, entry: DecisionEntry) -> None:
         before = self._entries.get(id_)

@@ -30,7 +30,7 @@ def row_of(decision: Fact) -> dict[str, Any]:
         "why": _word(decision["why"]),
         "tool": _word(decision["tool_name"]),
         "input": as_text(decision["tool_input"], SHORT),
-        "final_tool": (_word(final) if decision["outcome"] == "modify" and final else None),
+        "final_tool": _word(final) if decision["outcome"] == "modify" and final else None,
         "agent": _word(decision.get("agent")),
         "session": _word(decision.get("session")),
         "by": _word(decision.get("scheduler")),

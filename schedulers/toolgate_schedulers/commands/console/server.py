@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import h11
 import uvicorn
@@ -86,19 +86,16 @@ async def serve(
     server = _ConsoleServer(_config(app, tls))
     serving = asyncio.create_task(server.serve([bound]), name="console-http")
     try:
-        await _first_of(serving, asyncio.create_task(server.up.wait()))
+        first: list[asyncio.Task[Any]] = [serving, asyncio.create_task(server.up.wait())]
+        done, _ = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
         up()
         await asyncio.shield(serving)
     except asyncio.CancelledError:
         ending()
         server.should_exit = True
         await asyncio.wait([serving], timeout=2 * GRACE_S)
-
-
-async def _first_of(*tasks: "asyncio.Task[object]") -> None:
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
 
 
 def _config(app: ASGIApp, tls: Tls | None) -> uvicorn.Config:

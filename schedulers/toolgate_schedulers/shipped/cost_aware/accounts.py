@@ -64,6 +64,7 @@ def accounts_of(
     budgets = [
         _account(budget, payer, overrides) for budget in config.budgets if only in (None, budget.level)
     ]
+    # One account for each slice of which an agent is to live.
     found = sorted(
         name
         for name in payer.labels
