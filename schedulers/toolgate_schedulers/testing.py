@@ -66,14 +66,11 @@ class Question:
 
     def __init__(self, call: ToolSelecting) -> None:
         self.call = call
+        self.id = call.id
+        """Its decision id: facts and holds name it."""
         self.answers: list[Answer] = []
         """Everything heard, in order."""
         self._news: asyncio.Queue[Answer] = asyncio.Queue()
-
-    @property
-    def id(self) -> str:
-        """Its decision id: facts and holds name it."""
-        return self.call.id
 
     async def next(self, timeout_s: float = PATIENCE_S) -> Answer:
         """The next answer, in the order in which they came; raises Silent after so many seconds."""
@@ -97,6 +94,9 @@ class Question:
 
 class Trial:
     """One replica of a scheduler at work, and its asker. Made by `trial`."""
+
+    scheduler: Scheduler
+    """The scheduler in its normal form: name, priority, tools."""
 
     def __init__(self, written: Any, config: Config, shared: SharedState) -> None:
         self._written, self._config = written, config
@@ -134,7 +134,8 @@ class Trial:
     ) -> Question:
         """Ask without waiting: for holds and their final answers, and for many questions at a time."""
         if not self.rules_on(tool):
-            raise NotAsked(f"{self.scheduler.name} rules on {' '.join(self._tools)}, not on {tool}")
+            globs_ = " ".join(self._bus.member.tools)
+            raise NotAsked(f"{self.scheduler.name} rules on {globs_}, not on {tool}")
         asked = Question(question(tool, arguments, **{"ttl_ms": round(timeout_s * 1000), **fields}))
         self._questions[_key(asked)] = asked
         self._write(asked, "tool:selecting", asked.call.model_dump(exclude={"id"}))
@@ -146,12 +147,7 @@ class Trial:
 
     def rules_on(self, tool: str) -> bool:
         """Whether an orchestrator would ask about this tool, by what the roster says."""
-        return globs.either(self._tools, tool)
-
-    @property
-    def scheduler(self) -> Scheduler:
-        """The scheduler in its normal form: name, priority, tools."""
-        return self._scheduler
+        return globs.either(self._bus.member.tools, tool)
 
     # ------------------------------------------------------------------ what else may happen
 
@@ -174,7 +170,7 @@ class Trial:
         """What SIGHUP does: the new configuration decides from now on. Raises ConfigError if it is wrong."""
         scheduler = self._make_scheduler(config)
         await self._worker.swap(scheduler, self.shared)
-        self._scheduler, self._config = scheduler, config
+        self.scheduler, self._config = scheduler, config
 
     def tell(self, event: str, **fields: Any) -> None:
         """Tell a fact, such as `tell("tool:post", decision_id=asked.id, success=True, cost=40_000_000)`.
@@ -187,10 +183,6 @@ class Trial:
 
     # ------------------------------------------------------------------ inside
 
-    @property
-    def _tools(self) -> tuple[str, ...]:
-        return self._bus.member.tools
-
     def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
         id_, phase = _key(asked)
         self._asker.ask(self.scheduler.name, id_, packing.item(id_, phase, packing.pack(body)), event)
@@ -201,20 +193,11 @@ class Trial:
         return as_scheduler(make(self._written, name, read, "config"))
 
     async def _start(self) -> None:
-        self._scheduler = self._make_scheduler(self._config)
+        self.scheduler = self._make_scheduler(self._config)
         self._bus = self._hub.scheduler()
-        self._worker = Worker(self._scheduler, self._bus, shared=self.shared)
-        self._asker.watch([self._scheduler.name])  # what is in hand is also heard when it leaves
+        self._worker = Worker(self.scheduler, self._bus, shared=self.shared)
+        self._asker.watch([self.scheduler.name])  # what is in hand is also heard when it leaves
         await self._worker.start()
-
-    async def _open(self) -> None:
-        self._asker.listen(_Ears(self._questions))
-        await self._asker.start()
-        await self._start()
-
-    async def _close(self) -> None:
-        await self._worker.drain()
-        await self._asker.aclose()
 
 
 class _Ears:
@@ -263,8 +246,11 @@ async def trial(
     replicas share, if it is to begin with something; a fresh `make_shared_state()` otherwise.
     """
     here = Trial(written, config, shared or make_shared_state())
-    await here._open()
+    here._asker.listen(_Ears(here._questions))
+    await here._asker.start()
+    await here._start()
     try:
         yield here
     finally:
-        await here._close()
+        await here._worker.drain()
+        await here._asker.aclose()

@@ -175,14 +175,6 @@ class _SameFields(BaseModel):
     context_injections: list[Any] = Field(default_factory=list)
 
 
-def _kernel_result() -> type[BaseModel]:
-    try:
-        from amplifier_core import HookResult as KernelResult
-    except ImportError:
-        return _SameFields
-    return KernelResult
-
-
 @cache
 def hook_result(base: type[BaseModel]) -> type[BaseModel]:
     """`HookResult` over a base with the kernel's fields."""
@@ -217,6 +209,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "HookResult":
-        return hook_result(_kernel_result())
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name != "HookResult":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from amplifier_core import HookResult as KernelResult
+    except ImportError:
+        return hook_result(_SameFields)
+    return hook_result(KernelResult)

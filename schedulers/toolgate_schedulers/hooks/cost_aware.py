@@ -106,7 +106,7 @@ class HookCostAware:
         answer = answer_of(verdict, call, data, self._scheduler.priority)
         if verdict.action != "deny":  # of a denial policy:violation tells, once it is one
             key = _key(data, getattr(verdict, "tool", call.tool_name))
-            before = self._pending.get(key)
+            before = self._pending.get(key)  # selected anew, it was not run as it was before
             if before is None or before.decision != call.id:
                 self._pending[key] = _PendingCall(call.id)
                 if before is not None:

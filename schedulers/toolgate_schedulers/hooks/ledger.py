@@ -82,7 +82,7 @@ class HookLedger:
         `often` is called with every heartbeat.
         """
         try:
-            await self._beat()
+            await self._roster.write(f"h:{self.owner}", b"\x80")
             holds = StoredHolds(self.shared.store, scheduler.name, _nowhere)
             context = SchedulerContext(self.shared, holds, self._namespace, self.owner, scheduler.name)
             await scheduler.start(context)
@@ -101,12 +101,9 @@ class HookLedger:
             await self._roster.leave(f"h:{self.owner}")
         await self._commands.aclose()
 
-    async def _beat(self) -> None:
-        await self._roster.write(f"h:{self.owner}", b"\x80")
-
     async def _beat_often(self, often: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             with contextlib.suppress(TransportError):
-                await self._beat()
+                await self._roster.write(f"h:{self.owner}", b"\x80")
                 await often()

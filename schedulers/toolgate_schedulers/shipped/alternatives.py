@@ -47,8 +47,11 @@ class Interchangeable(StrictModel):
     @classmethod
     def _sources(cls, arguments: Any) -> Any:
         for name, source in arguments.items() if isinstance(arguments, Mapping) else ():
-            if not all(_is_source(one) for one in (source if isinstance(source, list | tuple) else [source])):
-                raise ValueError(f"{name}: {_FORMS}")
+            for one in source if isinstance(source, list | tuple) else [source]:
+                path = isinstance(one, str) and (one == "$" or (one.startswith("$.") and len(one) > _TWO))
+                literal = isinstance(one, Literally) or (isinstance(one, Mapping) and set(one) == {"value"})
+                if not path and not literal:
+                    raise ValueError(f"{name}: {_FORMS}")
         return arguments
 
 
@@ -140,9 +143,3 @@ def arguments_for(member: Interchangeable, given: dict[str, Any]) -> dict[str, A
                 found.update(one)
                 break
     return found
-
-
-def _is_source(source: Any) -> bool:
-    if isinstance(source, str):
-        return source == "$" or (source.startswith("$.") and len(source) > _TWO)
-    return isinstance(source, Literally) or (isinstance(source, Mapping) and set(source) == {"value"})

@@ -72,8 +72,13 @@ def draw_number(seed: int, decision: str) -> int:
 def choose(config: HeuristicConfig, call: ToolSelecting, number: int) -> Verdict:
     """What becomes of a call; `number` says which choice, counted round and round."""
     found = choices(config, call)
+    if not found and is_available(call):
+        return Continue()
     if not found:
-        return Continue() if is_available(call) else _unavailable(call)
+        kind, name, there = "tool", call.tool_name, call.available_tools
+        if _has_tool(call):
+            kind, name, there = "agent", call.agent_target or "", call.available_agents or ()
+        return Deny(reason=f"There is no {kind} {name}. Available: {', '.join(there[:_SHOWN])}.")
     chosen = found[number % len(found)]
     if (chosen.tool, chosen.agent or call.agent_target) == (call.tool_name, call.agent_target):
         return Continue()
@@ -84,24 +89,12 @@ def choose(config: HeuristicConfig, call: ToolSelecting, number: int) -> Verdict
 
 def is_available(call: ToolSelecting) -> bool:
     """Whether tool and agent are there, as far as the orchestrator told (it tells at most 1024 tools)."""
-    return _has_tool(call) and _has_agent(call)
+    there = call.available_agents
+    return _has_tool(call) and (call.agent_target is None or there is None or call.agent_target in there)
 
 
 def _has_tool(call: ToolSelecting) -> bool:
     return not call.available_tools or call.tool_name in call.available_tools or call.truncated
-
-
-def _has_agent(call: ToolSelecting) -> bool:
-    there = call.available_agents
-    return call.agent_target is None or there is None or call.agent_target in there
-
-
-def _unavailable(call: ToolSelecting) -> Deny:
-    if _has_tool(call):
-        shown = ", ".join((call.available_agents or ())[:_SHOWN])
-        return Deny(reason=f"There is no agent {call.agent_target}. Available: {shown}.")
-    shown = ", ".join(call.available_tools[:_SHOWN])
-    return Deny(reason=f"There is no tool {call.tool_name}. Available: {shown}.")
 
 
 class Heuristic:

@@ -84,11 +84,6 @@ class LoopGuardConfig(StrictModel):
         """How many of a turn's last calls must be remembered."""
         return (self.same_call.within or 0) if self.same_call is not None else 0
 
-    @property
-    def limits_agents(self) -> bool:
-        """Whether delegations must be counted."""
-        return self.max_width is not None or self.max_agents is not None
-
     def scope(self, name: str) -> str:
         """What a scheduler of this name counts in; a change of limits alone keeps the counts."""
         counted = json.dumps([name, self.exempt, self.window])
@@ -219,12 +214,9 @@ class LoopGuard:
         verdict = rule_on(self.config, call, counts)
         if isinstance(verdict, Deny) or call.agent_target is None:
             return verdict
-        return too_deep(self.config, call) or await self._delegation(call.id, one) or verdict
-
-    async def _delegation(self, decision: str, one: CountedCall) -> Deny | None:
-        if not self.config.limits_agents:
-            return None
-        agents = self.config.max_agents
+        deep, width, agents = too_deep(self.config, call), self.config.max_width, self.config.max_agents
+        if deep is not None or (width is None and agents is None):
+            return deep or verdict
         below = None if agents is None else agents - 1
-        found = await self._tally.delegate(self._scope, decision, one, self.config.max_width, below)
-        return too_many(self.config, found)
+        found = await self._tally.delegate(self._scope, call.id, one, width, below)
+        return too_many(self.config, found) or verdict

@@ -10,7 +10,6 @@ stays within a limit counts there once. The buckets themselves: `toolgate_bus.st
 import hashlib
 import math
 import re
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
@@ -142,16 +141,13 @@ def find_limits(config: RateLimitConfig, scheduler: str, call: ToolSelecting) ->
     found = {}
     for number, limit in enumerate(config.limits, start=1):
         if limit.fits(call):
-            bucket = _bucket(limit, limit.mark(scheduler), limit.whose(call))
+            whose = limit.whose(call)
+            if len(whose) > _MAX_OWNER:
+                whose = hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
+            calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
+            bucket = Bucket(f"{limit.mark(scheduler)}:{whose}", calls, period_ms, limit.burst or calls)
             found[bucket.key] = AppliedLimit(bucket, limit, limit.name or f"limit {number}")
     return found
-
-
-def _bucket(limit: Limit, mark: str, whose: str) -> Bucket:
-    if len(whose) > _MAX_OWNER:
-        whose = hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
-    calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
-    return Bucket(f"{mark}:{whose}", calls, period_ms, limit.burst or calls)
 
 
 def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolSelecting) -> Verdict:
@@ -159,7 +155,10 @@ def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolS
     if taken.allowed:
         return Continue()
     short = limits[taken.short]
-    tools = call.tool_name if short.limit.per == "tool" else _any_of(short.limit.tools)
+    limited = short.limit.tools
+    tools = " or ".join(limited[:3]) + (" or others" if len(limited) > 3 else "")
+    if short.limit.per == "tool" or limited[0] == "*":
+        tools = call.tool_name if short.limit.per == "tool" else "tools"
     seconds = max(1, math.ceil(taken.wait_s))
     again = "1 second" if seconds == 1 else f"{seconds} seconds"
     return Deny(
@@ -167,12 +166,6 @@ def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolS
         f"{_by_whom(short.limit, call)} ({short.name}). Try again in {again}; until then do something "
         "else, or answer with what you have."
     )
-
-
-def _any_of(globs: Sequence[str]) -> str:
-    if globs[0] == "*":
-        return "tools"
-    return " or ".join(globs[:3]) + (" or others" if len(globs) > 3 else "")
 
 
 def _by_whom(limit: Limit, call: ToolSelecting) -> str:

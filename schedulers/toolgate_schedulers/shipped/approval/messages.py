@@ -3,15 +3,13 @@
 import json
 from typing import Any
 
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
 
 from toolgate_schedulers.shipped.approval.config import ApprovalNeed
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval
 
 STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
 _SHOWN = 600
-_SHORT = 8
-_CALLED = 200
 
 
 def verdict_of(answer: ApprovalAnswer, question: ToolSelecting) -> Verdict:
@@ -34,12 +32,6 @@ def verdict_of(answer: ApprovalAnswer, question: ToolSelecting) -> Verdict:
     )
 
 
-def make_hold(need: ApprovalNeed, id_: str) -> Hold:
-    """The hold of a call that waits, with words for whoever watches its agent."""
-    how = f"toolgate approvals approve {id_[:_SHORT]} (or show, deny, edit)"
-    return Hold(seconds=need.rule.expires_s, reason=f"a person is asked ({need.called[:_CALLED]}): {how}")
-
-
 def make_ask_user(need: ApprovalNeed, call: ToolSelecting) -> AskUser:
     """The question that the app asks."""
     more: dict[str, Any] = {} if need.rule.options is None else {"options": need.rule.options}
@@ -49,11 +41,6 @@ def make_ask_user(need: ApprovalNeed, call: ToolSelecting) -> AskUser:
         reason=f"{call.tool_name} needs a person's approval ({need.called})",
         **more,
     )
-
-
-def make_continue(standing: StandingApproval) -> Continue:
-    """The verdict on a call that passes without asking."""
-    return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
 
 
 def person(record: ApprovalAnswer | StandingApproval) -> str:

@@ -84,7 +84,7 @@ class Desk:
         """Keep a call that is about to be held; again changes nothing."""
         await self._store.put(f"approval:at:{approval.scheduler}", b"", KEPT_S)
         await self._store.put(f"approval:asked:{approval.id}", pack_record(approval), KEPT_S)
-        await self._notices.publish(TOPIC, _news("asked", approval))
+        await self._notices.publish(TOPIC, packing.pack(("asked", approval.scheduler, approval.id)))
 
     async def approval(self, id_: str) -> Approval | None:
         """A call that waits or waited."""
@@ -138,7 +138,7 @@ class Desk:
             raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
         if counts is None:
             raise TransportError("the answer was not kept: give it again")
-        await self._notices.publish(TOPIC, _news("answered", approval))
+        await self._notices.publish(TOPIC, packing.pack(("answered", approval.scheduler, approval.id)))
         return counts
 
     async def answer_to(self, id_: str) -> ApprovalAnswer | None:
@@ -213,10 +213,6 @@ def news(notice: Notice) -> News | None:
     if not (isinstance(said, list) and len(said) == 3 and all(isinstance(word, str) for word in said)):
         return None
     return News(*said)
-
-
-def _news(kind: str, approval: Approval) -> bytes:
-    return packing.pack((kind, approval.scheduler, approval.id))
 
 
 async def _never(_asked: ReplyTo, _verdict: Verdict | Failure) -> None:

@@ -15,19 +15,13 @@ from typing import ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Continue, Deny, Hold, ToolSelecting, Verdict
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalNeed, find_rule, tools_of
-from toolgate_schedulers.shipped.approval.messages import (
-    STORE_AWAY,
-    make_ask_user,
-    make_continue,
-    make_hold,
-    verdict_of,
-)
+from toolgate_schedulers.shipped.approval.messages import STORE_AWAY, make_ask_user, person, verdict_of
 from toolgate_schedulers.shipped.approval.queue import LEASE_S, ApprovalStatus, Desk, approval_of, news
 from toolgate_schedulers.shipped.approval.records import (
     Approval,
@@ -41,6 +35,8 @@ WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
 SHARE: Final = 0.5
 """This part of an agent's patience a call may take until it is at the desk; the rest is for holding it."""
+_SHORT: Final = 8
+_CALLED: Final = 200
 _log = get_logger("toolgate.approval")
 
 
@@ -85,13 +81,15 @@ class ApprovalScheduler:
             return verdict_of(answer, call)
         standing = await self._passes(approval)
         if standing is not None:
-            return make_continue(standing)
+            return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
         if call.phase == "verify":
             agreed = await self._find_select_approval(approval)
             if agreed is not None:
                 return agreed
         await self._desk.ask(approval)
-        return make_hold(need, approval.id)
+        how = f"toolgate approvals approve {approval.id[:_SHORT]} (or show, deny, edit)"
+        reason = f"a person is asked ({need.called[:_CALLED]}): {how}"
+        return Hold(seconds=need.rule.expires_s, reason=reason)
 
     async def _find_select_approval(self, approval: Approval) -> Verdict | None:
         """In verify: the very same call was approved in select."""

@@ -65,38 +65,26 @@ def accounts_of(
         _account(budget, payer, overrides) for budget in config.budgets if only in (None, budget.level)
     ]
     # One account for each slice of which an agent is to live.
+    labels = payer.labels
     found = sorted(
-        name
-        for name in payer.labels
-        if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(payer.labels[name])
+        name for name in labels if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(labels[name])
     )
-    amounts = {
-        f"{SLICE}/{_safe(name.partition(':')[2])}": int(payer.labels[name]) for name in found[:_MAX_SLICES]
-    }
-    return [
-        *budgets,
-        *[
-            Account(key, overrides.get(key, min(amount, MAX_AMOUNT)), 0, _IDLE)
-            for key, amount in amounts.items()
-        ],
-    ]
+    amounts = {f"{SLICE}/{_safe(name.partition(':')[2])}": int(labels[name]) for name in found[:_MAX_SLICES]}
+    limits = {key: overrides.get(key, min(amount, MAX_AMOUNT)) for key, amount in amounts.items()}
+    return [*budgets, *(Account(key, limit, 0, _IDLE) for key, limit in limits.items())]
 
 
 def _account(budget: Budget, payer: Payer, overrides: Overrides) -> Account:
     key = f"{budget.name}/fleet"
     if budget.level != "fleet":
-        key = f"{budget.name}/{budget.level}/{_safe(_whose(budget.level, payer))}"
+        kind, _, label = budget.level.partition(":")
+        levels = {"session": payer.session, "tree": payer.root_session, "agent": payer.agent}
+        whose = payer.labels.get(label, "") if kind == "label" else levels[kind]
+        key = f"{budget.name}/{budget.level}/{_safe(whose)}"
     # Kept well beyond the window, and beyond whatever may still be settled in it; a session's
     # account for all time goes when nobody has used it for a month.
     keep = budget.window + _SPARE if budget.window else _IDLE if budget.level in ("session", "tree") else 0
     return Account(key, limit_of(key, budget.limit, overrides), budget.window, keep)
-
-
-def _whose(level: str, payer: Payer) -> str:
-    kind, _, label = level.partition(":")
-    if kind == "label":
-        return payer.labels.get(label, "")
-    return {"session": payer.session, "tree": payer.root_session, "agent": payer.agent}[level]
 
 
 def _safe(whose: str) -> str:

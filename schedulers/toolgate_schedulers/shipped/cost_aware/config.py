@@ -118,8 +118,3 @@ class CostAwareConfig(StrictModel):
                 "says nothing: give budgets, or alternatives with a cost_weight or latency_weight"
             )
         return self
-
-    @property
-    def weighs(self) -> bool:
-        """Whether the weights choose among equivalents; else the LLM's own choice comes first."""
-        return self.cost_weight > 0 or self.latency_weight > 0

@@ -66,15 +66,11 @@ class Delegations:
             call, seconds = fact.get("tool_call_id"), fact.get("seconds")
             child = self._calls.get((session, call)) if isinstance(call, str) else None
             work = self._forget(child) if child is not None else None
-            succeeded = fact.get("event") == "tool:post" and fact.get("success") is True
-            if (
-                work is None
-                or not succeeded
-                or isinstance(seconds, bool)
-                or not isinstance(seconds, int | float)
-            ):
+            succeeded = event == "tool:post" and fact.get("success") is True
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
                 return None
-            return FinishedDelegation(work.agent, work.cost, seconds)
+            if work is not None and succeeded:
+                return FinishedDelegation(work.agent, work.cost, seconds)
         return None
 
     def _begin(self, session: str, fact: Mapping[str, Any]) -> None:

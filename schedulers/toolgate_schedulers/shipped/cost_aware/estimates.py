@@ -92,12 +92,11 @@ class CostHistory:
         """As bytes for the store."""
         kinds = {"costs": self.costs, "latencies": self.latencies}
         kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
-        return pack(
-            {
-                kind: {tool: " ".join(map(str, values)) for tool, values in of.items()}
-                for kind, of in kinds.items()
-            }
-        )
+        texts = {
+            kind: {tool: " ".join(map(str, values)) for tool, values in of.items()}
+            for kind, of in kinds.items()
+        }
+        return pack(texts)
 
     @classmethod
     def from_bytes(cls, raw: bytes | None) -> "CostHistory":
@@ -165,16 +164,15 @@ def _keep(kept: dict[str, Values], tool: str, value: int) -> None:
 
 
 def _values(found: Any, most: int) -> dict[str, Values]:
-    if not isinstance(found, dict):
-        return {}
-    read = {tool: _split(text) for tool, text in found.items() if isinstance(tool, str)}
-    return {tool: values for tool, values in read.items() if values and max(values) <= most}
-
-
-def _split(text: Any) -> Values:
-    """The values in a text of at most so many numbers; none in any other."""
-    words = text.split(" ", WINDOW) if isinstance(text, str) else []
-    return tuple(map(int, words)) if all(_NUMBER.fullmatch(word) for word in words) else ()
+    """The values of each tool, in a text of at most so many numbers; of any other text none."""
+    read: dict[str, Values] = {}
+    for tool, text in found.items() if isinstance(found, dict) else ():
+        words = text.split(" ", WINDOW) if isinstance(text, str) and isinstance(tool, str) else []
+        if words and all(_NUMBER.fullmatch(word) for word in words):
+            values = tuple(map(int, words))
+            if max(values) <= most:
+                read[tool] = values
+    return read
 
 
 class Candidate(NamedTuple):

@@ -29,9 +29,12 @@ def refusal(
     of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
     parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
     if others:
-        parts.append(f"Its equivalents cost too much as well: {_list_prices(config, others)}.")
+        told = ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in others)
+        parts.append(f"Its equivalents cost too much as well: {told}.")
     parts.append(_affordable(config, learned, call, candidates, answer.left))
-    parts.append(f"Do not repeat this call{_until(config, answer.short)}.")
+    window = next((one.window for one in config.budgets if one.name == budget), 0)
+    renewed = f": the budget is renewed {_TIMES.get(window, f'every {window} seconds')}"
+    parts.append(f"Do not repeat this call{f' for now{renewed}' if window else ''}.")
     return " ".join(parts)
 
 
@@ -66,18 +69,6 @@ def _affordable(
         return "No equivalent is affordable: answer with what you have."
     told = ", ".join(f"{tool} ({_money(config, price) if price else 'free'})" for price, tool in possible)
     return f"Affordable in its place: {told}."
-
-
-def _until(config: CostAwareConfig, account: str) -> str:
-    name = account.partition("/")[0]
-    window = next((budget.window for budget in config.budgets if budget.name == name), 0)
-    if not window:
-        return ""
-    return f" for now: the budget is renewed {_TIMES.get(window, f'every {window} seconds')}"
-
-
-def _list_prices(config: CostAwareConfig, candidates: Sequence[Candidate]) -> str:
-    return ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in candidates)
 
 
 def _terms(config: CostAwareConfig, one: Candidate) -> str:

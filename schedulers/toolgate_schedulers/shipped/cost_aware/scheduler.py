@@ -182,11 +182,8 @@ class CostAware:
         if self.learned.hear(fact) or worked is not None:
             self._news = True
         if self.config.charge_llm and fact.get("event") == "usage":
-            amount, orchestrator, number = (
-                micro(fact.get("cost_usd")),
-                fact.get("orchestrator"),
-                fact.get("seq"),
-            )
+            amount = micro(fact.get("cost_usd"))
+            orchestrator, number = fact.get("orchestrator"), fact.get("seq")
             accounts = accounts_of(self.config, payer_of(fact), self.overrides)
             if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
                 await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
