@@ -142,7 +142,8 @@ class RedisLedger(Ledger):
         """Every account, by key; those whose time is over are dropped from the list."""
         places = await read_set(self._commands, f"{self._prefix}:accounts")
         names = ("limit", "spent", "reserved", "overruns", "orphans")
-        rows = await read_rows(self._commands, [self._account(place) for place in places], *names)
+        accounts = [f"{self._prefix}:a:".encode() + place for place in places]
+        rows = await read_rows(self._commands, accounts, *names)
         found, gone = [], []
         for place, values in zip(places, rows, strict=True):
             if values[0] is None:
@@ -161,12 +162,9 @@ class RedisLedger(Ledger):
             for place in await read_set(self._commands, f"{self._prefix}:accounts")
             if place.decode("utf-8", "replace").rpartition(":")[0] == key
         ]
-        accounts = [self._account(place) for place in places]
+        accounts = [f"{self._prefix}:a:".encode() + place for place in places]
         await write_fields(self._commands, accounts, spent=0, overruns=0, orphans=0)
         return len(places)
-
-    def _account(self, place: bytes) -> bytes:
-        return f"{self._prefix}:a:".encode() + place
 
     async def _run(self, script: Script, *words: str | int) -> Any:
         return await script.run(self._commands, self._prefix, words=words)

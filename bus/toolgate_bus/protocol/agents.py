@@ -90,19 +90,17 @@ def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = ()) -> 
 
 def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
     """What an orchestrator tells; what is no agent is left out."""
-    agents = (_agent(orchestrator, one) for one in _read_entries(raw))
-    return [one for one in agents if one is not None]
-
-
-def _read_entries(raw: bytes) -> Iterable[Any]:
+    entries: list[Any] = []
     try:
         found = unpack(raw, MAX_AGENTS)
         pages = found.get("pages") if isinstance(found, dict) else None
         for page in pages[: MAX_AGENTS_COUNT // _PAGE] if isinstance(pages, list) else ():
             told = unpack(page, MAX_AGENTS) if isinstance(page, bytes) else ()
-            yield from told if isinstance(told, list) else ()
+            entries += told if isinstance(told, list) else ()
     except CodecError:
-        return
+        pass  # what came before it counts
+    agents = (_agent(orchestrator, one) for one in entries)
+    return [one for one in agents if one is not None]
 
 
 _TOLD: Final = tuple(field.name for field in fields(LiveAgent) if field.name != "orchestrator")

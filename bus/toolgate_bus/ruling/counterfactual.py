@@ -126,7 +126,7 @@ def replay_decision(
     ]
     merged = merge(heard for heard in (*stay, *added) if heard.phase == "select")
     if merged.winner is not None and merged.action == "deny":
-        return _deny(ruled, merged.winner)
+        return Effect("deny", ruled.original, merged.winner.scheduler, merged.winner.verdict.reason)
     lifted = ruled.outcome != "deny" or ruled.why == "denied" or ruled.scheduler in without
     if ruled.outcome == "cancelled" or not (lifted or _has_person_answer(ruled)):
         return actual(ruled)  # a denial that no verdict gave and none can lift
@@ -138,7 +138,7 @@ def replay_decision(
     told, told_by_added = ([one for one in part if asked or one.phase == "select"] for part, asked in parts)
     second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
     if second.winner is not None:
-        return _deny(ruled, second.winner)
+        return Effect("deny", ruled.original, second.winner.scheduler, second.winner.verdict.reason)
     same = call.same(then)
     effect = _apply_winner(ruled.final if same and ruled.runs else call, merged.winner, parts)
     return _apply_waits(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
@@ -212,10 +212,6 @@ def _has_person_answer(ruled: DecisionRecord) -> bool:
         heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
     }
     return bool(asked) and (ruled.runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
-
-
-def _deny(ruled: DecisionRecord, by: ReceivedVerdict) -> Effect:
-    return Effect("deny", ruled.original, by.scheduler, by.verdict.reason)
 
 
 def _open_hold(verdicts: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None:

@@ -40,11 +40,6 @@ _PR_SET_PDEATHSIG = 1
 _LOCKED = 75  # EX_TEMPFAIL: another guard lives here, or is just leaving
 
 
-def server_url(directory: Path) -> str:
-    """The URL of the server whose socket is in this directory, as redis-py reads it."""
-    return f"unix://{quote(str(directory / SERVER_SOCKET))}?db=0"
-
-
 def answers_ping(path: Path, timeout_s: float = 1.0) -> bool:
     """Whether a server on this unix socket answers PING."""
     with socket.socket(socket.AF_UNIX) as client:
@@ -89,8 +84,8 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        """Where clients connect, whether it runs or not."""
-        return server_url(self.directory)
+        """Where clients connect, whether it runs or not, as redis-py reads it."""
+        return f"unix://{quote(str(self.socket))}?db=0"
 
     @property
     def socket(self) -> Path:

@@ -110,11 +110,6 @@ def _env(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
-def _keys_env() -> Path | None:
-    path = _env("TOOLGATE_KEYS")
-    return None if path is None else Path(path)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusSettings:
     """Which bus, which namespace on it, and with which keys; what is not given comes from TOOLGATE_*.
@@ -126,7 +121,7 @@ class BusSettings:
     """URL of the server; None means the embedded one."""
     namespace: str = field(default_factory=lambda: _env("TOOLGATE_NAMESPACE") or "default")
     """Separates fleets on one server; part of every key."""
-    keys: Path | None = field(default_factory=_keys_env)
+    keys: Path | None = field(default_factory=lambda: Path(at) if (at := _env("TOOLGATE_KEYS")) else None)
     """YAML file, scheduler name to hexadecimal key; None means that nothing is signed."""
 
     def __post_init__(self) -> None:

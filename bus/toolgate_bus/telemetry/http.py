@@ -36,13 +36,10 @@ class PageServer:
     def __init__(self, server: "_HttpServer") -> None:
         self._server = server
         self.address, self.port = server.server_address[:2]
-        Thread(target=server.serve_forever, name="toolgate-metrics", args=(0.1,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        """Where the metrics are."""
         host = f"[{self.address!s}]" if ":" in str(self.address) else str(self.address)
-        return f"http://{host}:{self.port}/metrics"
+        self.url = f"http://{host}:{self.port}/metrics"
+        """Where the metrics are."""
+        Thread(target=server.serve_forever, name="toolgate-metrics", args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
         """Stop, and free the port."""

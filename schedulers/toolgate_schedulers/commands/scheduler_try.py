@@ -64,22 +64,22 @@ async def try_calls(
     scheduler: Scheduler, calls: Sequence[ToolSelecting], timeout_s: float
 ) -> list[TriedCall]:
     """Ask about the calls, one after the other; each is given so many seconds, its holds included."""
+    tried = []
     async with trial(scheduler) as asker:
-        return [await _try(asker, call, timeout_s) for call in calls]
-
-
-async def _try(asker: Any, call: ToolSelecting, timeout_s: float) -> TriedCall:
-    fields = call.model_dump(exclude={"tool_name", "tool_input", "ttl_ms"}, exclude_unset=True)
-    try:
-        asked = asker.pose(call.tool_name, call.tool_input, timeout_s=timeout_s, **fields)
-    except NotAsked as error:
-        return TriedCall(call, None, str(error), asked=False)
-    try:
-        return TriedCall(call, await asked.final(timeout_s))
-    except Silent:
-        asker.withdraw(asked)
-        held = asked.answers[-1] if asked.answers else None
-        return TriedCall(call, held, "" if held else f"no answer within {timeout_s:g} s")
+        for call in calls:
+            fields = call.model_dump(exclude={"tool_name", "tool_input", "ttl_ms"}, exclude_unset=True)
+            try:
+                asked = asker.pose(call.tool_name, call.tool_input, timeout_s=timeout_s, **fields)
+            except NotAsked as error:
+                tried.append(TriedCall(call, None, str(error), asked=False))
+                continue
+            try:
+                tried.append(TriedCall(call, await asked.final(timeout_s)))
+            except Silent:
+                asker.withdraw(asked)
+                held = asked.answers[-1] if asked.answers else None
+                tried.append(TriedCall(call, held, "" if held else f"no answer within {timeout_s:g} s"))
+    return tried
 
 
 def show(tried: TriedCall, name: str) -> None:

@@ -7,14 +7,14 @@ facts to follow: the keeper only looks for the reservations of sessions that die
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Failure, Verdict
-from toolgate_bus.state.shared import make_shared_state
+from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
@@ -34,24 +34,17 @@ async def _nowhere(_asked: ReplyTo, _verdict: Verdict | Failure) -> None:
     """Nothing is held inside an agent."""
 
 
-class _Sessions:
-    """`Facts` of sessions that tell none: only who is alive."""
+class _Sessions(MemoryFacts):
+    """Facts of sessions that tell none: only who is alive."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
+        super().__init__()
         self._roster = Roster(commands, namespace, ("hooks", "hooks", "hooks", OLD))
 
     async def next(self) -> list[dict[str, Any]]:
         """None ever, after a moment."""
         await asyncio.sleep(PAUSE_S)
         return []
-
-    @property
-    def positions(self) -> dict[str, str]:
-        """None: nothing was read."""
-        return {}
-
-    def resume(self, positions: Mapping[str, str]) -> None:
-        """There is nothing to go on from."""
 
     async def alive(self) -> frozenset[str]:
         """The sessions whose heartbeat stands."""

@@ -57,7 +57,8 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
     archiver = _Archiver(reader, store)
     try:
         if once:
-            await archiver.catch_up()
+            while await archiver.step():
+                pass
         else:
             async with reader.stay_on_roster():
                 await archiver.run()
@@ -89,7 +90,7 @@ class _Archiver:
         backoff, away = Backoff(), False
         while True:
             try:
-                await self._step()
+                await self.step()
                 if time.monotonic() - self._rewound >= REWIND_S:
                     await self._reader.rewind()
                     self._rewound = time.monotonic()
@@ -107,13 +108,8 @@ class _Archiver:
                 away = False
             backoff.reset()
 
-    async def catch_up(self) -> None:
-        """Take what is kept, and no more; raises TransportError."""
-        while await self._step():
-            pass
-
-    async def _step(self) -> bool:
-        """Read once; whether anything came."""
+    async def step(self) -> bool:
+        """Read once; whether anything came. Raises TransportError."""
         standing = self._store.standing
         if standing.before is None:
             standing.begin(await self._reader.writers())

@@ -63,7 +63,9 @@ def _disagreement(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     if not told:
         return []
     what = f"the replicas of {name} disagree: {'; '.join(told)}. The newest start ({newest.replica}) counts"
-    old = _first([_whose(member) for member in ordered if _terms(member) != _terms(newest)])
+    terms = (newest.priority, newest.tools, newest.shadow)
+    others = [one for one in ordered if (one.priority, one.tools, one.shadow) != terms]
+    old = _first([_whose(one) for one in others])
     change = (
         f"end the older ones ({old}), or start all with the same --priority, --tools, --shadow and config"
     )
@@ -91,10 +93,6 @@ def _revisions(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     right = newest.revision.text or UNNAMED
     change = f"end those that do not rule by {right} ({old}), or give all the same config"
     return [warning(SUBJECT, "roster-revisions", what, change)]
-
-
-def _terms(member: Member) -> tuple[int, tuple[str, ...], bool]:
-    return member.priority, member.tools, member.shadow
 
 
 def _whose(member: Member) -> str:

@@ -92,11 +92,8 @@ class Exporter:
                 except ConfigError:
                     raise
                 except TransportError as error:
-                    if self._connected:
-                        metrics.count(metrics.RECONNECTS, "exporter")
-                        _log.warning("the bus cannot be reached; waiting for it", error=str(error))
-                    self._connected = leads = False
-                    self._give_up()  # another may lead before this one is back; what is shown stays
+                    self._on_disconnect(error)
+                    leads = False
                 if not leads:
                     await asyncio.sleep(STAND_BY_S)
         finally:
@@ -174,6 +171,13 @@ class Exporter:
         if self._counts is not None:
             self._before = self._present(self._counts)
         self._counts = None
+
+    def _on_disconnect(self, error: TransportError) -> None:
+        if self._connected:
+            metrics.count(metrics.RECONNECTS, "exporter")
+            _log.warning("the bus cannot be reached; waiting for it", error=str(error))
+        self._connected = False
+        self._give_up()  # another may lead before this one is back; what is shown stays until then
 
     async def _look(self) -> None:
         try:

@@ -120,14 +120,14 @@ def compile_pattern(pattern: str) -> Pattern:
     """A pattern as Python reads it; raises Unknown with the reason, and what to write instead."""
     if len(pattern) > MAX_PATTERN:
         raise Unknown(f"a pattern may have {MAX_PATTERN} characters")
-    return _make_pattern(pattern, _parse(pattern), atomic=False)
+    return _group([pattern], [_parse(pattern)], atomic=False).patterns[0]
 
 
 @lru_cache(maxsize=4096)
 def glob(written: str) -> Pattern:
     """A glob (`*`, `?`, `[…]`, with regard to case) as a pattern that a whole text must match."""
     # Its atomic groups save work only: the first place where a fixed part fits is as good as any.
-    return _make_pattern(written, _parse(rf"\A{fnmatch.translate(written)}"), atomic=True)
+    return _group([written], [_parse(rf"\A{fnmatch.translate(written)}")], atomic=True).patterns[0]
 
 
 def _parse(pattern: str) -> Any:
@@ -139,10 +139,6 @@ def _parse(pattern: str) -> Any:
         raise Unknown(f"not a regular expression: {error}") from None
     except (RecursionError, OverflowError):
         raise Unknown("not a regular expression: nested too deeply, or a number too large") from None
-
-
-def _make_pattern(text: str, tree: Any, *, atomic: bool) -> Pattern:
-    return _group([text], [tree], atomic=atomic).patterns[0]
 
 
 def together(written: Sequence[str]) -> list[PatternGroup]:
@@ -336,17 +332,13 @@ def _set(op: Any, of: Any, flags: int) -> Ranges:
         elif kind is _sre.RANGE:
             chosen.append((tuple(value),))
         elif kind is _sre.CATEGORY:
-            categories.append(_category(str(value), ascii_only))
+            name = str(value).removeprefix("CATEGORY_")
+            known = {"DIGIT": code_points.digits, "SPACE": code_points.spaces, "WORD": code_points.words}
+            category = known[name.removeprefix("NOT_")](ascii_only=ascii_only)
+            categories.append(code_points.minus(category) if name.startswith("NOT_") else category)
     ranges = code_points.union(chosen)
     if flags & re.IGNORECASE:
         ranges = code_points.caseless(ranges, categories, ascii_only=ascii_only)
     else:
         ranges = code_points.union([ranges, *categories])
     return code_points.minus(ranges) if negated else ranges
-
-
-def _category(name: str, ascii_only: bool) -> Ranges:
-    kind = name.removeprefix("CATEGORY_").removeprefix("NOT_")
-    known = {"DIGIT": code_points.digits, "SPACE": code_points.spaces, "WORD": code_points.words}
-    ranges = known[kind](ascii_only=ascii_only)
-    return code_points.minus(ranges) if "NOT_" in name else ranges

@@ -101,7 +101,7 @@ class _ServeOptions:
         told: bool,
     ) -> None:
         """`told`: whether the token is shown, since nobody else knows it."""
-        self.bound, self.tls, self._token, self._opens, self._as_json = bound, tls, token, opens, as_json
+        self.bound, self.tls, self._opens, self._as_json = bound, tls, opens, as_json
         self._told = told
         self.host = socket.gethostname()
         self._address = address
@@ -111,11 +111,8 @@ class _ServeOptions:
         bound_to_all = ipaddress.ip_address(bound.getsockname()[0]).is_unspecified
         name = hosts[0] if hosts else self.host if bound_to_all else address
         self._root = f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}/"
-
-    @property
-    def url(self) -> str:
+        self.url = f"{self._root}?token={token}" if told else self._root
         """The address that signs in who opens it; with a token that the user gave, the page asks for it."""
-        return f"{self._root}?token={self._token}" if self._told else self._root
 
     def ready(self) -> None:
         """Say where the page is."""

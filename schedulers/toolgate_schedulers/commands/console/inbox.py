@@ -164,14 +164,11 @@ class ApprovalInbox:
         tool = asked.tool or approval.question.tool_name
         if found := edits.problem(approval, tool, arguments):
             raise CorrectionProblem({found.field or "arguments": found.words})
-        if not asked.anyway and (doubts := self._doubts(approval, tool, arguments)):
-            raise CorrectionProblem({}, doubts)
-        return tool, arguments
-
-    def _doubts(self, approval: Approval, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         call = approval.question
         known = call.tool_input if tool == call.tool_name else self._known(tool)
-        return unlike(known, arguments) if known is not None else {}
+        if not asked.anyway and known is not None and (doubts := unlike(known, arguments)):
+            raise CorrectionProblem({}, doubts)
+        return tool, arguments
 
 
 def as_page(approval: Approval, left: float) -> dict[str, Any]:
