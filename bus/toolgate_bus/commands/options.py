@@ -18,35 +18,13 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from toolgate_bus.commands.terminal import console, err_console, escape_lines
+from toolgate_bus.commands.terminal import console as console
+from toolgate_bus.commands.terminal import err_console as err_console
+from toolgate_bus.commands.terminal import escape_lines
 from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
 from toolgate_bus.server.embedded import Server, join_server, open_shared_server
-from toolgate_bus.server.settings import BusSettings, bus_settings, has_password
-
-__all__ = [
-    "METRICS_PORT",
-    "JsonOption",
-    "KeysOption",
-    "MetricsAddressOption",
-    "MetricsPortOption",
-    "NamespaceOption",
-    "QuietOption",
-    "RedisOption",
-    "activation",
-    "bus_settings",
-    "command_name",
-    "console",
-    "err_console",
-    "exit_code",
-    "fail",
-    "join_bus",
-    "new_event_loop",
-    "print_error",
-    "refuse_options_before",
-    "run_async",
-    "serve_metrics",
-    "start_bus",
-]
+from toolgate_bus.server.settings import BusSettings, has_password
+from toolgate_bus.server.settings import bus_settings as bus_settings
 
 Result = TypeVar("Result")
 

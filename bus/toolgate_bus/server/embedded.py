@@ -25,19 +25,7 @@ from pathlib import Path
 
 from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.server import guard
-from toolgate_bus.server.guard import ServerProcess
-
-__all__ = [
-    "Server",
-    "ServerProcess",
-    "find_binary",
-    "find_directory",
-    "find_running_server",
-    "join_server",
-    "open_shared_server",
-    "private_server",
-    "server_process",
-]
+from toolgate_bus.server.guard import ServerProcess as ServerProcess
 
 _START_S = guard.START_S + 5.0
 _LEAVE_S = 10.0

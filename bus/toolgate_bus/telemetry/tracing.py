@@ -28,20 +28,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.telemetry.trace_context import filter_context, trace_id_of
-
-__all__ = [
-    "NO_SPAN",
-    "Span",
-    "configure",
-    "current_trace_id",
-    "filter_context",
-    "headers",
-    "is_active",
-    "span",
-    "trace_id_of",
-    "use",
-]
+from toolgate_bus.telemetry.trace_context import filter_context as filter_context
+from toolgate_bus.telemetry.trace_context import trace_id_of as trace_id_of
 
 Kind = Literal["internal", "client", "consumer"]
 Value = str | int | float | bool | None

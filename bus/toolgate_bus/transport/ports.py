@@ -13,7 +13,7 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
 
 if TYPE_CHECKING:
-    from typing_extensions import override
+    from typing_extensions import override as override
 
     from toolgate_bus.protocol.agents import LiveAgent, Stop
 else:
@@ -21,25 +21,6 @@ else:
     def override(method: Any) -> Any:
         """Mark a method that a port promises: what it does is said there, and once."""
         return method
-
-
-__all__ = [
-    "MAX_VALUE",
-    "Arg",
-    "Commands",
-    "Delivery",
-    "FactItem",
-    "FactPayload",
-    "FactStream",
-    "Member",
-    "OrchestratorBus",
-    "OrchestratorListener",
-    "SchedulerBus",
-    "SchedulerListener",
-    "Store",
-    "checked_value",
-    "override",
-]
 
 
 Arg = str | bytes | int | float

@@ -22,11 +22,11 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.attendance import GONE_SECONDS, Attendance
 from toolgate_bus.transport.heartbeats import (
     MAX_MEMBER,
-    decode_member,
-    encode_leave,
-    encode_member,
     read_versions,
 )
+from toolgate_bus.transport.heartbeats import decode_member as decode_member
+from toolgate_bus.transport.heartbeats import encode_leave as encode_leave
+from toolgate_bus.transport.heartbeats import encode_member as encode_member
 from toolgate_bus.transport.ports import Commands, Member
 from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.roster_sets import (
@@ -38,23 +38,6 @@ from toolgate_bus.transport.redis.roster_sets import (
     RosterNames,
     RosterQuery,
 )
-
-__all__ = [
-    "BEAT_SECONDS",
-    "EXPIRY_SECONDS",
-    "READER_ROLES",
-    "ReaderRole",
-    "Roster",
-    "RosterView",
-    "decode_member",
-    "decode_reading",
-    "decode_role",
-    "decode_wire",
-    "encode_leave",
-    "encode_member",
-    "encode_reading",
-    "encode_role",
-]
 
 BEAT_SECONDS: Final = 0.5
 EXPIRY_SECONDS: Final = 1.5
