@@ -9,6 +9,7 @@ by a lock that expires.
 import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, TransportError
@@ -107,20 +108,12 @@ async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
     prefix = f"{book}:described:"
     found = {}
     for key in await store.keys(prefix):
-        budget = _budget(key.removeprefix(prefix), await store.get(key))
-        if budget is not None:
-            found[budget.name] = budget
+        name, raw = key.removeprefix(prefix), await store.get(key)
+        with suppress(CodecError):
+            match unpack(raw) if raw else None:
+                case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:
+                    found[name] = BudgetDescription(name, level, limit, window, currency)
     return found
-
-
-def _budget(name: str, raw: bytes | None) -> BudgetDescription | None:
-    try:
-        match unpack(raw) if raw else None:
-            case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:
-                return BudgetDescription(name, level, limit, window, currency)
-    except CodecError:
-        pass
-    return None
 
 
 def _is_limit(value: object) -> bool:

@@ -189,7 +189,13 @@ class FactsReader(FactStream):
         for orchestrator in known:
             self._last.setdefault(orchestrator, FIRST_ID)
         self._drained -= alive
-        self._forget(known)
+        now = time.monotonic()  # writers that are long gone are dropped: many agents live for seconds
+        self._unknown = {name: self._unknown.get(name, now) for name in self._last if name not in known}
+        for name, since in self._unknown.items():
+            if now - since >= FORGET_S:
+                for of_writer in (self._last, self._seen):
+                    of_writer.pop(name, None)
+                self._drained.discard(name)
         return await self._next(alive)
 
     @property
@@ -252,16 +258,6 @@ class FactsReader(FactStream):
     async def writers(self) -> list[str]:
         """The orchestrators that are alive, or whose facts are kept."""
         return sorted((await self.alive()).union(await read_names(self._commands, self._keys.writers)))
-
-    def _forget(self, known: Set[str]) -> None:
-        """Drop writers that are long gone: many agents live for seconds."""
-        now = time.monotonic()
-        self._unknown = {name: self._unknown.get(name, now) for name in self._last if name not in known}
-        for name, since in self._unknown.items():
-            if now - since >= FORGET_S:
-                for of_writer in (self._last, self._seen):
-                    of_writer.pop(name, None)
-                self._drained.discard(name)
 
     async def _next(self, alive: Set[str]) -> list[Fact]:
         if time.monotonic() - self._swept >= SWEEP_S:

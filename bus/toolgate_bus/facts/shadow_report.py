@@ -134,7 +134,15 @@ def add_to_totals(totals: dict[str, ShadowTotals], fact: Fact) -> None:
     except CodecError:
         changed = None
     for name in names:
-        _add(totals.setdefault(name, ShadowTotals()), fact, changed, name)
+        one = totals.setdefault(name, ShadowTotals())
+        one.heard += 1
+        one.redacted += is_redacted(fact["tool_input"])
+        if changed is None:
+            one.unreadable += 1
+        else:
+            found = changed.get(name)
+            one.count(found.change if found else None)
+            one.unverified += found is not None and not found.verified
 
 
 def normalize(heard: ReceivedVerdict) -> ReceivedVerdict:
@@ -148,17 +156,6 @@ def normalize(heard: ReceivedVerdict) -> ReceivedVerdict:
 def is_redacted(value: Any) -> bool:
     """Whether a placeholder stands anywhere in a value."""
     return "⟦toolgate:" in str(value)
-
-
-def _add(totals: ShadowTotals, fact: Fact, changed: Mapping[str, Disagreement] | None, name: str) -> None:
-    totals.heard += 1
-    totals.redacted += is_redacted(fact["tool_input"])
-    if changed is None:
-        totals.unreadable += 1
-    else:
-        one = changed.get(name)
-        totals.count(one.change if one else None)
-        totals.unverified += one is not None and not one.verified
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

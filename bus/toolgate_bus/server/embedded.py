@@ -63,7 +63,13 @@ def private_server() -> Iterator[Server]:
     Raises NoServer where there is no server program, or it does not start.
     """
     binary = find_binary()
-    directory = _private_directory()
+    # A new name; the guard makes the directory, so that nobody dies between making and guarding it.
+    bases = [base for base in map(Path, _temporary()) if _fits(base / "toolgate-12345678")]
+    if not bases:
+        raise ConfigError(
+            f"The path {tempfile.gettempdir()} is too long for a socket: set TMPDIR to a shorter one."
+        )
+    directory = bases[0] / f"toolgate-{secrets.token_hex(4)}"
     try:
         with _member(directory, binary, private=True) as server:
             yield server
@@ -171,16 +177,6 @@ def _check_owner(directory: Path) -> None:
             f"{directory} is not a directory of yours that is closed to others (mode 0700): "
             "remove it, or set XDG_RUNTIME_DIR to a directory of your own."
         )
-
-
-def _private_directory() -> Path:
-    """A new name; the guard makes the directory, so that nobody dies between making and guarding it."""
-    for base in _temporary():
-        if _fits(Path(base) / "toolgate-12345678"):
-            return Path(base) / f"toolgate-{secrets.token_hex(4)}"
-    raise ConfigError(
-        f"The path {tempfile.gettempdir()} is too long for a socket: set TMPDIR to a shorter one."
-    )
 
 
 def _temporary() -> tuple[str, str]:

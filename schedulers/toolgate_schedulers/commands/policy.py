@@ -5,7 +5,7 @@ policy` would run. Told besides: which rules no case made fire.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,13 +18,14 @@ from toolgate_bus.commands.terminal import console, escape, print_json
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import AskUser, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import AskUser, Deny, ToolSelecting
 
 from toolgate_schedulers.shipped.policy import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.testing import question
 
 DEFAULT: Final = "default"
 Expected = Literal["allow", "deny", "ask"]
+_WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask"}
 
 app = typer.Typer(name="policy", no_args_is_help=True)
 
@@ -150,17 +151,7 @@ def _outcomes(config: PolicyConfig, document: Document, fired: Counter[int]) -> 
         fired.update(rules)
         enforcing = [rule for rule in rules if config.rules[rule].mode == "enforce"]
         by = name_of(config.rules[enforcing[-1]], enforcing[-1]) if enforcing else DEFAULT
-        yield Outcome(where, case, _word(verdict), by, verdict.reason or "")
-
-
-def _word(verdict: Verdict) -> Expected:
-    match verdict:
-        case Deny():
-            return "deny"
-        case AskUser():
-            return "ask"
-        case _:
-            return "allow"
+        yield Outcome(where, case, _WORDS.get(type(verdict), "allow"), by, verdict.reason or "")
 
 
 def _show(outcomes: Iterable[Outcome]) -> None:

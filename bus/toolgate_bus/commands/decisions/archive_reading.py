@@ -11,7 +11,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -69,14 +69,7 @@ class ArchiveReport:
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
-        return {
-            "files": self.files,
-            "facts": self.facts,
-            "decisions": self.decisions,
-            "gaps": self.gaps,
-            "damage": self.damage,
-            "whole": self.whole,
-        }
+        return {**asdict(self), "whole": self.whole}
 
     def words(self) -> list[str]:
         """For people."""

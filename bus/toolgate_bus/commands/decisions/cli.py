@@ -13,8 +13,7 @@ from toolgate_bus.commands.decisions.archive_reading import ArchiveReport, check
 from toolgate_bus.commands.decisions.archiver import archive
 from toolgate_bus.commands.decisions.exporting import export
 from toolgate_bus.commands.decisions.filters import parse_filters, parse_id_prefix
-from toolgate_bus.commands.decisions.listing import DecisionListView, follow, show_kept
-from toolgate_bus.commands.decisions.showing import show
+from toolgate_bus.commands.decisions.listing import DecisionListView, follow, show, show_kept
 from toolgate_bus.commands.decisions.source import ArchiveSource, ServerSource, Source, open_source
 from toolgate_bus.commands.options import (
     JsonOption,

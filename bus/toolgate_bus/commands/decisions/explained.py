@@ -7,7 +7,7 @@ fields come off a wire, and any of them may be something else than it should be.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -52,13 +52,7 @@ class Explanation:
 
     def as_json(self) -> dict[str, list[str]]:
         """For scripts and pages."""
-        return {
-            "asked": list(self.asked),
-            "heard": list(self.heard),
-            "why": list(self.why),
-            "after": list(self.after),
-            "beside": list(self.beside),
-        }
+        return {part: list(sentences) for part, sentences in asdict(self).items()}
 
 
 def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:

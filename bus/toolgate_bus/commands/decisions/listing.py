@@ -1,4 +1,4 @@
-"""`toolgate decisions`: the decisions that are wanted, the newest of them, and those that come."""
+"""`toolgate decisions`: those that are wanted, the newest of them, those that come; and one, in words."""
 
 import json
 from collections import deque
@@ -10,12 +10,13 @@ from typing import Any, Final, cast
 
 from rich.table import Table
 
+from toolgate_bus.commands.decisions.explained import aftermath, explain
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.terminal import Terminal, escape, print_json
-from toolgate_bus.errors import CodecError
-from toolgate_bus.facts.join import DecisionJoiner
+from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
+from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
 from toolgate_bus.ruling.counterfactual import CHANGES
 
@@ -32,6 +33,14 @@ _WOULD: Final = {
 _ALWAYS: Final = ("heard", "same", "veto", "reroute", "ask")
 _FIGURES: Final = {"heard": "heard on"} | {
     name: name for name in ("same", *CHANGES, "unverified", "redacted", "unreadable")
+}
+LISTED: Final = 10
+_PARTS: Final = {
+    "asked": "Asked",
+    "heard": "Heard",
+    "why": "Decided",
+    "after": "Afterwards",
+    "beside": "Beside it",
 }
 _MAX_LENGTH: Final = 100
 _MARGIN: Final = " " * 9
@@ -178,16 +187,12 @@ async def show_kept(listing: DecisionListView, source: Source, limit: int) -> No
     if listing.shadow:
         listing.totals(totals)
     elif not shown and not listing.as_json:
-        _say_that_there_are_none(kept, listing, source)
-
-
-def _say_that_there_are_none(kept: int, listing: DecisionListView, source: Source) -> None:
-    if kept or listing.filters != Filters():
-        err_console.print(f"No decision is such (of {kept} that were looked at). {escape(source.keeps)}")
-    elif isinstance(source, ServerSource):
-        err_console.print("No decisions yet. `toolgate decisions --follow` waits for them.")
-    else:
-        err_console.print(f"No decisions. {escape(source.keeps)}")
+        words = f"No decisions. {escape(source.keeps)}"
+        if kept or listing.filters != Filters():
+            words = f"No decision is such (of {kept} that were looked at). {escape(source.keeps)}"
+        elif isinstance(source, ServerSource):
+            words = "No decisions yet. `toolgate decisions --follow` waits for them."
+        err_console.print(words)
 
 
 async def follow(listing: DecisionListView, source: ServerSource, limit: int) -> None:
@@ -204,3 +209,43 @@ async def follow(listing: DecisionListView, source: ServerSource, limit: int) ->
             new = fact["event"] == "decision" or listing.shadow
             if made is not None and new and listing.wants(made):
                 listing.show(made)
+
+
+async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:
+    """The one decision whose id begins so, with all its verdicts, and the facts of what became of it.
+
+    Raises ConfigError where several do, ToolgateError where none does.
+    """
+    facts = []
+    async for fact in source.facts():
+        key = fact.get("id") if fact["event"] in ("decision", "verdict") else fact.get("decision_id")
+        if isinstance(key, str) and key.startswith(prefix):
+            facts.append(fact)
+    decisions = join_decisions(facts)
+    if not decisions:
+        raise ToolgateError(
+            f"No decision is kept whose id begins with {prefix}. {source.keeps} "
+            "`toolgate decisions --json` shows the ids in full."
+        )
+    if len(decisions) > 1:
+        told = [f"{one['id']} ({one['outcome']} {one['tool_name']})" for one in decisions[-LISTED:]]
+        more = "" if len(decisions) <= LISTED else f", the newest {LISTED} of them"
+        begun = f"{len(decisions)} decisions begin so; give more of the id{more}"
+        raise ConfigError(f"{prefix}: {begun}: {', '.join(told)}")
+    return decisions[0], aftermath(decisions[0], facts)
+
+
+async def show(source: Source, prefix: str, *, as_json: bool) -> None:
+    """Print it."""
+    decision, after = await find_decision(source, prefix)
+    words = explain(decision, after)
+    if as_json:
+        told = {"decision": decision, "after": after, "explained": words.as_json()}
+        print_json(told)
+        return
+    console.print(f"Decision [bold]{escape(decision['id'])}[/]", soft_wrap=True)
+    for part, sentences in words.as_json().items():
+        if sentences:
+            console.print(f"\n[bold]{_PARTS[part]}[/]", soft_wrap=True)
+        for sentence in sentences:
+            console.print(f"  {escape(sentence)}", soft_wrap=True)

@@ -47,8 +47,12 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
     rule = RULES.get(str(why))
     if rule is None:
         return f"The record says why: {why}."
-    if why == "expired":
-        rule = _rule_of_expiry(decided, counted) or rule
+    if why == "expired":  # a hold ran out, or a person did not answer, if the verdicts tell
+        said = {str(one.get("action")) for one in counted if one.get("scheduler") == decided}
+        if "ask_user" in said:
+            rule = "{scheduler} wanted a person asked, and nobody answered in time: that denies."
+        elif "hold" in said:
+            rule = "{scheduler} held the call and gave no answer in time: a hold that runs out denies."
     # Whether it denied in `verify` alone.
     phases = {
         one.get("phase") for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"
@@ -60,13 +64,3 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
     failed = [str(one.get("scheduler")) for one in counted if one.get("action") == "failed"]
     told = " and ".join(sorted({*names, *failed})) or "somebody"
     return rule.format(scheduler=decided or "A scheduler", silent=told)
-
-
-def _rule_of_expiry(decided: Any, counted: Sequence[Mapping[str, Any]]) -> str | None:
-    """Whether a hold ran out or a person did not answer, if the verdicts tell."""
-    said = {str(one.get("action")) for one in counted if one.get("scheduler") == decided}
-    if "ask_user" in said:
-        return "{scheduler} wanted a person asked, and nobody answered in time: that denies."
-    if "hold" in said:
-        return "{scheduler} held the call and gave no answer in time: a hold that runs out denies."
-    return None

@@ -48,7 +48,15 @@ async def info_of(commands: Commands) -> dict[str, str]:
 
 async def server_state(commands: Commands, *, embedded: bool) -> ServerState:
     """Everything that the server itself is judged by."""
-    pings = await _pings(commands)
+    pings, lags = [], []
+    for _ in range(PINGS):
+        began = time.perf_counter()
+        await ping(commands)
+        pings.append(time.perf_counter() - began)
+    for _ in range(LAG_SAMPLES):
+        began = time.perf_counter()
+        await asyncio.sleep(LAG_STEP_S)
+        lags.append(max(0.0, time.perf_counter() - began - LAG_STEP_S))
     before = time.time()
     there = await read_time(commands)
     ahead = there - (before + time.time()) / 2
@@ -57,29 +65,11 @@ async def server_state(commands: Commands, *, embedded: bool) -> ServerState:
         info=await info_of(commands),
         config=config,
         pings_s=pings,
-        lags_s=await _lags(),
+        lags_s=lags,
         ahead_s=ahead,
         budgets=found,
         embedded=embedded,
     )
-
-
-async def _pings(commands: Commands) -> list[float]:
-    took = []
-    for _ in range(PINGS):
-        before = time.perf_counter()
-        await ping(commands)
-        took.append(time.perf_counter() - before)
-    return took
-
-
-async def _lags() -> list[float]:
-    late = []
-    for _ in range(LAG_SAMPLES):
-        before = time.perf_counter()
-        await asyncio.sleep(LAG_STEP_S)
-        late.append(max(0.0, time.perf_counter() - before - LAG_STEP_S))
-    return late
 
 
 async def _has_budgets(commands: Commands) -> bool:

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Final, Literal
 
@@ -31,13 +31,7 @@ class Diagnostic:
 
     def as_json(self) -> dict[str, str]:
         """The object that a script reads."""
-        return {
-            "level": self.level,
-            "subject": self.subject,
-            "name": self.name,
-            "what": self.what,
-            "change": self.change,
-        }
+        return asdict(self)
 
 
 def fine(subject: str, name: str, what: str) -> Diagnostic:

@@ -207,18 +207,11 @@ async def resolve_outcome(
     decision = await earlier(one.approval.question.id)
     if decision is None:
         return came
-    return came._replace(decision=decision, late=not _has_ruled(one.approval, decision))
-
-
-def _has_ruled(approval: Approval, decision: Fact) -> bool:
-    """Whether the scheduler that asks people gave its verdict: it has one only once a person has answered.
-
-    So where the replica that gave it died before it could say so, the answer was not too late.
-    """
-    return any(
-        verdict.get("scheduler") == approval.scheduler and verdict.get("action") not in ("hold", None)
-        for verdict in decision.get("verdicts", ())
-    )
+    # The scheduler that asks people has a verdict only once a person has answered: where the replica that
+    # gave it died before it could say so, the answer was not too late.
+    own = [each for each in decision.get("verdicts", ()) if each.get("scheduler") == one.approval.scheduler]
+    ruled = any(each.get("action") not in ("hold", None) for each in own)
+    return came._replace(decision=decision, late=not ruled)
 
 
 async def outcome(desk: Desk, approval: Approval, decided: DecisionLookup, wait_s: float) -> AnswerOutcome:

@@ -82,23 +82,15 @@ class ApprovalScheduler:
         standing = await self._passes(approval)
         if standing is not None:
             return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
-        if call.phase == "verify":
-            agreed = await self._find_select_approval(approval)
-            if agreed is not None:
-                return agreed
+        if call.phase == "verify":  # perhaps the very same call was approved in select
+            first = approval_id(approval.scheduler, call.id, "select", approval.digest)
+            agreed = await self._desk.answer_to(first)
+            if agreed is not None and agreed.action == "approve":
+                return verdict_of(agreed, call)
         await self._desk.ask(approval)
         how = f"toolgate approvals approve {approval.id[:_SHORT]} (or show, deny, edit)"
         reason = f"a person is asked ({need.called[:_CALLED]}): {how}"
         return Hold(seconds=need.rule.expires_s, reason=reason)
-
-    async def _find_select_approval(self, approval: Approval) -> Verdict | None:
-        """In verify: the very same call was approved in select."""
-        call = approval.question
-        first = approval_id(approval.scheduler, call.id, "select", approval.digest)
-        answer = await self._desk.answer_to(first)
-        if answer is not None and answer.action == "approve":
-            return verdict_of(answer, call)
-        return None
 
     async def _passes(self, approval: Approval) -> StandingApproval | None:
         if not (approval.always and approval.question.session):
