@@ -7,6 +7,7 @@ apart. How a terminal asks is `terminal_approvals`' affair.
 
 import json
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from amplifier_core import HookResult
@@ -26,13 +27,13 @@ class NoApprover(Exception):  # noqa: N818 - it is a state of the world, not a f
     """Raised by an approval system that finds nobody to ask."""
 
 
+@dataclass(slots=True)
 class Approvals:
     """Asks through a session's coordinator; call it with the verdict and the call that would run."""
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-        self.open = 0
-        """How many questions are asked right now."""
+    _hooks: Hooks
+    open: int = 0
+    """How many questions are asked right now."""
 
     async def __call__(self, ask: AskUser, call: ToolSelecting) -> Answer:
         """The person's answer; any failure of the approval system is a refusal."""

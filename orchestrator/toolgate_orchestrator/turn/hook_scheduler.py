@@ -14,6 +14,7 @@ first hook modifies the replacement as well.
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_core import HookResult
@@ -33,14 +34,14 @@ _PRIORITY_LIMIT = 2**31
 _NOT_FOR_HOOKS = ("id", "trace", "ttl_ms")
 
 
+@dataclass(frozen=True, slots=True)
 class HookScheduler:
     """Asks the handlers of `tool:selecting`; call it with a question for their verdicts."""
 
-    def __init__(self, hooks: Hooks, timeout_s: float, also: Mapping[str, Any] | None = None) -> None:
-        """`also`: what hooks are told beside the question."""
-        self._hooks = hooks
-        self._timeout_s = timeout_s
-        self._also = also or {}
+    _hooks: Hooks
+    _timeout_s: float
+    _also: Mapping[str, Any] = field(default_factory=dict)
+    """What hooks are told beside the question."""
 
     async def __call__(self, question: ToolSelecting) -> Sequence[Verdict]:
         """The most restrictive of all handlers' answers: deny, ask_user, modify, continue (DESIGN §4)."""

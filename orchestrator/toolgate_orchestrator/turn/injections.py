@@ -6,8 +6,8 @@ a call and its result. Storing goes through the kernel, which limits, audits and
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_core import HookResult
@@ -28,16 +28,27 @@ class Injection:
     event: str = ""
 
 
+@dataclass(slots=True)
 class Injections:
     """What one turn has been given and has not used yet."""
 
-    def __init__(self) -> None:
-        self._next_request: list[Injection] = []
-        self._to_store: list[Injection] = []
+    _next_request: list[Injection] = field(default_factory=list)
+    _to_store: list[Injection] = field(default_factory=list)
 
     def take(self, result: HookResult, event: str) -> None:
-        """Keep what a hook's answer injects."""
-        for injection in read_injections(result, event):
+        """Keep what a hook's answer injects: the lossless list if there is one, else the single fields."""
+        listed = getattr(result, "context_injections", None)
+        found = []
+        if isinstance(listed, list) and listed:
+            for item in listed:
+                behind = item.append_to_last_tool_result
+                one = Injection(item.content, item.role, item.ephemeral, behind, item.hook_name, event)
+                found += [one] if item.content else []
+        elif result.context_injection:
+            text, role = result.context_injection, result.context_injection_role
+            behind = result.append_to_last_tool_result
+            found = [Injection(text, role, result.ephemeral, behind, event=event)]
+        for injection in found:
             (self._next_request if injection.ephemeral else self._to_store).append(injection)
 
     def remind(self, text: str) -> None:
@@ -50,9 +61,18 @@ class Injections:
         return bool(self._to_store)
 
     def into(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The messages of a request with the ephemeral injections; they are used up."""
+        """A copy of a request's messages with the ephemeral injections, which are used up."""
         used, self._next_request = self._next_request, []
-        return with_injections(messages, used)
+        sent = list(messages)
+        for injection in used:
+            text = injection.content
+            if injection.append_to_last_tool_result and sent and sent[-1].get("role") == "tool":
+                content = sent[-1].get("content", "")
+                blocks = [*content, {"type": "text", "text": text}] if isinstance(content, list) else None
+                sent[-1] = {**sent[-1], "content": f"{content}\n\n{text}" if blocks is None else blocks}
+            else:
+                sent.append({"role": injection.role, "content": text})
+        return sent
 
     async def store(self, context: Any, coordinator: Any | None) -> None:
         """Write the held ones into the context, in the order in which they came."""
@@ -62,51 +82,6 @@ class Injections:
                 await _store(injection, context, coordinator)
             except Exception as error:  # noqa: BLE001 - too large for the session's limit, say; the turn goes on
                 logger.warning("injection of hook %s was not stored: %s", injection.hook_name, where(error))
-
-
-def read_injections(result: HookResult, event: str) -> list[Injection]:
-    """The injections of one answer: the lossless list if there is one, else the single fields."""
-    listed = getattr(result, "context_injections", None)
-    if isinstance(listed, list) and listed:
-        return [
-            Injection(
-                item.content,
-                item.role,
-                item.ephemeral,
-                item.append_to_last_tool_result,
-                item.hook_name,
-                event,
-            )
-            for item in listed
-            if item.content
-        ]
-    if not result.context_injection:
-        return []
-    return [
-        Injection(
-            result.context_injection,
-            result.context_injection_role,
-            result.ephemeral,
-            result.append_to_last_tool_result,
-            event=event,
-        )
-    ]
-
-
-def with_injections(
-    messages: Sequence[dict[str, Any]], injections: Iterable[Injection]
-) -> list[dict[str, Any]]:
-    """A copy of the messages with the injections; the given ones are not touched."""
-    result = list(messages)
-    for injection in injections:
-        text = injection.content
-        if injection.append_to_last_tool_result and result and result[-1].get("role") == "tool":
-            content = result[-1].get("content", "")
-            blocks = [*content, {"type": "text", "text": text}] if isinstance(content, list) else None
-            result[-1] = {**result[-1], "content": f"{content}\n\n{text}" if blocks is None else blocks}
-        else:
-            result.append({"role": injection.role, "content": text})
-    return result
 
 
 async def _store(injection: Injection, context: Any, coordinator: Any | None) -> None:

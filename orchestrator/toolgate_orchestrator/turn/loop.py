@@ -56,7 +56,8 @@ class LoopBase(Generic[Config]):
         if not isinstance(config, self.config_model):
             read = check(self.config_model, config or {}, self.name)
         self.settings: Config = read
-        self._gate = gate
+        self.gate = gate
+        """The gate that `mount` gave this loop; None for one made by hand."""
         self.presence: Presence | None = None
         """How operators see the session; None for a loop made by hand."""
         self._turns: set[asyncio.Task[Any] | None] = set()
@@ -79,8 +80,8 @@ class LoopBase(Generic[Config]):
         opened: list[Gate] = []
 
         async def open_gate() -> Gate | None:
-            if self._gate is not None or self.settings.toolgate is None:
-                return self._gate
+            if self.gate is not None or self.settings.toolgate is None:
+                return self.gate
             opened.append(await Gate.start(self.settings.toolgate))
             return opened[0]
 
@@ -115,11 +116,6 @@ class LoopBase(Generic[Config]):
             async for piece in pieces:
                 yield piece
 
-    @property
-    def gate(self) -> Gate | None:
-        """The gate that `mount` gave this loop; None for one made by hand."""
-        return self._gate
-
     async def step(self, turn: Turn) -> str | None:
         """One request and its calls; the answer that ends the turn, or None to go on."""
         return await turn.request(self.run_calls)
@@ -139,8 +135,8 @@ class LoopBase(Generic[Config]):
             task.cancel("the session was closed")
         if running:
             await asyncio.wait(running, timeout=_ENDING_S)
-        if self._gate is not None:
-            await self._gate.aclose()
+        if self.gate is not None:
+            await self.gate.aclose()
 
 
 def mount_of(

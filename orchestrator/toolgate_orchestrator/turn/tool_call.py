@@ -73,13 +73,13 @@ class _ToolFailure(Exception):  # noqa: N818 - control flow of this module
         self.kind, self.ran = kind, ran
 
 
+@dataclass(frozen=True, slots=True)
 class ToolCalls:
     """The mounted tools, as one turn calls them."""
 
-    def __init__(self, tools: Mapping[str, Any], hooks: Hooks, note: Note | None = None) -> None:
-        self.tools = tools
-        self._hooks = hooks
-        self._note = note
+    tools: Mapping[str, Any]
+    _hooks: Hooks
+    _note: Note | None = None
 
     async def before(self, call: ToolCall) -> ToolCall | CallRefusal:
         """Ask the hooks on tool:pre; a modify changes the tool or its arguments."""

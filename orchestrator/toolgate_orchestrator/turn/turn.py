@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from amplifier_core import ToolSpec
 from amplifier_core.events import (
     EXECUTION_END,
     EXECUTION_START,
@@ -40,7 +39,7 @@ from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.llm_request import Llm, LlmFailure, RequestDenial, choose_provider
 from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, calls_in, text_of, tool_specs
-from toolgate_orchestrator.turn.provider_stream import OnText, Reply
+from toolgate_orchestrator.turn.provider_stream import OnText
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of
@@ -177,7 +176,8 @@ class Turn:
         if reply.stopped:
             await self._store_partial(text_of(reply.response))
             return None
-        calls = self.calls_in(reply.calls)
+        # One id tells that the calls of a response belong together.
+        calls = calls_in(reply.calls, str(uuid.uuid4()), self.llm.iterations)
         message = assistant_message(reply.response, calls)
         if not calls:
             await self.context.add_message(message)
@@ -185,10 +185,6 @@ class Turn:
         async with self.collect_results(calls, message) as results:
             await run_calls(self, calls, results)
         return None
-
-    def calls_in(self, raw: Sequence[Any]) -> list[ToolCall]:
-        """The calls of one response, made safe, with an id that tells that they belong together."""
-        return calls_in(raw, str(uuid.uuid4()), self.llm.iterations)
 
     @asynccontextmanager
     async def collect_results(
@@ -211,14 +207,10 @@ class Turn:
         await results.close(NOT_RUN)
         await self.injections.store(self.context, self.coordinator)
 
-    async def wrap_up(self, specs: Sequence[ToolSpec] = ()) -> Reply:
-        """The last request of a turn at its limit: no tools but these, and a reminder that is not stored."""
-        self.injections.remind(LIMIT_REMINDER)
-        return await self.llm.ask(specs)
-
     async def conclude(self) -> str:
-        """The usual end of a turn at its limit: the LLM sums up."""
-        reply = await self.wrap_up()
+        """The usual end of a turn at its limit: without tools, and with a reminder that is not stored."""
+        self.injections.remind(LIMIT_REMINDER)
+        reply = await self.llm.ask(())
         if reply.stopped:
             await self._store_partial(text_of(reply.response))
         else:

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -38,20 +38,16 @@ GRACE_S: Final = 10.0
 LINE_BYTES: Final = 1 << 26
 
 
+@dataclass(frozen=True, slots=True)
 class FleetLoad:
     """What is measured."""
 
-    def __init__(
-        self,
-        agents: Sequence[int],
-        processes: int = 4,
-        replicas: int = 2,
-        calls: int = 8,
-        think_s: float = 0.0,
-        limit_s: float = 300.0,
-    ) -> None:
-        self.agents, self.processes, self.replicas = tuple(agents), processes, replicas
-        self.calls, self.think_s, self.limit_s = calls, think_s, limit_s
+    agents: Sequence[int]
+    processes: int = 4
+    replicas: int = 2
+    calls: int = 8
+    think_s: float = 0.0
+    limit_s: float = 300.0
 
     def works(self, row: str, agents: int, url: str) -> list[Work]:
         """What each process does: the agents in even parts, at least one each."""

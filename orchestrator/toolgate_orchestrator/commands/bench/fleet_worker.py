@@ -126,12 +126,11 @@ async def _main() -> None:
     before = resident_bytes()
     agents = Agents(work)
     await agents.set_up()
-    _say({"event": "ready"})
-    await _wait_for_parent(lines)
+    await _tell_parent(lines, {"event": "ready"})
     counted = await agents.run()
     after = resident_bytes()
-    _say({"event": "done", "grown": None if before is None or after is None else after - before, **counted})
-    await _wait_for_parent(lines)
+    grown = None if before is None or after is None else after - before
+    await _tell_parent(lines, {"event": "done", "grown": grown, **counted})
     await agents.close()
 
 
@@ -144,13 +143,11 @@ async def _warm_up(work: Work) -> None:
     await one.close()
 
 
-async def _wait_for_parent(lines: asyncio.StreamReader) -> None:
+async def _tell_parent(lines: asyncio.StreamReader, told: dict[str, Any]) -> None:
+    """Say it to the bench, and wait for its word."""
+    print(json.dumps(told), flush=True)  # noqa: T201 - the bench reads it
     if not await lines.readline():
         sys.exit(1)  # whoever started us is gone
-
-
-def _say(told: dict[str, Any]) -> None:
-    print(json.dumps(told), flush=True)  # noqa: T201 - the bench reads it
 
 
 if __name__ == "__main__":

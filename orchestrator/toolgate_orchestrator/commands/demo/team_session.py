@@ -5,6 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from amplifier_core import AmplifierSession, HookResult, ToolResult
@@ -71,10 +72,16 @@ async def run_team(layout: Layout, bus: BusSettings, schedulers: Iterable[str], 
         answer = str(await session.execute(TEAM_PROMPT))
         stopped = await team.order if team.order is not None else None
     finally:
-        await team.close()
+        if team.order is not None:
+            team.order.cancel()
+            await asyncio.wait([team.order])
         await session.cleanup()
     there = (layout.workspace / REPORT).is_file()
-    return Story(tuple(team.list_calls()), answer, stopped, team.ended, there)
+    calls = tuple(
+        DemoCall(decision, rulings.list_verdicts(decision.id), team.results.get(decision.id, ""), by)
+        for by, decision, rulings in team.ruled
+    )
+    return Story(calls, answer, stopped, team.ended, there)
 
 
 class _Team:
@@ -103,18 +110,6 @@ class _Team:
         for event, handler in handlers.items():
             session.coordinator.hooks.register(event, handler, name="toolgate-demo")
 
-    def list_calls(self) -> Iterable[DemoCall]:
-        """Every call, with what its LLM was told."""
-        for agents_, decision, rulings in self.ruled:
-            result = self.results.get(decision.id, "")
-            yield DemoCall(decision, rulings.list_verdicts(decision.id), result, agents_)
-
-    async def close(self) -> None:
-        """End what the operator still does."""
-        if self.order is not None:
-            self.order.cancel()
-            await asyncio.wait([self.order])
-
     def on_result(self, agents_: tuple[str, ...], session: Any, tool: str, told: Any) -> None:
         """A tool returned; the watcher's third time calls the operator."""
         self.view.on_team_result(agents_, tool, told)
@@ -137,14 +132,15 @@ class _Team:
         return stopped
 
 
+@dataclass(slots=True)
 class _SessionListener:
     """One session of the tree, as its hooks tell of it."""
 
-    def __init__(self, team: _Team, session: Any) -> None:
-        self._team, self._session = team, session
-        self._rulings: Rulings | None = None
-        self._agents: tuple[str, ...] = ()
-        self._context: Any = None
+    _team: _Team
+    _session: Any
+    _rulings: Rulings | None = None
+    _agents: tuple[str, ...] = ()
+    _context: Any = None
 
     async def on_begin(self, event: str, data: dict[str, Any]) -> HookResult:
         """It is set up, and its turn begins."""

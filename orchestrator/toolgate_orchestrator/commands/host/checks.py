@@ -17,7 +17,7 @@ from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import read_keys
 
-from toolgate_orchestrator.commands.host.installed_modules import config_model, offers_of, own_loops
+from toolgate_orchestrator.commands.host.installed_modules import config_model, is_ours, offers_of
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 from toolgate_orchestrator.commands.host.warnings import warn_unrequired
 from toolgate_orchestrator.gate.config import RedactConfig, ToolgateConfig
@@ -79,7 +79,9 @@ def _warn_unruled(plan: Plan) -> Diagnostic:
     module = plan.orchestrator["module"]
     if not plan.ours:
         what = f"{module} is not one of Toolgate's loops: nothing rules on its calls"
-        return warning(SUBJECT, "plan-unruled", what, f"use one of {', '.join(own_loops(offers_of()))}")
+        offers = offers_of()
+        loops = sorted(name for name in offers if name.startswith("loop-") and is_ours(name, offers))
+        return warning(SUBJECT, "plan-unruled", what, f"use one of {', '.join(loops)}")
     what = (
         f"{module} has no `toolgate:` section: `toolgate run` and `toolgate chat` ask whoever is alive, "
         "but in any other program nobody is asked about its calls"

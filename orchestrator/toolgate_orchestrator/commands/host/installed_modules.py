@@ -42,11 +42,6 @@ def is_ours(module: str, offers: Offers) -> bool:
     return any(point.value.startswith(_OURS) for point in offers.get(module, {}).values())
 
 
-def own_loops(offers: Offers) -> list[str]:
-    """Toolgate's loops, by name."""
-    return sorted(name for name in offers if name.startswith("loop-") and is_ours(name, offers))
-
-
 def why_unusable(module: str, offers: Offers) -> str | None:
     """Why a module cannot be mounted by its id; None where it can."""
     if len(offers.get(module, ())) > 1:

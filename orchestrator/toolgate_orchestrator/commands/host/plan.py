@@ -68,7 +68,22 @@ def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offe
     """Read, expand and check a plan; raises ConfigError that names everything that is wrong."""
     document = read_document(path)
     content = _expand(document.mapping(), os.environ if environ is None else environ, str(path))
-    return _normal(content, document, offers_of() if offers is None else offers)
+    offers = offers_of() if offers is None else offers
+    file = check(PlanFile, content, document)
+    notices: list[str] = []
+    chosen = {kind: _choose(kind, file, document, notices) for kind in KINDS}
+    mount: dict[str, Any] = {"session": {**(file.session.model_extra or {}), **chosen}}
+    mount |= {name: [spec.as_mapping() for spec in getattr(file, name)] for name in LISTS}
+    if file.agents:
+        mount["agents"] = content["agents"]
+    notices += _drop_sources([*chosen.values(), *(spec for name in LISTS for spec in mount[name])], offers)
+    _check_modules(file, chosen, document, offers)
+    if not mount["providers"]:
+        raise ConfigError(
+            f"{document.where(('providers',))}: providers: the plan mounts none; add at least one, such as "
+            "provider-openai-compatible, or provider-scripted to try it"
+        )
+    return Plan(mount, tuple(notices), is_ours(chosen["orchestrator"]["module"], offers))
 
 
 def with_bus(plan: Plan, **fields: Any) -> Plan:
@@ -119,24 +134,6 @@ def _expand(content: Any, environ: Mapping[str, str], where: str) -> Any:
 
 
 # ---------------------------------------------------------------- one form out of both
-
-
-def _normal(content: dict[str, Any], document: Document, offers: Offers) -> Plan:
-    file = check(PlanFile, content, document)
-    notices: list[str] = []
-    chosen = {kind: _choose(kind, file, document, notices) for kind in KINDS}
-    mount: dict[str, Any] = {"session": {**(file.session.model_extra or {}), **chosen}}
-    mount |= {name: [spec.as_mapping() for spec in getattr(file, name)] for name in LISTS}
-    if file.agents:
-        mount["agents"] = content["agents"]
-    notices += _drop_sources([*chosen.values(), *(spec for name in LISTS for spec in mount[name])], offers)
-    _check_modules(file, chosen, document, offers)
-    if not mount["providers"]:
-        raise ConfigError(
-            f"{document.where(('providers',))}: providers: the plan mounts none; add at least one, such as "
-            "provider-openai-compatible, or provider-scripted to try it"
-        )
-    return Plan(mount, tuple(notices), is_ours(chosen["orchestrator"]["module"], offers))
 
 
 def _choose(kind: str, file: PlanFile, document: Document, notices: list[str]) -> Spec:

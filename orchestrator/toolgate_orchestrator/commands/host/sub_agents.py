@@ -218,17 +218,16 @@ class _ChildOutcome:
     def __init__(self, hooks: Any) -> None:
         self.status, self.turns = "success", 0
         self.failures: list[str] = []
-        hooks.register(ORCHESTRATOR_COMPLETE, self._complete, name="toolgate-delegation")
-        hooks.register(MODULE_LOAD_FAILED, self._on_load_failed, name="toolgate-delegation")
+        hooks.register(ORCHESTRATOR_COMPLETE, self._hear, name="toolgate-delegation")
+        hooks.register(MODULE_LOAD_FAILED, self._hear, name="toolgate-delegation")
 
-    async def _complete(self, _event: str, data: dict[str, Any]) -> HookResult:
-        self.status = str(data.get("status") or "success")
-        turns = data.get("turn_count")
-        self.turns = turns if isinstance(turns, int) else 0
-        return HookResult()
-
-    async def _on_load_failed(self, _event: str, data: dict[str, Any]) -> HookResult:
-        self.failures.append(f"{data.get('module_id')} did not load: {data.get('error')}")
+    async def _hear(self, event: str, data: dict[str, Any]) -> HookResult:
+        if event == MODULE_LOAD_FAILED:
+            self.failures.append(f"{data.get('module_id')} did not load: {data.get('error')}")
+        else:
+            self.status = str(data.get("status") or "success")
+            turns = data.get("turn_count")
+            self.turns = turns if isinstance(turns, int) else 0
         return HookResult()
 
 

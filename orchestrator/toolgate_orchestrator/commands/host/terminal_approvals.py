@@ -11,6 +11,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -25,11 +26,11 @@ from toolgate_orchestrator.turn.approvals import NoApprover
 _TTY = Path("/dev/tty")
 
 
+@dataclass(frozen=True, slots=True)
 class NoTerminal:
     """Nobody can be asked: each question is refused, and said so."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    _say: Callable[[str], None]
 
     async def request_approval(
         self,

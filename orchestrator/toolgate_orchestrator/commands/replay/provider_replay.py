@@ -5,7 +5,8 @@ refused call does not change what the LLM went on to say), and past the last one
 """
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from amplifier_core import ChatRequest, ChatResponse, ModelInfo, ProviderInfo, ToolCall, Usage
 from amplifier_core.message_models import TextBlock, ToolCallBlock
@@ -21,13 +22,12 @@ NAME = "replay"
 WINDOW = {"context_window": 1_000_000_000, "max_output_tokens": 100_000}
 
 
+@dataclass
 class ReplayProvider:
     """Serves one run's assistant messages, in order."""
 
-    name = NAME
-
-    def __init__(self, playback: Playback) -> None:
-        self._playback = playback
+    _playback: Playback
+    name: ClassVar[str] = NAME
 
     def get_info(self) -> ProviderInfo:
         """Who this is, with a context window that no recorded run fills."""

@@ -122,7 +122,12 @@ def read_run(number: int, name: str, messages: Sequence[RecordedMessage]) -> Run
     blocks = _number_calls(messages)
     results, strays = _match_results(messages, blocks)
     turns, trailing = _cut(messages, blocks, results)
-    return Run(number, name, turns, _names(messages), trailing, strays)
+    names: dict[str, None] = {}  # of calls, and of results that carry one
+    for message in messages:
+        names.update(dict.fromkeys(call.tool for call in message.calls))
+        if message.is_result and message.name:
+            names[message.name] = None
+    return Run(number, name, turns, tuple(names), trailing, strays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,16 +214,6 @@ def _match_block(
 
 def _same_id(call: _PlacedCall, said: RecordedMessage) -> bool:
     return said.tool_call_id is not None and call.recorded.id == said.tool_call_id
-
-
-def _names(messages: Sequence[RecordedMessage]) -> tuple[str, ...]:
-    """Every tool name: of calls, and of results that carry one."""
-    names: dict[str, None] = {}
-    for message in messages:
-        names.update(dict.fromkeys(call.tool for call in message.calls))
-        if message.is_result and message.name:
-            names[message.name] = None
-    return tuple(names)
 
 
 @dataclass(slots=True)

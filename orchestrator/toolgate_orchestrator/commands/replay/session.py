@@ -70,30 +70,25 @@ class ReplayedCall:
 def collect_calls(playback: Playback, rulings: Rulings) -> tuple[ReplayedCall, ...]:
     """One entry for every recorded call, in order, also for those the loop never made."""
     made = {trace.call.position: trace for trace in playback.traces}
-    return tuple(_build_call(call, made.get(call.position), rulings) for call in playback.run.calls)
-
-
-def _build_call(call: RecordedCall, trace: Trace | None, rulings: Rulings) -> ReplayedCall:
-    if trace is None:
-        return ReplayedCall(call, "not_run")
-    decision = rulings.of_call(call.id)
-    afterwards = tuple(rulings.late.get(decision.id, ())) if decision else ()
-    result = trace.answers[0] if trace.answers else None
-    if not trace.executions:
-        outcome: CallOutcome = "vetoed" if decision is not None and not decision.allowed else "not_run"
-        return ReplayedCall(call, outcome, result=result, decision=decision, afterwards=afterwards)
-    ran = trace.executions[0]
-    same = ran.tool == call.tool and arguments_key(ran.arguments) == arguments_key(call.arguments)
-    return ReplayedCall(
-        call,
-        "run" if same else "rerouted",
-        ran.tool,
-        ran.arguments,
-        ran.source,
-        result,
-        decision,
-        afterwards,
-    )
+    calls = []
+    for call in playback.run.calls:
+        if (trace := made.get(call.position)) is None:
+            calls.append(ReplayedCall(call, "not_run"))
+            continue
+        decision = rulings.of_call(call.id)
+        outcome: CallOutcome = "not_run"
+        tool, arguments, source = None, None, None
+        if trace.executions:
+            ran = trace.executions[0]
+            tool, arguments, source = ran.tool, ran.arguments, ran.source
+            same = tool == call.tool and arguments_key(arguments) == arguments_key(call.arguments)
+            outcome = "run" if same else "rerouted"
+        elif decision is not None and not decision.allowed:
+            outcome = "vetoed"
+        result = trace.answers[0] if trace.answers else None
+        afterwards = tuple(rulings.late.get(decision.id, ())) if decision else ()
+        calls.append(ReplayedCall(call, outcome, tool, arguments, source, result, decision, afterwards))
+    return tuple(calls)
 
 
 def call_faults(playback: Playback, calls: Sequence[ReplayedCall]) -> list[str]:

@@ -10,7 +10,7 @@ from toolgate_bus.commands.terminal import escape, escape_lines
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.ruling.counterfactual import CHANGES, Effect, ProposedCall
 
-from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Figures, ReplayComparison, Set
+from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Figures, ReplayComparison
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
 
 MAX_VIOLATIONS = 20
@@ -144,25 +144,20 @@ def _ms(value: float | None) -> str:
 
 def comparison_view(comparison: ReplayComparison) -> RenderableType:
     """Everything for a person, in the order in which they will ask."""
-    parts: list[RenderableType] = [
-        f"before: {_set(comparison.before)}",
-        f"after:  {_set(comparison.after)}",
-        "",
-        _table("By tool", "tool", comparison.by_tool, costs=comparison.cost is not None),
-    ]
+    parts: list[RenderableType] = []
+    for label, side in (("before: ", comparison.before), ("after:  ", comparison.after)):
+        who = ", ".join(side.schedulers)
+        parts.append(label + escape(f"{side.name}: {who}" if who else side.name))
+    costs = comparison.cost is not None
+    parts += ["", _table("By tool", "tool", comparison.by_tool, costs=costs)]
     if comparison.by_scheduler:
         title = "By the scheduler that makes the difference"
-        parts += ["", _table(title, "scheduler", comparison.by_scheduler, costs=comparison.cost is not None)]
+        parts += ["", _table(title, "scheduler", comparison.by_scheduler, costs=costs)]
     if different := [one for one in comparison.calls if one.change]:
         parts += ["", "[bold]What is different[/]", *map(_line, different[:MAX_CALLS])]
         more = len(different) - MAX_CALLS
         parts += [f"  … and {more} more: --json has all"] if more > 0 else []
     return Group(*parts, "", *_comparison_lines(comparison))
-
-
-def _set(one: Set) -> str:
-    who = ", ".join(one.schedulers)
-    return escape(f"{one.name}: {who}" if who else one.name)
 
 
 def _table(title: str, what: str, figures: Iterable[Figures], *, costs: bool) -> Table:

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import typer
 from toolgate_bus.commands.options import (
@@ -37,6 +37,9 @@ from toolgate_orchestrator.commands.run.opening import (
 )
 from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 
+if TYPE_CHECKING:
+    from toolgate_orchestrator.commands.run.prompt_line import PromptLine
+
 HELP = """\
 Enter sends, Alt-Enter begins a new line, the arrow keys find what you typed before.
 Ctrl-C cancels what the agent is doing: once, the running tool finishes; twice, at once.
@@ -47,16 +50,6 @@ Ctrl-C cancels what the agent is doing: once, the running tool finishes; twice, 
 _COMMAND = re.compile(r"/[a-z]+")
 _CHUNK = 65_536
 _MAX_LINE = 1 << 20
-
-
-class Prompts(Protocol):
-    """Gives one prompt after another."""
-
-    async def next(self) -> str | None:
-        """The next prompt, perhaps of several lines; None at the end."""
-
-    def interrupt(self) -> None:
-        """Ctrl-C while no turn runs."""
 
 
 class PipedLines:
@@ -188,11 +181,11 @@ def chat(
 async def _converse(opened: OpenSession) -> bool:
     """Have the conversation; False where a script's turn failed."""
     person = sys.stdin is not None and sys.stdin.isatty()
-    prompts: Prompts = PipedLines(sys.stdin.fileno() if sys.stdin else -1)
+    prompts: PromptLine | PipedLines = PipedLines(sys.stdin.fileno() if sys.stdin else -1)
     if person:
-        from toolgate_orchestrator.commands.run.prompt_line import PromptLine  # scripts do without it
+        from toolgate_orchestrator.commands.run import prompt_line  # scripts do without it
 
-        prompts = PromptLine(opened.view.notice)
+        prompts = prompt_line.PromptLine(opened.view.notice)
     control = TurnControl(opened, prompts.interrupt)
     conversation = Conversation(opened, prompts, control)
     if not person:
@@ -218,7 +211,7 @@ def _ctrl_c_means(control: TurnControl) -> Iterator[None]:
 class Conversation:
     """Takes prompts, runs their turns, answers commands: a line that is one word after a slash is one."""
 
-    def __init__(self, opened: OpenSession, prompts: Prompts, control: TurnControl) -> None:
+    def __init__(self, opened: OpenSession, prompts: "PromptLine | PipedLines", control: TurnControl) -> None:
         self._opened, self._prompts, self._control = opened, prompts, control
         self.failed = False
         """Whether any turn ended in an error."""

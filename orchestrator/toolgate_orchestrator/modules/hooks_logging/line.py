@@ -13,6 +13,7 @@ inside a text is not found. Not here: what is logged and when, and the file.
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -102,11 +103,13 @@ class Shape:
             return json.dumps({"[unreadable]": type(error).__name__})
 
 
+@dataclass(slots=True)
 class _PlainScan:
     """A quick look over data: most are short, plain JSON without secrets, and need no more than this."""
 
-    def __init__(self, room: int, field_chars: int, is_secret: IsSecret) -> None:
-        self._room, self._field_chars, self._is_secret = room, field_chars, is_secret
+    _room: int
+    _field_chars: int
+    _is_secret: IsSecret
 
     def finds_nothing(self, value: Any, depth: int = 0) -> bool:
         """Whether nothing in it is to be hidden, cut or made JSON; stops where it is too much anyway."""
@@ -131,11 +134,14 @@ class _PlainScan:
         return self.finds_nothing(value, depth)
 
 
+@dataclass(slots=True)
 class _Cut:
-    """One walk over one event's data; `room` is how many bytes may still be written."""
+    """One walk over one event's data."""
 
-    def __init__(self, room: int, field_chars: int, is_secret: IsSecret) -> None:
-        self._room, self._field_chars, self._is_secret = room, field_chars, is_secret
+    _room: int
+    """How many bytes may still be written."""
+    _field_chars: int
+    _is_secret: IsSecret
 
     def value(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):

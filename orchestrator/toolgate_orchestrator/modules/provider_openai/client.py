@@ -18,9 +18,8 @@ import math
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from amplifier_core import llm_errors
@@ -151,7 +150,7 @@ class Endpoint:
 
 
 class Chunks:
-    """The chunks of one answer: iterate over them, and close them (`async with`)."""
+    """The chunks of one answer: take one after another, and close them."""
 
     def __init__(self, endpoint: Endpoint, ask: Ask, raw: Any, deadline: float | None) -> None:
         self.headers: Mapping[str, str] = raw.headers
@@ -159,17 +158,10 @@ class Chunks:
         self._endpoint, self._ask, self._deadline = endpoint, ask, deadline
         self._source = raw.parse()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def aclose(self) -> None:
+        """Close the connection."""
         with contextlib.suppress(Exception):  # the answer is there, or its own error is on its way
             await self._source.close()
-
-    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        return self
 
     async def __anext__(self) -> dict[str, Any]:
         """The next chunk; raises LLMError where the stream breaks."""

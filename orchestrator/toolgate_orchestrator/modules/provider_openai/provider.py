@@ -8,6 +8,7 @@ OpenAI, vLLM, Ollama, LiteLLM proxies. This file puts the pure parts around the 
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from decimal import Decimal
 from typing import Any
 
@@ -93,7 +94,7 @@ class ProviderOpenAI:
         """
         ask = self._ask(request, options)
         joined = ChunkAssembler(ask.names.original)
-        async with await self._endpoint.chunks(ask) as chunks:
+        async with aclosing(await self._endpoint.chunks(ask)) as chunks:
             while (chunk := await _next(chunks, joined)) is not None:
                 for event in self._interpret(ask, joined.feed, chunk):
                     yield event
