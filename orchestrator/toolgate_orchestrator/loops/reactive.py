@@ -222,7 +222,8 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         given = _given.get({})
         schema, data = given.get("output_schema", self.settings.output_schema), self.data
         if "input" in given:
-            data = data.with_input(given["input"] or {})
+            data = Data(given=given["input"] or {})  # of the same state, and record of writes
+            data.state, data.writes = self.data.state, self.data.writes
         try:
             goal = None if schema is None else Goal(self.settings.output_tool, validate_schema(schema))
         except ValueError as error:

@@ -76,7 +76,7 @@ class Passage:
         now = time.monotonic()
         if self._stopping_since is None:
             self._stopping_since = now
-        asking = self._selection is not None and self._selection.has_open_question
+        asking = self._selection is not None and self._selection.approvals.open > 0
         return not asking or now - self._stopping_since >= HEARD_S
 
     async def run(self, selected: ToolCall | CallRefusal) -> CallResult:

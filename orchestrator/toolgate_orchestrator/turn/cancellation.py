@@ -23,7 +23,8 @@ class Watch:
 
     def __init__(self, due: Callable[[], bool]) -> None:
         self.fired = False
-        self._due = due
+        self.due = due
+        """Whether it is time."""
         self._task: asyncio.Task[Any] | None = None
         self._others = 0
 
@@ -44,14 +45,9 @@ class Watch:
         left = self._task.uncancel()
         return kind is asyncio.CancelledError and left <= self._others
 
-    @property
-    def due(self) -> bool:
-        """Whether it is time."""
-        return self._due()
-
     def look(self) -> bool:
         """End the block if it is time; whether it was."""
-        if self._task is None or not self._due():
+        if self._task is None or not self.due():
             return False
         self.fired = True
         self._task.cancel("the session was cancelled")

@@ -35,7 +35,10 @@ def theirs(error: BaseException) -> bool:
         in_main = threading.current_thread() is threading.main_thread()
         if _is_cancel_requested() or (by_signal and in_main):
             return False
-    return not any(code in _handlers() for code in _codes(error))
+    # What the program's own signal handlers raise is meant for the program.
+    found = (signal.getsignal(each) for each in signal.valid_signals())
+    handlers = {getattr(handler, "__code__", None) for handler in found}
+    return not any(code in handlers for code in _codes(error))
 
 
 def name_of(value: Any) -> str:
@@ -60,12 +63,6 @@ def _is_cancel_requested() -> bool:
         return is_cancel_requested()
     except RuntimeError:  # no event loop, so nothing to cancel
         return False
-
-
-def _handlers() -> set[CodeType]:
-    """The code of the program's own signal handlers: what they raise is meant for the program."""
-    found = (getattr(signal.getsignal(each), "__code__", None) for each in signal.valid_signals())
-    return {code for code in found if code is not None}
 
 
 def _codes(error: BaseException) -> Iterator[CodeType]:

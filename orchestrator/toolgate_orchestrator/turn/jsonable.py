@@ -9,6 +9,7 @@ raises nothing, whatever the methods of a value do, and ends with values that co
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -40,15 +41,14 @@ def readable(text: str, most: int = MAX_CHARS) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+@dataclass(slots=True)
 class Room:
     """How much one value may still hold."""
 
-    __slots__ = ("chars", "inside", "values")
-
-    def __init__(self) -> None:
-        self.values, self.chars = MAX_VALUES, MAX_CHARS
-        self.inside: set[int] = set()
-        """The identities of the values that are being read."""
+    values: int = MAX_VALUES
+    chars: int = MAX_CHARS
+    inside: set[int] = field(default_factory=set)
+    """The identities of the values that are being read."""
 
 
 def _json(value: Any, depth: int, room: Room) -> Any:

@@ -8,6 +8,7 @@ error, stores nothing.
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -102,15 +103,15 @@ class Reply(NamedTuple):
     """Whether reading ended early, as the session was cancelled; the calls are not to be run."""
 
 
+@dataclass(frozen=True, slots=True)
 class ResponseReader:
     """One answer on its way in."""
 
-    def __init__(
-        self, provider: Any, blocks: ContentBlocks, on_call: OnCall | None, stopping: Callable[[], bool]
-    ) -> None:
-        self._provider, self._blocks = provider, blocks
-        self._on_call, self._stopping = on_call, stopping
-        self._streamed = ResponseAssembler()
+    _provider: Any
+    _blocks: ContentBlocks
+    _on_call: OnCall | None
+    _stopping: Callable[[], bool]
+    _streamed: ResponseAssembler = field(default_factory=ResponseAssembler)
 
     @property
     def text(self) -> str:

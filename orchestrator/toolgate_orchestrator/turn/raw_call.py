@@ -147,17 +147,10 @@ def _is_plain(value: Any) -> bool:
     """Whether a value that is not too deep is of JSON's own types, and its texts can be said."""
     kind = type(value)
     if kind is str:
-        return value.isascii() or _encodes(value)
+        # Lone surrogates are what no encoding can say.
+        return bool(value.isascii() or value.encode("utf-8", "ignore").decode() == value)
     if kind is dict:
         return all(type(key) is str and _is_plain(key) and _is_plain(item) for key, item in value.items())
     if kind is list:
         return all(map(_is_plain, value))
     return value is None or kind in (bool, int, float)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

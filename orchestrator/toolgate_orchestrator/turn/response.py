@@ -93,8 +93,17 @@ class ResponseAssembler:
         """The whole response: the provider's own, else one made of what came."""
         if self.final is not None:
             return self.final
+        content: list[Any] = []
+        for one in _merge_texts(self._blocks):
+            if isinstance(one, CompletedCall):
+                raw = one.raw
+                content.append(ToolCallBlock(id=raw["id"], name=raw["name"], input=raw["arguments"]))
+            elif one.kind == "text":
+                content.append(TextBlock(text=one.text))
+            else:
+                content.append(ThinkingBlock(thinking=one.text))
         return ChatResponse(
-            content=[_block(one) for one in _merge_texts(self._blocks)],
+            content=content,
             usage=_usage(self._usage),
             finish_reason=self._finish,
         )
@@ -182,12 +191,6 @@ def _merge_texts(blocks: list[Piece]) -> list[Piece]:
         if isinstance(one, CompletedCall):
             joined.append(one)
     return joined
-
-
-def _block(one: Piece) -> Any:
-    if isinstance(one, Text):
-        return TextBlock(text=one.text) if one.kind == "text" else ThinkingBlock(thinking=one.text)
-    return ToolCallBlock(id=one.raw["id"], name=one.raw["name"], input=one.raw["arguments"])
 
 
 def _usage(told: Any) -> Usage | None:

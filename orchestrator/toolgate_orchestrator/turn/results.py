@@ -8,6 +8,7 @@ and `close` gives the rest a result that says why there is none.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -17,15 +18,15 @@ from toolgate_orchestrator.turn.messages import ToolCall, result_message
 _GRACE_S = 5.0
 
 
+@dataclass(slots=True)
 class Results:
     """The results of the calls of the latest response."""
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._open: deque[ToolCall] = deque()
-        self._ids: frozenset[str] = frozenset()
-        self._given: dict[str, Any] = {}
-        self._storing = asyncio.Lock()
+    _context: Any
+    _open: deque[ToolCall] = field(default_factory=deque)
+    _ids: frozenset[str] = frozenset()
+    _given: dict[str, Any] = field(default_factory=dict)
+    _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def expect(self, calls: Sequence[ToolCall]) -> None:
         """These calls are in the conversation now, and wait for their results."""

@@ -56,13 +56,9 @@ class Selection:
         self._place = place or place_of(hooks.coordinator)
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
-        self._approvals = Approvals(hooks)
+        self.approvals = Approvals(hooks)
+        """Whoever asks the person; tells how many questions are open."""
         self._telling: set[asyncio.Task[Any]] = set()
-
-    @property
-    def has_open_question(self) -> bool:
-        """Whether a person is being asked."""
-        return self._approvals.open > 0
 
     async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
@@ -105,7 +101,7 @@ class Selection:
             available_agents=self._agents,
             agent_target=target_of(call.arguments, self._agents),
             local=local,
-            ask=self._approvals,
+            ask=self.approvals,
             on_hold=self._on_hold(call),
         )
 

@@ -230,7 +230,7 @@ class Turn:
             if callable(reset := getattr(self.coordinator, "reset_turn", None)):
                 reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
             try:
-                cancelled_before = interruption.due
+                cancelled_before = interruption.due()
                 if cancelled_before:  # a turn that never begins has a beginning all the same
                     await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
                 with interruption:

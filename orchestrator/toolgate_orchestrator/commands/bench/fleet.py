@@ -80,10 +80,13 @@ async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: Fact
         pids = {"agents": [one.pid for one in processes], **shared}
         agents = sum(work.agents for work in works)
         await _all(processes, "ready", SET_UP_S + agents * SET_UP_EACH_S)
-        before, began = _measure_cpu(pids), time.perf_counter()
+        before, began = {name: cpu_seconds(of) for name, of in pids.items()}, time.perf_counter()
         _tell(processes, "go")
         counted = await _all(processes, "done", works[0].limit_s + GRACE_S)
-        wall, after = time.perf_counter() - began, _measure_cpu(pids)
+        wall, spent = time.perf_counter() - began, dict[str, float | None]()
+        for name, of in pids.items():
+            first, last = before[name], cpu_seconds(of)
+            spent[name] = None if first is None or last is None else last - first
         decided = {id_ for one in counted for id_ in one["decided"]}
         recorded = await _count_in_record(record, decided)
         _tell(processes, "go")
@@ -100,7 +103,7 @@ async def _row(works: Sequence[Work], shared: dict[str, list[int]], record: Fact
             latencies_s=[seconds for one in counted for seconds in one["decided"].values()],
             alike_s=[seconds for one in counted for seconds in one["alike_s"]],
             grown_bytes=[one["grown"] for one in counted],
-            cpu_s={name: _between(before[name], after[name]) for name in pids},
+            cpu_s=spent,
         )
 
 
@@ -115,14 +118,6 @@ async def _count_in_record(record: FactsReader, decided: set[str]) -> int:
         if found >= decided or time.monotonic() > until:
             return len(found)
         await asyncio.sleep(0.05)
-
-
-def _measure_cpu(pids: dict[str, list[int]]) -> dict[str, float | None]:
-    return {name: cpu_seconds(of) for name, of in pids.items()}
-
-
-def _between(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
 
 
 @asynccontextmanager

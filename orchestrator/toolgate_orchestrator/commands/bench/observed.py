@@ -52,14 +52,16 @@ main()
 """A `toolgate` that counts nothing."""
 
 
+@dataclass(slots=True)
 class OverheadResult:
     """One load, both ways."""
 
-    def __init__(self, schedulers: int, in_flight: int) -> None:
-        self.schedulers, self.in_flight = schedulers, in_flight
-        self.with_both, self.without = Sample(), Sample()
-        self.parts: list[float] = []
-        """Of each pair of blocks: the part of the CPU that metrics and facts took."""
+    schedulers: int
+    in_flight: int
+    with_both: Sample = field(default_factory=Sample)
+    without: Sample = field(default_factory=Sample)
+    parts: list[float] = field(default_factory=list)
+    """Of each pair of blocks: the part of the CPU that metrics and facts took."""
 
     def add(self, observed: Sample, plain: Sample) -> None:
         """One pair of blocks."""

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amplifier_core import AmplifierSession, ChatResponse, ProviderInfo, TextBlock, ToolCall, ToolResult
 
@@ -56,13 +56,13 @@ class LoopComparison:
         return self.reactive_s / self.basic_s
 
 
+@dataclass
 class _SlowLlm:
     """Writes the calls of each request, one after another; in the end, one word."""
 
-    name = "slow"
-
-    def __init__(self, requests: list[list[ToolCall]], gap_s: float) -> None:
-        self._requests, self._gap_s = requests, gap_s
+    _requests: list[list[ToolCall]]
+    _gap_s: float
+    name: ClassVar[str] = "slow"
 
     def get_info(self) -> ProviderInfo:
         return ProviderInfo(id=self.name, display_name="Slow LLM")

@@ -72,11 +72,12 @@ def let_delegate(session: Any, on_child: Callable[[Any], None] = lambda _session
     SubAgents(session, _Tree(on_child)).register()
 
 
+@dataclass(frozen=True, slots=True)
 class SubAgents:
     """The children of one session."""
 
-    def __init__(self, session: Any, tree: _Tree) -> None:
-        self._session, self._tree = session, tree
+    _session: Any
+    _tree: _Tree
 
     def register(self) -> None:
         """Offer the capabilities to the session's tools."""

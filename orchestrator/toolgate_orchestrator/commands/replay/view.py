@@ -10,7 +10,7 @@ from toolgate_bus.commands.terminal import escape, escape_lines
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.ruling.counterfactual import CHANGES, Effect, ProposedCall
 
-from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Figures, ReplayComparison
+from toolgate_orchestrator.commands.replay.comparison import Figures, ReplayComparison
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
 
 MAX_VIOLATIONS = 20
@@ -154,7 +154,14 @@ def comparison_view(comparison: ReplayComparison) -> RenderableType:
         title = "By the scheduler that makes the difference"
         parts += ["", _table(title, "scheduler", comparison.by_scheduler, costs=costs)]
     if different := [one for one in comparison.calls if one.change]:
-        parts += ["", "[bold]What is different[/]", *map(_line, different[:MAX_CALLS])]
+        parts += ["", "[bold]What is different[/]"]
+        for one in different[:MAX_CALLS]:
+            where = f"run {one.where['run']} call {one.where['position']}" if "run" in one.where else ""
+            where = where or str(one.where.get("decision", ""))[:8]
+            reason = f" ({one.after.reason})" if one.after.reason and one.change != "allow" else ""
+            before, after = _describe_effect(one.before, one.call), _describe_effect(one.after, one.call)
+            came = escape(f"{before} → {after}{reason}")
+            parts.append(f"  [dim]{escape(where)}[/] {escape(_call(one.call))}: {came}")
         more = len(different) - MAX_CALLS
         parts += [f"  … and {more} more: --json has all"] if more > 0 else []
     return Group(*parts, "", *_comparison_lines(comparison))
@@ -167,14 +174,6 @@ def _table(title: str, what: str, figures: Iterable[Figures], *, costs: bool) ->
         saved = [format_amount(one.saved) if one.saved is not None else "[dim]·[/]"] if costs else []
         table.add_row(escape(one.name), *map(count, counts), *saved)
     return table
-
-
-def _line(one: ComparedCall) -> str:
-    where = f"run {one.where['run']} call {one.where['position']}" if "run" in one.where else ""
-    where = where or str(one.where.get("decision", ""))[:8]
-    reason = f" ({one.after.reason})" if one.after.reason and one.change != "allow" else ""
-    came = f"{_describe_effect(one.before, one.call)} → {_describe_effect(one.after, one.call)}{reason}"
-    return f"  [dim]{escape(where)}[/] {escape(_call(one.call))}: {escape(came)}"
 
 
 def _describe_effect(effect: Effect, call: ProposedCall) -> str:

@@ -10,6 +10,7 @@ Both are commands on the bus with the rights of whoever started this: an agent's
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from amplifier_core.approval import ApprovalTimeoutError
@@ -23,14 +24,17 @@ from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
 ANSWERS: Final = {"Approve": "approve", "Deny": "deny"}
 
 
+@dataclass(slots=True)
 class HeldQuestions:
-    """The questions of one session; `say` is told of an answer that could not be given."""
+    """The questions of one session."""
 
-    def __init__(self, approvals: TerminalApprovals, bus: BusSettings, say: Callable[[str], None]) -> None:
-        self._approvals, self._bus, self._say = approvals, bus, say
-        self._open: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Also those of whom an answer is on its way."""
+    _approvals: TerminalApprovals
+    _bus: BusSettings
+    _say: Callable[[str], None]
+    """Told of an answer that could not be given."""
+    _open: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Also those of whom an answer is on its way."""
 
     def ask(self, held: dict[str, Any]) -> None:
         """Ask about the call of a `tool:held` event, in the background."""

@@ -61,9 +61,11 @@ class LiveView(View):
 
     def on_end(self, ended: TurnResult) -> None:
         """What was not said yet: an answer that did not come in pieces, or why there is none."""
+        # White space between two blocks of an answer is not streamed.
+        said, answer = ("".join(text.split()) for text in ("".join(self._said), ended.answer))
         if ended.problem is not None:
             self.notice(f"Error: {ended.problem}", "red")
-        elif not _strip_whitespace("".join(self._said)).endswith(_strip_whitespace(ended.answer)):
+        elif not said.endswith(answer):
             self._said.clear()
             self.text(ended.answer)
         self._end_text()
@@ -72,11 +74,6 @@ class LiveView(View):
     def _end_text(self) -> None:
         self._screen.text(self._cleaner.close())
         self._screen.end_line()
-
-
-def _strip_whitespace(text: str) -> str:
-    """Without white space: that between two blocks of an answer is not streamed."""
-    return "".join(text.split())
 
 
 def _head(run: ToolRun) -> Text:

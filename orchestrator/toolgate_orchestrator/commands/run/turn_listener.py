@@ -6,6 +6,7 @@ before the end.
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_core import HookResult
@@ -19,12 +20,13 @@ _FIRST = -1_000_000
 """Before any that may keep the result to itself."""
 
 
+@dataclass(slots=True)
 class TurnListener:
     """Turns events into what a view is told."""
 
-    def __init__(self, view: View, clock: Callable[[], float] = time.monotonic) -> None:
-        self._view, self._clock = view, clock
-        self._running: dict[str, tuple[ToolRun, float]] = {}
+    _view: View
+    _clock: Callable[[], float] = time.monotonic
+    _running: dict[str, tuple[ToolRun, float]] = field(default_factory=dict)
 
     def listen(self, hooks: Any) -> None:
         """Register, before the session's modules are loaded."""

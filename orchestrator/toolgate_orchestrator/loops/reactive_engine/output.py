@@ -39,7 +39,8 @@ class Goal:
         if call.problem:
             return FinalOutput(error=reason("structural", "invalid_arguments", call.problem))
         if "output" not in call.arguments:
-            return FinalOutput(error=_unfit("'output' is a required property"))
+            missing = "'output' is a required property"
+            return FinalOutput(error=reason("structural", "output_schema", missing))
         given = call.arguments["output"]
         try:
             reads = references_in(given)
@@ -51,8 +52,9 @@ class Goal:
             value = resolve(given, Reader(data))
         except TooMuch as much:
             return FinalOutput(error=reason("structural", "invalid_reference", str(much)))
-        problems = self._problems(value) if value is not None else []
-        return FinalOutput(error=_unfit("; ".join(problems))) if problems else FinalOutput(value)
+        if value is not None and (problems := self._problems(value)):
+            return FinalOutput(error=reason("structural", "output_schema", "; ".join(problems)))
+        return FinalOutput(value)
 
     def output_in(self, text: str) -> FinalOutput:
         """The output that a text is, if it is JSON that fits the schema; else none yet."""
@@ -79,7 +81,3 @@ def _unavailable(needs: Needs, readiness: Readiness) -> dict[str, Any] | None:
         return None
     blocked = next(each for each in readiness.leftover() if each.id == needs.id)
     return explain_unresolved(blocked.missing, blocked.blocked_by)
-
-
-def _unfit(message: str) -> dict[str, Any]:
-    return reason("structural", "output_schema", message)

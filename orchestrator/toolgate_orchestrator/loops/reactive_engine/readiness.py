@@ -16,7 +16,7 @@ was streamed before its producers. Whoever has nothing to wait for is ready at o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -57,13 +57,14 @@ class _CallState:
     status: _Is = _Is.PENDING
 
 
+@dataclass(slots=True)
 class Readiness:
-    """The calls of one request; `has` says whether a reference can be read now."""
+    """The calls of one request."""
 
-    def __init__(self, has: Callable[[Reference], bool]) -> None:
-        self._has = has
-        self._calls: dict[str, _CallState] = {}
-        self._writers: list[_CallState] = []
+    _has: Callable[[Reference], bool]
+    """Whether a reference can be read now."""
+    _calls: dict[str, _CallState] = field(default_factory=dict)
+    _writers: list[_CallState] = field(default_factory=list)
 
     def add_call(self, call: Needs, *, failed: bool = False) -> None:
         """A call came out of the stream; `failed` for one that is known not to run. Ids are unique."""

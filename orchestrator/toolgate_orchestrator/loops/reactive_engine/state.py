@@ -8,6 +8,7 @@ what is read is a copy: no tool can change the state but by its result.
 from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -39,12 +40,6 @@ class Data:
         self.input: dict[str, Any] = jsonable(dict(given or {}))
         self.writes: deque[Write] = deque(maxlen=_KEPT_WRITES)
         """The latest thousand writes, oldest first."""
-
-    def with_input(self, given: Mapping[str, Any]) -> "Data":
-        """The same state and record of writes, with another input."""
-        other = Data(given=given)
-        other.state, other.writes = self.state, self.writes
-        return other
 
     def has(self, reference: Reference) -> bool:
         """Whether there is a value at this place; null is one."""
@@ -80,11 +75,13 @@ class TooMuch(ValueError):  # noqa: N818 - it says what was found
     """What references bring together is more than a call can take."""
 
 
+@dataclass(slots=True)
 class Reader:
     """Reads for one call, and adds up: what holds a value many times and is kept again grows for ever."""
 
-    def __init__(self, data: Data) -> None:
-        self._data, self._values, self._chars = data, MAX_VALUES, MAX_CHARS
+    _data: Data
+    _values: int = MAX_VALUES
+    _chars: int = MAX_CHARS
 
     def __call__(self, reference: Reference) -> Any:
         """A copy of the value; raises KeyError, TooMuch."""

@@ -31,6 +31,7 @@ _MAX_WAITING: Final = 16 * MAX_LINE
 _BATCH: Final = MAX_LINE
 _CLOSING_S: Final = 5.0
 _PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
+_OLDER: Final = ".1.jsonl"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _SEQ: Final = re.compile(rb'^\{"schema":\d+,"seq":(\d{1,18}),.*\}$', re.MULTILINE)
 _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -64,7 +65,7 @@ def file_name(session: str) -> str:
 
 def last_seq(path: Path) -> int:
     """The number of the last line of a session's file, so that a resumed one counts on; 0 for a new one."""
-    for file in (path, _older(path)):
+    for file in (path, path.with_suffix(_OLDER)):
         with suppress(OSError):
             fd = os.open(file, os.O_RDONLY | _SAFELY)
             try:
@@ -74,10 +75,6 @@ def last_seq(path: Path) -> int:
             if numbers := _SEQ.findall(tail):
                 return int(numbers[-1])
     return 0
-
-
-def _older(path: Path) -> Path:
-    return path.with_suffix(".1.jsonl")
 
 
 class EventFile:
@@ -199,7 +196,7 @@ class EventFile:
         if self._max_bytes is None:
             return entries
         if size and size + len(entries[0].line) > self._max_bytes:
-            self.path.replace(_older(self.path))
+            self.path.replace(self.path.with_suffix(_OLDER))
             size = self._enter()
         fitting = entries[:1]
         size += len(entries[0].line)

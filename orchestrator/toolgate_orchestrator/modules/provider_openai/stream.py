@@ -29,15 +29,15 @@ _EARLY_TRIES = 4
 Event = dict[str, Any]
 
 
+@dataclass(slots=True)
 class ObjectEnd:
     """Watches fragments of JSON for the brace that closes the outermost object; linear in their length."""
 
-    def __init__(self) -> None:
-        self.closed = False
-        """Whether every bracket that was opened is closed again."""
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
+    closed: bool = False
+    """Whether every bracket that was opened is closed again."""
+    _depth: int = 0
+    _in_string: bool = False
+    _escaped: bool = False
 
     def feed(self, fragment: str) -> bool:
         """Take a fragment; True where something was closed by it and nothing is open now."""
