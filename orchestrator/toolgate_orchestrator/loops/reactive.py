@@ -152,7 +152,12 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         if progress.goal is None:
             return None if tick.calls else text_of(reply.response)
         if output.value is None:
-            self._not_yet(progress, tick)
+            progress.empty = 0 if tick.calls else progress.empty + 1
+            if progress.empty >= _PATIENCE:
+                raise NoOutput(
+                    f"the language model answered {_PATIENCE} times with neither a call nor an output that "
+                    "fits output_schema: try another model, or a simpler schema"
+                )
             return None
         return await self._answer(turn, tick, output)
 
@@ -197,14 +202,6 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         output = goal.output(tick.finals[-1], progress.data, tick.readiness)
         settle(tick, output)
         return output
-
-    def _not_yet(self, progress: _Progress, tick: Tick) -> None:
-        progress.empty = 0 if tick.calls else progress.empty + 1
-        if progress.empty >= _PATIENCE:
-            raise NoOutput(
-                f"the language model answered {_PATIENCE} times with neither a call nor an output that fits "
-                "output_schema: try another model, or a simpler schema"
-            )
 
     async def _answer(self, turn: Turn, tick: Tick, output: FinalOutput) -> str:
         """The output as the text that goes to the user, and into the conversation."""

@@ -39,18 +39,20 @@ class Approvals:
         """The person's answer; any failure of the approval system is a refusal."""
         self.open += 1
         try:
-            return await self._ask_person(ask, call)
+            prompt = question_text(ask, call)
+            told = {
+                "prompt": prompt,
+                "tool_name": call.tool_name,
+                "decision_id": call.id,
+                "options": ask.options,
+            }
+            await self._hooks.emit(APPROVAL_REQUIRED, told)
+            answer = await self._answer(ask, prompt, call)
+            event = APPROVAL_GRANTED if answer == "allow" else APPROVAL_DENIED
+            await self._hooks.emit(event, {**told, "answer": answer})
+            return answer
         finally:
             self.open -= 1
-
-    async def _ask_person(self, ask: AskUser, call: ToolSelecting) -> Answer:
-        prompt = question_text(ask, call)
-        told = {"prompt": prompt, "tool_name": call.tool_name, "decision_id": call.id, "options": ask.options}
-        await self._hooks.emit(APPROVAL_REQUIRED, told)
-        answer = await self._answer(ask, prompt, call)
-        event = APPROVAL_GRANTED if answer == "allow" else APPROVAL_DENIED
-        await self._hooks.emit(event, {**told, "answer": answer})
-        return answer
 
     async def _answer(self, ask: AskUser, prompt: str, call: ToolSelecting) -> Answer:
         coordinator = self._hooks.coordinator

@@ -62,7 +62,16 @@ class HookScheduler:
             reason = result.reason or "a hook refused without a reason"
             return Deny(reason=reason, priority=_priority(result.data))
         if result.action == "ask_user":
-            return _ask(result, question)
+            options = tuple(str(option) for option in result.approval_options or ())[:16]
+            seconds = result.approval_timeout
+            return AskUser(
+                prompt=result.approval_prompt or f"Allow the tool {question.tool_name!r}?",
+                options=options or ("Allow", "Deny"),
+                timeout_s=_MAX_SECONDS if math.isnan(seconds) else min(max(seconds, 0.001), _MAX_SECONDS),
+                default=result.approval_default,
+                reason=result.reason,
+                priority=_priority(result.data),
+            )
         if question.phase == "verify":
             return Continue()
         if result.action == "inject_context":
@@ -114,19 +123,6 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify
 def _find_change(data: Mapping[str, Any], keys: Sequence[str], kind: type, sent: Any) -> Any | None:
     given = (data[key] for key in keys if isinstance(data.get(key), kind))
     return next((value for value in given if not same_json(value, sent)), None)
-
-
-def _ask(result: HookResult, question: ToolSelecting) -> AskUser:
-    options = tuple(str(option) for option in result.approval_options or ())[:16]
-    seconds = result.approval_timeout
-    return AskUser(
-        prompt=result.approval_prompt or f"Allow the tool {question.tool_name!r}?",
-        options=options or ("Allow", "Deny"),
-        timeout_s=_MAX_SECONDS if math.isnan(seconds) else min(max(seconds, 0.001), _MAX_SECONDS),
-        default=result.approval_default,
-        reason=result.reason,
-        priority=_priority(result.data),
-    )
 
 
 def _priority(data: Any) -> int | None:

@@ -205,7 +205,13 @@ def choose_provider(
         raise ConfigError("no provider is mounted: add one under `providers:` in the mount plan")
     named = wanted or default
     if named:
-        return _by_name(providers, named, "the request" if wanted else "default_provider")
+        who = "the request" if wanted else "default_provider"
+        for name in (named, named.removeprefix("provider-")):
+            if name in providers:
+                return name, providers[name]
+        raise ConfigError(
+            f"{who} names provider {named!r}, which is not mounted; mounted: {', '.join(providers)}"
+        )
     name = min(providers, key=lambda each: _priority(providers[each]))
     return name, providers[name]
 
@@ -217,15 +223,6 @@ def model_of(provider: Any) -> str | None:
         if isinstance(model, str) and model:
             return model
     return None
-
-
-def _by_name(providers: Mapping[str, Any], named: str, who: str) -> tuple[str, Any]:
-    for name in (named, named.removeprefix("provider-")):
-        if name in providers:
-            return name, providers[name]
-    raise ConfigError(
-        f"{who} names provider {named!r}, which is not mounted; mounted: {', '.join(providers)}"
-    )
 
 
 def _priority(provider: Any) -> float:

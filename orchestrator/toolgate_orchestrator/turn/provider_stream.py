@@ -128,7 +128,12 @@ class ResponseReader:
                 reply = await self._stream(request, options)
                 if reply is not None:
                     return reply
-            return await self._complete(request, options)
+            given = await self._provider.complete(request, **options)
+            calls = self._calls_of(given)
+            response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
+            await self._take([*_texts_in(response), *map(CompletedCall, calls)])
+            await self._blocks.close(usage_of(response))
+            return Reply(response, calls)
         await self._blocks.close(None)
         return Reply(self._streamed.response, self._collect_calls(), stopped=True)
 
@@ -148,14 +153,6 @@ class ResponseReader:
         response = streamed.response
         await self._blocks.close(usage_of(response))
         return Reply(response, self._collect_calls(), stopped)
-
-    async def _complete(self, request: Any, options: Mapping[str, Any]) -> Reply:
-        given = await self._provider.complete(request, **options)
-        calls = self._calls_of(given)
-        response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
-        await self._take([*_texts_in(response), *map(CompletedCall, calls)])
-        await self._blocks.close(usage_of(response))
-        return Reply(response, calls)
 
     async def _take(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:

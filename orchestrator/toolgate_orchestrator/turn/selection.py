@@ -15,7 +15,7 @@ from typing import Any
 
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.delegation import target_of
-from toolgate_bus.protocol.events import Decision, ReceivedVerdict
+from toolgate_bus.protocol.events import Decision
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
@@ -72,7 +72,11 @@ class Selection:
             wanted = self._gate.wanted(call.name, local=local is not None)
             decision = await self._decide(call, local) if wanted else None
         except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
-            return self._handle_gate_failure(call, error, heard=local is not None)
+            # The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands.
+            logger.error("the gate failed on %s: %s", call.name, where(error))
+            if local is not None or self._gate.ruled:
+                return CallRefusal(f"it could not be ruled on: {type(error).__name__}", call)
+            return call
         if decision is None:
             await self._report_selection(call, call, None)
             return call
@@ -125,15 +129,6 @@ class Selection:
             task.add_done_callback(self._telling.discard)
 
         return tell
-
-    def _handle_gate_failure(
-        self, call: ToolCall, error: Exception, *, heard: bool
-    ) -> ToolCall | CallRefusal:
-        """The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands."""
-        logger.error("the gate failed on %s: %s", call.name, where(error))
-        if heard or self._gate.ruled:
-            return CallRefusal(f"it could not be ruled on: {type(error).__name__}", call)
-        return call
 
     async def _report_selection(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:
         scheduled = decision is not None and decision.outcome == "modify"
@@ -198,19 +193,18 @@ def decision_record(decision: Decision) -> dict[str, Any]:
         "silent": list(decision.silent),
         "passed_over": list(decision.passed_over),
         "asked_user": decision.asked_user,
-        "verdicts": [_describe_verdict(heard) for heard in decision.verdicts],
-    }
-
-
-def _describe_verdict(heard: ReceivedVerdict) -> Mapping[str, Any]:
-    return {
-        "scheduler": heard.scheduler,
-        "action": heard.verdict.action,
-        "phase": heard.phase,
-        "priority": heard.priority,
-        "seconds": heard.seconds,
-        "reason": heard.verdict.reason,
-        "late": heard.late,
-        "shadow": heard.shadow,
-        "problem": heard.problem,
+        "verdicts": [
+            {
+                "scheduler": heard.scheduler,
+                "action": heard.verdict.action,
+                "phase": heard.phase,
+                "priority": heard.priority,
+                "seconds": heard.seconds,
+                "reason": heard.verdict.reason,
+                "late": heard.late,
+                "shadow": heard.shadow,
+                "problem": heard.problem,
+            }
+            for heard in decision.verdicts
+        ],
     }

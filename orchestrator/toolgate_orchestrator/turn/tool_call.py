@@ -90,7 +90,16 @@ class ToolCalls:
             told = payload_of(call) | {"reason": consulted.denied}
             await self._hooks.emit(POLICY_VIOLATION, told)
             return CallRefusal(consulted.denied, call)
-        return _apply_changes(call, consulted.data)
+        # A hook's changes, under any of the spellings; what is missing is unchanged.
+        sent, data = jsonable(call.arguments), consulted.data
+        spellings = ("arguments", "tool_input", "input")
+        given = [data[key] for key in spellings if isinstance(data.get(key), dict)]
+        arguments = next((each for each in given if not same_json(each, sent)), call.arguments)
+        names = [data[key] for key in ("tool", "tool_name") if isinstance(data.get(key), str)]
+        name = next((name for name in names if name != call.name), call.name)
+        if name == call.name and arguments is call.arguments:
+            return call
+        return replace(call, name=name, arguments=arguments)
 
     async def run(self, call: ToolCall) -> ToolOutcome:
         """Run the tool and tell what came of it."""
@@ -192,18 +201,6 @@ def payload_of(call: ToolCall) -> dict[str, Any]:
         "parallel_group_id": call.group,
         "iteration": call.iteration,
     }
-
-
-def _apply_changes(call: ToolCall, data: Mapping[str, Any]) -> ToolCall:
-    """The call with a hook's changes, under any of the spellings; what is missing is unchanged."""
-    sent = jsonable(call.arguments)
-    given = [data[key] for key in ("arguments", "tool_input", "input") if isinstance(data.get(key), dict)]
-    arguments = next((each for each in given if not same_json(each, sent)), call.arguments)
-    names = [data[key] for key in ("tool", "tool_name") if isinstance(data.get(key), str)]
-    name = next((name for name in names if name != call.name), call.name)
-    if name == call.name and arguments is call.arguments:
-        return call
-    return replace(call, name=name, arguments=arguments)
 
 
 def current_call() -> ToolCall | None:

@@ -99,21 +99,18 @@ def find_change(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | None:
     """The new result if a hook on tool:post changed it, else None."""
     for key in ("result", "tool_result"):
         if key in data and not same_json(data[key], sent):
-            return _replacement(data[key])
+            value = data[key]
+            if isinstance(value, str):
+                return ResultReplacement(readable(value), value)
+            if isinstance(value, Mapping) and value and set(value) <= _FIELDS:
+                try:
+                    result = ToolResult.model_validate(value)
+                except ValueError:
+                    pass  # not a result after all: told as it is
+                else:
+                    return ResultReplacement(content_for_llm(result), result.output)
+            return ResultReplacement(json.dumps(value), value)
     return None
-
-
-def _replacement(value: Any) -> ResultReplacement:
-    if isinstance(value, str):
-        return ResultReplacement(readable(value), value)
-    if isinstance(value, Mapping) and value and set(value) <= _FIELDS:
-        try:
-            result = ToolResult.model_validate(value)
-        except ValueError:
-            pass  # not a result after all: told as it is
-        else:
-            return ResultReplacement(content_for_llm(result), result.output)
-    return ResultReplacement(json.dumps(value), value)
 
 
 def _text(result: ToolResult) -> str:

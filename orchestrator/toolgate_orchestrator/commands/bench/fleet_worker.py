@@ -122,7 +122,12 @@ async def _main() -> None:
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     work = Work(**json.loads(await lines.readline()))
-    await _warm_up(work)
+    # One agent that is not counted: what it loads stays, and is no other agent's.
+    row = f"{work.row}-warm-up-{work.first}"
+    one = Agents(replace(work, row=row, first=0, agents=1, think_s=0.0))
+    await one.set_up()
+    await one.run()
+    await one.close()
     before = resident_bytes()
     agents = Agents(work)
     await agents.set_up()
@@ -132,15 +137,6 @@ async def _main() -> None:
     grown = None if before is None or after is None else after - before
     await _tell_parent(lines, {"event": "done", "grown": grown, **counted})
     await agents.close()
-
-
-async def _warm_up(work: Work) -> None:
-    """One agent that is not counted: what it loads stays, and is no other agent's."""
-    row = f"{work.row}-warm-up-{work.first}"
-    one = Agents(replace(work, row=row, first=0, agents=1, think_s=0.0))
-    await one.set_up()
-    await one.run()
-    await one.close()
 
 
 async def _tell_parent(lines: asyncio.StreamReader, told: dict[str, Any]) -> None:

@@ -67,7 +67,13 @@ class DemoView:
         self._line()
         self._line(Text.assemble(("The LLM's answer: ", "bold"), answer))
         self._line()
-        self._line(Text.assemble(("Summary: ", "bold"), _summary(calls)))
+        outcomes = [call.decision.outcome for call in calls]
+        said = sum(len(call.verdicts) for call in calls)
+        median = statistics.median([call.decision.seconds for call in calls] or [0.0]) * 1000
+        counts = {word: outcomes.count(word) for word in ("continue", "modify", "deny")}
+        came = "{continue} ran as chosen, {modify} replaced, {deny} denied".format(**counts)
+        summary = f"{len(calls)} calls: {came}; {said} verdicts; decided in {median:.1f} ms (median)."
+        self._line(Text.assemble(("Summary: ", "bold"), summary))
 
     def farewell(self, schedulers: Sequence[RunningScheduler]) -> None:
         """What goes with the command, and where to go from here."""
@@ -86,15 +92,6 @@ class DemoView:
 
     def _line(self, line: str | Text = "", style: str | None = None) -> None:
         self._console.print(line, style=style, markup=False)
-
-
-def _summary(calls: Sequence[DemoCall]) -> str:
-    outcomes = [call.decision.outcome for call in calls]
-    said = [heard for call in calls for heard in call.verdicts]
-    median = statistics.median([call.decision.seconds for call in calls] or [0.0]) * 1000
-    counts = {word: outcomes.count(word) for word in ("continue", "modify", "deny")}
-    came = "{continue} ran as chosen, {modify} replaced, {deny} denied".format(**counts)
-    return f"{len(calls)} calls: {came}; {len(said)} verdicts; decided in {median:.1f} ms (median)."
 
 
 def promises(calls: Sequence[DemoCall], answer: str, expected: str) -> dict[str, bool]:

@@ -152,19 +152,15 @@ def verdict_lines(verdicts: Sequence[ReceivedVerdict], width: int = 10) -> list[
             f"{INDENT}{visible(heard.scheduler):<{width}} ", (f"{action:<8}", STYLES.get(action, "red"))
         )
         line.append(f" {heard.seconds * 1000:6.1f} ms", style="dim")
-        for note in _notes(heard):
+        notes = [heard.verdict.reason] if heard.verdict.reason else []
+        notes += ["(about the replacement)"] if heard.phase == "verify" else []
+        notes += [f"(set aside: {heard.problem})"] if heard.problem else []
+        notes += ["(shadow: not counted)"] if heard.shadow else []
+        notes += ["(after the decision)"] if heard.late else []
+        for note in notes:
             line.append(f"  {visible(note)}", style="dim")
         lines.append(line)
     return lines
-
-
-def _notes(heard: ReceivedVerdict) -> list[str]:
-    notes = [heard.verdict.reason] if heard.verdict.reason else []
-    notes += ["(about the replacement)"] if heard.phase == "verify" else []
-    notes += [f"(set aside: {heard.problem})"] if heard.problem else []
-    notes += ["(shadow: not counted)"] if heard.shadow else []
-    notes += ["(after the decision)"] if heard.late else []
-    return notes
 
 
 def outcome_line(decision: Decision) -> Text:

@@ -97,7 +97,14 @@ class AskingAgain:
         effect, live = await self._effect(one, decision)
         before = actual(one.ruled)
         self._tell(one, live, effect, ran_so=effect.kind == "run" and effect.call.same(before.call))
-        self.calls.append(self._compare(one, before, effect))
+        price = one.cost if one.cost is not None else self.prices.of(before.call.tool)
+        cost_before = price if before.kind == "run" else 0
+        same = effect.kind == "run" and before.kind == "run" and effect.call.same(before.call)
+        after = self.prices.of(effect.call.tool) if effect.kind == "run" else 0
+        where = {"decision": one.question.id, "session": one.question.session, "at": one.at}
+        where |= {"id": one.question.tool_call_id}
+        cost_after = cost_before if same else after
+        self.calls.append(ComparedCall(where, one.ruled.original, before, effect, cost_before, cost_after))
 
     async def _effect(self, one: RecordedDecision, decision: Decision) -> tuple[Effect, Decision]:
         """What comes of the call, and the decision that stands for it."""
@@ -160,16 +167,6 @@ class AskingAgain:
     def _report_unused(self, decision: Decision) -> None:
         if decision.allowed:
             self.gate.note("tool:unused", {"decision_id": decision.id, "tool": decision.tool_name})
-
-    def _compare(self, one: RecordedDecision, before: Effect, after: Effect) -> ComparedCall:
-        price = one.cost if one.cost is not None else self.prices.of(before.call.tool)
-        cost_before = price if before.kind == "run" else 0
-        same = after.kind == "run" and before.kind == "run" and after.call.same(before.call)
-        cost_after = cost_before if same else self.prices.of(after.call.tool) if after.kind == "run" else 0
-        question = one.question
-        where = {"decision": question.id, "session": question.session, "at": one.at}
-        where |= {"id": question.tool_call_id}
-        return ComparedCall(where, one.ruled.original, before, after, cost_before, cost_after)
 
 
 def _find_silent(decision: Decision) -> set[str]:

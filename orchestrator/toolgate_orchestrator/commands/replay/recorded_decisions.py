@@ -102,7 +102,12 @@ def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
         elif fact["event"] == "decision" and fact["id"] in wanted:
             one = _read(decisions[fact["id"]], ran.get(fact["id"]), limits)
             entries += [one] if one else []
-    return Record(tuple(entries), limits, _costs(ran.values()))
+    by_tool: dict[str, list[int]] = {}
+    for fact in ran.values():
+        tool, cost = fact.get("tool"), fact.get("cost")
+        if isinstance(tool, str) and is_amount(cost):
+            by_tool.setdefault(tool, []).append(cost)
+    return Record(tuple(entries), limits, {tool: round(median(costs)) for tool, costs in by_tool.items()})
 
 
 def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecision | None:
@@ -118,12 +123,3 @@ def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecis
         return None
     limits["redacted"] += is_redacted(fact["tool_input"])
     return RecordedDecision(question, ruled, fact["at"], ran)
-
-
-def _costs(ran: Iterable[Fact]) -> dict[str, int]:
-    by_tool: dict[str, list[int]] = {}
-    for fact in ran:
-        tool, cost = fact.get("tool"), fact.get("cost")
-        if isinstance(tool, str) and is_amount(cost):
-            by_tool.setdefault(tool, []).append(cost)
-    return {tool: round(median(costs)) for tool, costs in by_tool.items()}

@@ -9,6 +9,7 @@ ids repeat: within the block of one assistant message the id (then the name, the
 results apart; only a result that the block has no use for may still answer an older call, by its id.
 """
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -150,21 +151,13 @@ def _number_calls(messages: Sequence[RecordedMessage]) -> _Blocks:
     used: set[str] = set()
     blocks: _Blocks = defaultdict(list)
     for position, (at, call) in enumerate(pairs):
-        first = call.id is not None and call.id not in used
-        wanted = call.id or f"call-{position + 1}"
-        call_id = wanted if first else _unique(wanted, used | recorded)
+        call_id = wanted = call.id or f"call-{position + 1}"
+        if call.id is None or call.id in used:  # the first suffix that nobody has
+            suffixes = (f"{wanted}-{count}" for count in itertools.count(2))
+            call_id = next(one for one in itertools.chain([wanted], suffixes) if one not in used | recorded)
         used.add(call_id)
         blocks[at].append(_PlacedCall(position, call_id, call))
     return blocks
-
-
-def _unique(wanted: str, taken: set[str]) -> str:
-    """The id itself, or with the first suffix that nobody has."""
-    candidate, count = wanted, 1
-    while candidate in taken:
-        count += 1
-        candidate = f"{wanted}-{count}"
-    return candidate
 
 
 def _match_results(messages: Sequence[RecordedMessage], blocks: _Blocks) -> tuple[dict[int, str], int]:

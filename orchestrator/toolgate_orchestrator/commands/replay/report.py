@@ -127,25 +127,24 @@ def _by_tool(calls: Sequence[ReplayedCall]) -> list[ToolFigures]:
     by_tool: dict[str, list[ReplayedCall]] = {}
     for one in calls:
         by_tool.setdefault(one.call.tool, []).append(one)
-    return [
-        _tool(tool, ones) for tool, ones in sorted(by_tool.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
-
-
-def _tool(tool: str, calls: Sequence[ReplayedCall]) -> ToolFigures:
-    outcomes = Counter(one.outcome for one in calls)
-    decided = [one.decision.seconds for one in calls if one.decision is not None]
-    return ToolFigures(
-        tool,
-        calls=len(calls),
-        run=outcomes["run"],
-        vetoed=outcomes["vetoed"],
-        rerouted=outcomes["rerouted"],
-        unrecorded=sum(one.source == "unrecorded" for one in calls),
-        late=sum(bool(one.late) for one in calls),
-        median_ms=milliseconds(decided, 0.5),
-        p99_ms=milliseconds(decided, 0.99),
-    )
+    figures = []
+    for tool, own in sorted(by_tool.items(), key=lambda item: (-len(item[1]), item[0])):
+        outcomes = Counter(one.outcome for one in own)
+        decided = [one.decision.seconds for one in own if one.decision is not None]
+        figures.append(
+            ToolFigures(
+                tool,
+                calls=len(own),
+                run=outcomes["run"],
+                vetoed=outcomes["vetoed"],
+                rerouted=outcomes["rerouted"],
+                unrecorded=sum(one.source == "unrecorded" for one in own),
+                late=sum(bool(one.late) for one in own),
+                median_ms=milliseconds(decided, 0.5),
+                p99_ms=milliseconds(decided, 0.99),
+            )
+        )
+    return figures
 
 
 def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:

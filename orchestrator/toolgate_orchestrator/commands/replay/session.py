@@ -173,7 +173,14 @@ async def replay_run(
     """
     playback = Playback(recording, run)
     tag = options.tag or secrets.token_hex(4)
-    session = AmplifierSession(_plan(options), session_id=f"replay-{run.number}-{tag}")
+    loop = {"module": options.loop, "config": {"max_iterations": -1, "toolgate": options.toolgate}}
+    plan = {
+        "session": {"orchestrator": loop, "context": "context-simple"},
+        "providers": [{"module": "provider-replay"}],
+        "tools": [{"module": "tool-replay", "config": {"also": list(options.also)}}],
+        "hooks": [],
+    }
+    session = AmplifierSession(plan, session_id=f"replay-{run.number}-{tag}")
     session.coordinator.register_capability(CAPABILITY, playback)
     try:
         await _initialize(session, options.loop)
@@ -188,16 +195,6 @@ async def replay_run(
     calls = collect_calls(playback, rulings)
     faults += call_faults(playback, calls)
     return ReplayedRun(run, calls, tuple(faults), settled, context)
-
-
-def _plan(options: ReplayOptions) -> dict[str, Any]:
-    loop = {"module": options.loop, "config": {"max_iterations": -1, "toolgate": options.toolgate}}
-    return {
-        "session": {"orchestrator": loop, "context": "context-simple"},
-        "providers": [{"module": "provider-replay"}],
-        "tools": [{"module": "tool-replay", "config": {"also": list(options.also)}}],
-        "hooks": [],
-    }
 
 
 async def _initialize(session: Any, loop: str) -> None:

@@ -71,7 +71,18 @@ async def open_side(side: Side, recording: RunArchive) -> AsyncIterator[RunningS
         if side.own_namespace:
             await stack.enter_async_context(remove_namespace_on_exit(side.bus))
         running = await stack.enter_async_context(scheduler_processes(side.specs, side.bus))
-        toolgate = _toolgate(side, recording.source, limits_of(running))
+        limits = limits_of(running)
+        config: dict[str, Any] = {
+            "redis": side.bus.redis,
+            "namespace": side.bus.namespace,
+            "agent": "replay",
+            "labels": {"replay": Path(recording.source).name[:200]},
+            "required": list(limits),
+            "schedulers": limits,
+            "patience_ms": side.patience_ms,
+        }
+        config |= {"max_hold_s": side.hold_s} if side.hold_s is not None else {}
+        toolgate = config | ({"keys": str(side.bus.keys)} if side.bus.keys else {})
         # Held open over all runs, so that their sessions share one connection.
         await stack.enter_async_context(Gate.open(**toolgate))
         yield RunningSide(side, recording, running, ReplayOptions(side.loop, toolgate, side.also, side.tag))
@@ -86,20 +97,6 @@ def limits_of(running: Sequence[RunningScheduler]) -> dict[str, dict[str, Any]]:
     for one in running:
         limits.setdefault(one.name, {"tools": []})["tools"] += one.tools
     return limits
-
-
-def _toolgate(side: Side, source: str, limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "redis": side.bus.redis,
-        "namespace": side.bus.namespace,
-        "agent": "replay",
-        "labels": {"replay": Path(source).name[:200]},
-        "required": list(limits),
-        "schedulers": limits,
-        "patience_ms": side.patience_ms,
-    }
-    config |= {"max_hold_s": side.hold_s} if side.hold_s is not None else {}
-    return config | ({"keys": str(side.bus.keys)} if side.bus.keys else {})
 
 
 @contextmanager

@@ -53,7 +53,17 @@ class LiveView(View):
 
     def on_result(self, run: ToolRun) -> None:
         """How the call came out, and after how long."""
-        self._screen.finish_note(run.id, _head(run), _outcome(run))
+        rest = Text("  ")
+        if run.problem is None:
+            rest.append("ok", style="green")
+        else:
+            line = " ".join(printable(run.problem).split())
+            line = line if len(line) <= _MAX_PROBLEM else f"{line[:_MAX_PROBLEM]}…"
+            rest.append("failed", style="red").append(f": {line}")
+        if run.seconds is not None:
+            took = f"{run.seconds * 1000:.0f} ms" if run.seconds < 1 else f"{run.seconds:.1f} s"
+            rest.append(f"  {took}", style="dim")
+        self._screen.finish_note(run.id, _head(run), rest)
 
     def pause(self) -> None:
         """Somebody else writes next."""
@@ -80,17 +90,3 @@ def _head(run: ToolRun) -> Text:
     call = call_text(run.tool, run.arguments)
     call.truncate(_MAX_CALL, overflow="ellipsis")
     return Text.assemble(("tool     ", "bold green"), call)
-
-
-def _outcome(run: ToolRun) -> Text:
-    rest = Text("  ")
-    if run.problem is None:
-        rest.append("ok", style="green")
-    else:
-        line = " ".join(printable(run.problem).split())
-        line = line if len(line) <= _MAX_PROBLEM else f"{line[:_MAX_PROBLEM]}…"
-        rest.append("failed", style="red").append(f": {line}")
-    if run.seconds is not None:
-        took = f"{run.seconds * 1000:.0f} ms" if run.seconds < 1 else f"{run.seconds:.1f} s"
-        rest.append(f"  {took}", style="dim")
-    return rest

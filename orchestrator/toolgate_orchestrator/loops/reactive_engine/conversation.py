@@ -4,8 +4,6 @@ The response with its calls; then one result each, successes first, Error Messag
 in stream order. Hooks are told of the calls that were refused before any hook saw them.
 """
 
-from typing import Any
-
 from amplifier_core.events import TOOL_ERROR
 
 from toolgate_orchestrator.loops.reactive_engine.errors import (
@@ -46,20 +44,16 @@ async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
     if reply is not None and reply.stopped:
         message["metadata"] = {**message.get("metadata", {}), "incomplete": True}
     if calls:
-        await _store_results(turn, tick, message)
+        failed = [call for call in tick.calls if tick.came[call.id].error is not None]
+        ordered = [call for call in tick.calls if tick.came[call.id].error is None] + failed
+        async with turn.collect_results(ordered, message) as results:
+            for call in ordered:
+                await results.give(call, tick.came[call.id].content)
+            for call in failed:
+                error = tick.came[call.id].error or {}
+                if error.get("phase") != "structural":
+                    continue  # what ran, or was denied, has been told already
+                told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
+                await turn.hooks.consult(TOOL_ERROR, told, call.name)
     elif message["content"] or not (reply and reply.stopped):
         await turn.context.add_message(message)
-
-
-async def _store_results(turn: Turn, tick: Tick, message: dict[str, Any]) -> None:
-    failed = [call for call in tick.calls if tick.came[call.id].error is not None]
-    ordered = [call for call in tick.calls if tick.came[call.id].error is None] + failed
-    async with turn.collect_results(ordered, message) as results:
-        for call in ordered:
-            await results.give(call, tick.came[call.id].content)
-        for call in failed:
-            error = tick.came[call.id].error or {}
-            if error.get("phase") != "structural":
-                continue  # what ran, or was denied, has been told already
-            told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
-            await turn.hooks.consult(TOOL_ERROR, told, call.name)

@@ -93,7 +93,16 @@ class Tick:
             await despite_cancellation(asyncio.wait(tasks))
             self._leave_off("it was cancelled, because the turn was")
             raise
-        self._give_up(reader)
+        # Each call that never started gets its Error Message.
+        if self._turn.cancelled:
+            self._leave_off("it was not run: the session was cancelled")
+        elif reader.cancelled() or reader.exception() is not None:
+            self._leave_off("it was not run: the response broke off")
+        else:
+            for blocked in self.readiness.leftover():
+                self._record_failure(
+                    self._arrivals[blocked.id], explain_unresolved(blocked.missing, blocked.blocked_by)
+                )
         return reader.result()
 
     @property
@@ -221,18 +230,6 @@ class Tick:
         return False
 
     # ------------------------------------------------------------------ the end
-
-    def _give_up(self, reader: "asyncio.Task[Reply]") -> None:
-        """Each call that never started gets its Error Message."""
-        if self._turn.cancelled:
-            self._leave_off("it was not run: the session was cancelled")
-        elif reader.cancelled() or reader.exception() is not None:
-            self._leave_off("it was not run: the response broke off")
-        else:
-            for blocked in self.readiness.leftover():
-                self._record_failure(
-                    self._arrivals[blocked.id], explain_unresolved(blocked.missing, blocked.blocked_by)
-                )
 
     def _leave_off(self, message: str) -> None:
         for call_id, arrival in self._arrivals.items():

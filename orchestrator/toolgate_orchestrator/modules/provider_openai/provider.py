@@ -66,11 +66,21 @@ class ProviderOpenAI:
 
     async def list_models(self) -> list[ModelInfo]:
         """What the server lists, with the limits it tells; raises LLMError."""
-        return [
-            self._model_info(listed)
-            for listed in await self._endpoint.models()
-            if isinstance(listed.get("id"), str)
-        ]
+        found = []
+        windows = ("max_model_len", "context_length", "context_window", "max_context_length")
+        for listed in await self._endpoint.models():
+            if isinstance(id_ := listed.get("id"), str):
+                window = _first_count(listed, *windows)
+                answer = _first_count(listed, "max_output_tokens", "max_completion_tokens")
+                info = ModelInfo(
+                    id=id_,
+                    display_name=id_,
+                    context_window=window or self._config.context_window,
+                    max_output_tokens=answer or self._config.max_output_tokens or _ANSWER_TOKENS,
+                    capabilities=_CAPABILITIES,
+                )
+                found.append(info)
+        return found
 
     async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
         """The answer in one piece. Raises LLMError.
@@ -156,19 +166,6 @@ class ProviderOpenAI:
         }
         told = {key: value for key, value in metadata.items() if value}
         return chat_response(joined, usage_of(joined.usage, cost), told)
-
-    def _model_info(self, listed: Mapping[str, Any]) -> ModelInfo:
-        window = _first_count(
-            listed, "max_model_len", "context_length", "context_window", "max_context_length"
-        )
-        answer = _first_count(listed, "max_output_tokens", "max_completion_tokens")
-        return ModelInfo(
-            id=listed["id"],
-            display_name=listed["id"],
-            context_window=window or self._config.context_window,
-            max_output_tokens=answer or self._config.max_output_tokens or _ANSWER_TOKENS,
-            capabilities=_CAPABILITIES,
-        )
 
 
 async def _next(chunks: Chunks, joined: ChunkAssembler) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from amplifier_core.message_models import ThinkingBlock
 from toolgate_bus.protocol.money import dollars
 
 from toolgate_orchestrator.modules.provider_openai.config import TokenPrices
-from toolgate_orchestrator.modules.provider_openai.stream import ChunkAssembler, JoinedCall
+from toolgate_orchestrator.modules.provider_openai.stream import ChunkAssembler
 
 COST_HEADER = "x-litellm-response-cost"
 _MILLION = Decimal(1_000_000)
@@ -27,7 +27,12 @@ _MAX_TOKENS = 10**12
 
 def chat_response(joined: ChunkAssembler, usage: Usage | None, metadata: dict[str, Any]) -> ChatResponse:
     """The whole answer: thinking, text, calls in the order in which they were complete."""
-    calls = [_tool_call(call) for call in joined.calls]
+    calls = []
+    for call in joined.calls:
+        fields: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+        if isinstance(call.arguments, str):
+            fields |= {"arguments": {}, "raw_arguments": call.arguments}
+        calls.append(ToolCall.model_validate(fields))
     thinking = [ThinkingBlock(thinking=joined.thinking)] if joined.thinking else []
     text = [TextBlock(text=joined.text)] if joined.text or not calls else []
     blocks = [ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls]
@@ -38,15 +43,6 @@ def chat_response(joined: ChunkAssembler, usage: Usage | None, metadata: dict[st
         finish_reason=joined.finish_reason,
         metadata=metadata,
     )
-
-
-def _tool_call(call: JoinedCall) -> ToolCall:
-    arguments = call.arguments
-    if isinstance(arguments, str):
-        return ToolCall.model_validate(
-            {"id": call.id, "name": call.name, "arguments": {}, "raw_arguments": arguments}
-        )
-    return ToolCall(id=call.id, name=call.name, arguments=arguments)
 
 
 def usage_of(told: Mapping[str, Any] | None, cost: Decimal | None) -> Usage | None:

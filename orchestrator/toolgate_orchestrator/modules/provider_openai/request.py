@@ -318,20 +318,15 @@ def _tools(tools: list[ToolSpec] | None, choice: Any, names: ToolNames) -> dict[
     """Tools and which of them must be called; a choice without tools would be refused."""
     if not tools:
         return {}
-    wire: dict[str, Any] = {"tools": [_tool(tool, names) for tool in tools]}
+    wire: dict[str, Any] = {"tools": []}
+    for tool in tools:
+        parameters = tool.parameters or {"type": "object", "properties": {}}
+        function: dict[str, Any] = {"name": names.safe(tool.name), "parameters": parameters}
+        function |= {"description": tool.description} if tool.description else {}
+        wire["tools"].append({"type": "function", "function": function})
     if (chosen := _choice(choice, names)) is not None:
         wire["tool_choice"] = chosen
     return wire
-
-
-def _tool(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
-    function: dict[str, Any] = {
-        "name": names.safe(tool.name),
-        "parameters": tool.parameters or {"type": "object", "properties": {}},
-    }
-    if tool.description:
-        function["description"] = tool.description
-    return {"type": "function", "function": function}
 
 
 def _choice(choice: Any, names: ToolNames) -> Any:

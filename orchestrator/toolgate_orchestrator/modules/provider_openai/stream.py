@@ -221,17 +221,14 @@ class ChunkAssembler:
         if len(self._every) >= MAX_CALLS:
             raise BadReply(f"the answer makes more than {MAX_CALLS} tool calls")
         events = self._end([each for each in self._every if each.end.closed])
-        call = self._at[key] = JoinedCall(self._fresh_id(wire_id), wire_id)
-        self._every.append(call)
-        return call, events
-
-    def _fresh_id(self, wire_id: str | None) -> str:
-        """Ids are unique within an answer, whatever the server says."""
-        taken = {call.id for call in self._every}
+        # Ids are unique within an answer, whatever the server says.
+        taken = {each.id for each in self._every}
         fresh = wire_id or f"call_{secrets.token_hex(12)}"
         while fresh in taken:
             fresh = f"{wire_id}_{secrets.token_hex(3)}"
-        return fresh
+        call = self._at[key] = JoinedCall(fresh, wire_id)
+        self._every.append(call)
+        return call, events
 
     def _more(self, call: JoinedCall, fragment: str) -> list[Event]:
         if call.done:
