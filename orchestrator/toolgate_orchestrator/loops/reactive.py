@@ -23,12 +23,11 @@ from toolgate_bus.errors import ConfigError, ToolgateError
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable, foreign_pointers
-from toolgate_orchestrator.loops.reactive_engine.conversation import settle, store
 from toolgate_orchestrator.loops.reactive_engine.guide import notes
 from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput, Goal
 from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool, offer
 from toolgate_orchestrator.loops.reactive_engine.state import Data
-from toolgate_orchestrator.loops.reactive_engine.tick import Tick
+from toolgate_orchestrator.loops.reactive_engine.tick import Tick, settle, store
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig

@@ -16,17 +16,6 @@ from pydantic import BaseModel
 from toolgate_orchestrator.turn.jsonable import jsonable, readable
 from toolgate_orchestrator.turn.raw_call import plain_call, reader_of
 
-__all__ = [
-    "ToolCall",
-    "assistant_message",
-    "calls_in",
-    "chat_request",
-    "reader_of",
-    "result_message",
-    "text_of",
-    "tool_specs",
-]
-
 MAX_CALLS: Final = 1_000
 """Calls of one response that run; further ones get a result that says so."""
 

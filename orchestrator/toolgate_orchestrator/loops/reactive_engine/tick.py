@@ -6,8 +6,11 @@ ends when the stream is closed, nothing runs, and nothing more can start.
 
 A call that starts has its references replaced at that moment, fits its tool's own schema, and then
 goes the way of every call: schedulers and hooks, a person where one is asked, the tool. What it put
-out is in the state before the next one is looked at. What is stored in the conversation, and when,
-is `conversation`'s affair.
+out is in the state before the next one is looked at.
+
+`store` writes a request into the conversation once all its calls are done: nothing before, all together. The
+response with its calls; then one result each, successes first, Error Messages after them, both in stream
+order. Hooks are told of the calls that were refused before any hook saw them.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from amplifier_core.events import TOOL_ERROR
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.loops.reactive_engine.arrival import Arrival, accept_call, arrive, misfit
@@ -27,6 +31,7 @@ from toolgate_orchestrator.loops.reactive_engine.errors import (
     reason,
     text_for_llm,
 )
+from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput
 from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, resolve
 from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool
@@ -34,9 +39,9 @@ from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooM
 from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
-from toolgate_orchestrator.turn.messages import ToolCall
+from toolgate_orchestrator.turn.messages import ToolCall, assistant_message
 from toolgate_orchestrator.turn.provider_stream import Reply
-from toolgate_orchestrator.turn.tool_call import CallRefusal
+from toolgate_orchestrator.turn.tool_call import CallRefusal, payload_of
 from toolgate_orchestrator.turn.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -235,3 +240,42 @@ class Tick:
         for call_id, arrival in self._arrivals.items():
             if call_id not in self.came:
                 self._record_failure(arrival, reason("cancelled", "cancelled", message))
+
+
+def settle(tick: Tick, output: FinalOutput, broken: str = "") -> None:
+    """Give the calls of the output tool their results; `broken` says why they were not looked at."""
+    for call in tick.finals:
+        error = (
+            reason("cancelled", "cancelled", f"it was not looked at: {broken}") if broken else output.error
+        )
+        if not broken and call is not tick.finals[-1]:
+            message = data_message(None) | {"note": "a later output in the same response replaced this one"}
+            tick.came[call.id] = CallFeedback(text_for_llm(message))
+        elif error is not None:
+            tick.came[call.id] = CallFeedback(text_for_llm(error_message(call, error)), error)
+        else:
+            tick.came[call.id] = CallFeedback(text_for_llm(data_message(output.value)))
+
+
+async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
+    """Write the response, and what came of each of its calls; None for a response that broke off."""
+    calls = tick.calls
+    if reply is None and not calls:
+        return
+    message = assistant_message(reply.response if reply else None, calls)
+    if reply is not None and reply.stopped:
+        message["metadata"] = {**message.get("metadata", {}), "incomplete": True}
+    if calls:
+        failed = [call for call in tick.calls if tick.came[call.id].error is not None]
+        ordered = [call for call in tick.calls if tick.came[call.id].error is None] + failed
+        async with turn.collect_results(ordered, message) as results:
+            for call in ordered:
+                await results.give(call, tick.came[call.id].content)
+            for call in failed:
+                error = tick.came[call.id].error or {}
+                if error.get("phase") != "structural":
+                    continue  # what ran, or was denied, has been told already
+                told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
+                await turn.hooks.consult(TOOL_ERROR, told, call.name)
+    elif message["content"] or not (reply and reply.stopped):
+        await turn.context.add_message(message)
