@@ -34,7 +34,8 @@ settings.register_profile("toolgate", deadline=None)
 settings.load_profile("toolgate")
 
 
-DEPLOY = Path(__file__).parent / "deploy"
+HERE = Path(__file__).parent
+DEPLOY = HERE / "deploy"
 
 
 ONLY_PURE, NONE_PURE = ("pure", "pure and not session"), ("not pure and not system", "system")
@@ -53,7 +54,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test-fast` leaves out (whole sessions), and what a deployment needs."""
+    """Mark what `make test-fast` leaves out (whole sessions), and what deployments need; long files first."""
+    items.sort(key=lambda item: item.path.parent != HERE)  # then acceptance/ and attacks/, by their names
     for item in items:
         if "agent" in getattr(item, "fixturenames", ()):
             item.add_marker("session")

@@ -16,6 +16,8 @@ from toolgate_orchestrator.commands.bench.fleet_figures import Row, jain
 pytestmark = pytest.mark.timeout(180)
 
 MARK = "TOOLGATE_TEST_MARK"
+TWO = ("--processes", "2")
+SMALL = (*TWO, "--replicas", "1")
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 ROW = Row(
     agents=2,
@@ -65,7 +67,7 @@ def _world(short_directory: Path) -> World:
 def test_every_call_of_every_agent_is_ruled_on_recorded_and_answered(
     process: Callable[..., Any], world: World
 ) -> None:
-    running = process("toolgate", "bench", "fleet", "--agents", "5,10", "--json", env=world.env)
+    running = process("toolgate", "bench", "fleet", "--agents", "5,10", *TWO, "--json", env=world.env)
     assert running.wait(150) == 0, running.stderr
     told = json.loads(running.stdout)
     assert [row["agents"] for row in told["rows"]] == [5, 10]
@@ -81,7 +83,7 @@ def test_every_call_of_every_agent_is_ruled_on_recorded_and_answered(
             "modified": modified,
         }
         assert row["ok"] is True
-        assert row["processes"] == 4
+        assert row["processes"] == 2
         assert row["per_second"] > 0
         assert 0 < row["median_ms"] <= row["p99_ms"] < told["patience_ms"]
         assert 0 < row["jain"] <= 1 <= row["slowest_to_median"]
@@ -106,8 +108,8 @@ def test_a_person_reads_the_rows_side_by_side(process: Callable[..., Any], world
 async def test_a_bench_that_is_interrupted_ends_its_processes(
     process: Callable[..., Any], wait_until: Callable[..., Any], world: World, end: signal.Signals, code: int
 ) -> None:
-    running = process("toolgate", "bench", "fleet", "--agents", "8", "--think", "20", env=world.env)
-    await wait_until(lambda: len(world.processes("fleet_worker")) == 4 or not running.alive, timeout=60)
+    running = process("toolgate", "bench", "fleet", "--agents", "4", "--think", "20", *SMALL, env=world.env)
+    await wait_until(lambda: len(world.processes("fleet_worker")) == 2 or not running.alive, timeout=60)
     running.signal(end)
     assert running.wait(60) == code, running.stderr
     await wait_until(lambda: not world.processes(), timeout=15)
@@ -119,8 +121,8 @@ async def test_a_bench_that_is_interrupted_ends_its_processes(
 async def test_a_bench_one_of_whose_processes_dies_says_so_and_ends(
     process: Callable[..., Any], wait_until: Callable[..., Any], world: World
 ) -> None:
-    running = process("toolgate", "bench", "fleet", "--agents", "8", "--think", "20", env=world.env)
-    await wait_until(lambda: len(world.processes("fleet_worker")) == 4 or not running.alive, timeout=60)
+    running = process("toolgate", "bench", "fleet", "--agents", "4", "--think", "20", *SMALL, env=world.env)
+    await wait_until(lambda: len(world.processes("fleet_worker")) == 2 or not running.alive, timeout=60)
     os.kill(world.processes("fleet_worker")[0], signal.SIGKILL)
     assert running.wait(60) == 1
     assert "a process of the agents ended before it was" in running.stderr

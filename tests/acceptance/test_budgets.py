@@ -5,7 +5,7 @@ from budget_storm import Storm
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
-RAGE_S = 8.0
+RAGE_S = 4.0
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def storm(own_durable_server, tmp_path):
 
 
 async def test_what_is_spent_is_what_the_tools_that_ran_have_cost_and_no_limit_is_ever_passed(storm):
-    one = storm()
+    one = storm(orchestrators=6)
     await one.rage(RAGE_S)
     found = await one.audit()
     assert one.overspent == []
@@ -35,6 +35,6 @@ async def test_what_is_spent_is_what_the_tools_that_ran_have_cost_and_no_limit_i
 
 async def test_the_same_storm_on_a_ledger_that_checks_and_then_adds_goes_red(storm):
     """The samples show it: several find the same money."""
-    one = storm("naive_budget:Naive")
+    one = storm("naive_budget:Naive", orchestrators=5)
     await one.rage(RAGE_S / 2)
     assert one.overspent != []

@@ -8,7 +8,10 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +55,41 @@ def _world(short_directory: Path) -> Iterator[World]:
     assert not world.processes()
 
 
-def test_the_demo_keeps_its_promises(process: Callable[..., Any], world: World) -> None:
-    running = process("toolgate", "demo", "--json", env=world.env)
-    assert running.wait(60) == 0, running.stderr
+@dataclass(frozen=True)
+class Run:
+    """A demo that went to its end by itself, and left nothing."""
+
+    pid: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def demo() -> Callable[..., Run]:
+    """`demo(*words)`: a run that several tests look at."""
+
+    @cache
+    def run(*words: str) -> Run:
+        with tempfile.TemporaryDirectory(prefix="tg-") as directory:
+            world = World(Path(directory))
+            child = subprocess.Popen(
+                [sys.executable, "-m", "toolgate_bus", "demo", *words],
+                env=os.environ | world.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            out, err = (said.decode() for said in child.communicate(timeout=60))
+            assert child.returncode == 0, err
+            assert not world.files()
+            assert not world.processes()
+        return Run(child.pid, out, err)
+
+    return run
+
+
+def test_the_demo_keeps_its_promises(demo: Callable[..., Run]) -> None:
+    running = demo("--json")
     told = json.loads(running.stdout)
     assert told["ok"] is True
     pids = {one["pid"] for one in told["schedulers"]}
@@ -71,12 +106,10 @@ def test_the_demo_keeps_its_promises(process: Callable[..., Any], world: World) 
     )
     assert all(len({heard["scheduler"] for heard in call["verdicts"]}) == 3 for call in told["calls"])
     assert "450.40 EUR" in told["answer"]
-    assert not world.files()
 
 
-def test_the_second_act_routes_vetoes_and_stops_agents(process: Callable[..., Any], world: World) -> None:
-    running = process("toolgate", "demo", "--json", env=world.env)
-    assert running.wait(60) == 0, running.stderr
+def test_the_second_act_routes_vetoes_and_stops_agents(demo: Callable[..., Run]) -> None:
+    running = demo("--json")
     told = json.loads(running.stdout)
     calls, stop = told["team"]["calls"], told["team"]["stop"]
 
@@ -103,15 +136,10 @@ def test_the_second_act_routes_vetoes_and_stops_agents(process: Callable[..., An
     assert "watcher was stopped" in told["team"]["answer"]
     assert all(len({heard["scheduler"] for heard in call["verdicts"]}) == 3 for call in calls)
     assert not running.stderr
-    assert not world.files()
 
 
-def test_the_demo_tells_a_person_what_happened_in_plain_words(
-    process: Callable[..., Any], world: World
-) -> None:
-    running = process("toolgate", "demo", env=world.env)
-    assert running.wait(60) == 0, running.stderr
-    shown = running.stdout
+def test_the_demo_tells_a_person_what_happened_in_plain_words(demo: Callable[..., Run]) -> None:
+    shown = demo().stdout
     for word in (
         "continue",
         "deny",
@@ -138,13 +166,10 @@ def test_the_demo_tells_a_person_what_happened_in_plain_words(
     assert order == sorted(order, key=shown.index)
     assert len(set(re.findall(r"(?:policy|router|archivist) +pid (\d+)", shown))) == 3
     assert ESCAPE not in shown
-    assert not world.files()
 
 
-def test_the_numbers_of_the_demo_agree_with_each_other(process: Callable[..., Any], world: World) -> None:
-    running = process("toolgate", "demo", env=world.env)
-    assert running.wait(60) == 0, running.stderr
-    first, _, second = running.stdout.partition("Act two")
+def test_the_numbers_of_the_demo_agree_with_each_other(demo: Callable[..., Run]) -> None:
+    first, _, second = demo().stdout.partition("Act two")
     numbers = [
         [int(one) for one in re.findall(r"^ *(\d+)  .* chose ", act, re.MULTILINE)] for act in (first, second)
     ]
@@ -225,19 +250,20 @@ def _on_a_terminal(world: World, terminal: str) -> str:
 
 
 # From before the server is there to the middle of the second act, where a command runs beside it.
+INT, TERM = (signal.SIGINT, 130), (signal.SIGTERM, 143)
+"""The two are heard by one function: each moment has one of them."""
 MOMENTS = [
-    None,
-    "archivist  pid",
-    "The LLM chose list_files",
-    "The LLM chose write_file",
-    "lead > junior chose",
-    "somebody in another terminal",
+    (None, *INT),
+    ("archivist  pid", *TERM),
+    ("The LLM chose list_files", *INT),
+    ("The LLM chose write_file", *TERM),
+    ("lead > junior chose", *TERM),
+    ("somebody in another terminal", *INT),
 ]
 
 
 @linux_only
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("moment", "number", "code"), MOMENTS)
 async def test_a_demo_that_is_interrupted_leaves_nothing(
     process: Callable[..., Any],
     wait_until: Callable[..., Any],
