@@ -100,10 +100,7 @@ class Book:
         return answer
 
     def _choose(
-        self,
-        offers: Sequence[Offer],
-        where: Sequence[tuple[str, int]],
-        held: Mapping[tuple[str, int], int],
+        self, offers: Sequence[Offer], where: Sequence[tuple[str, int]], held: Mapping[tuple[str, int], int]
     ) -> Reservation:
         short, left = "", 0
         for offer in offers:

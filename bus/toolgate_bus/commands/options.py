@@ -64,8 +64,7 @@ KeysOption = Annotated[
     ),
 ]
 JsonOption = Annotated[
-    bool,
-    typer.Option("--json", help="Print JSON, one object a line, instead of a table."),
+    bool, typer.Option("--json", help="Print JSON, one object a line, instead of a table.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Say no more than must be said.")]
 METRICS_PORT: Final = "TOOLGATE_METRICS_PORT"

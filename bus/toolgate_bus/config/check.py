@@ -26,12 +26,7 @@ YAML_WORDS: Final = {
     "model_type": "Input should be a mapping",
 }
 """Kinds of errors that pydantic words in Python's terms."""
-RANGE: Final = {
-    "minimum": "from",
-    "exclusiveMinimum": "above",
-    "maximum": "to",
-    "exclusiveMaximum": "below",
-}
+RANGE: Final = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
 
 Model = TypeVar("Model", bound=BaseModel)
 Schema = Mapping[str, Any]

@@ -82,9 +82,7 @@ FAILED_OPEN: Final = _counter(
     *("scheduler", "reason"),
 )
 PASSED_OVER: Final = _counter(
-    "passed_over",
-    "Questions for which a scheduler was not waited for after three silences.",
-    "scheduler",
+    "passed_over", "Questions for which a scheduler was not waited for after three silences.", "scheduler"
 )
 LATE: Final = _counter("late_verdicts", "Verdicts that came after their decision.", "scheduler")
 INVALID_MODIFIES: Final = _counter(

@@ -92,7 +92,4 @@ async def _check_waiting(desk: Desk) -> list[Diagnostic]:
     return [warning(HELD, "held-long", what, change)]
 
 
-CHECKS = (
-    Check("configs", "config", _configs, frozenset({"config"})),
-    Check("held", HELD, _check_holds),
-)
+CHECKS = (Check("configs", "config", _configs, frozenset({"config"})), Check("held", HELD, _check_holds))

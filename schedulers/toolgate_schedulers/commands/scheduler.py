@@ -175,12 +175,7 @@ def try_(
     """
     from toolgate_bus.protocol.events import Failure  # here: as above
 
-    from toolgate_schedulers.commands.scheduler_try import (
-        as_json,
-        parse_call,
-        show,
-        try_calls,
-    )
+    from toolgate_schedulers.commands.scheduler_try import as_json, parse_call, show, try_calls
     from toolgate_schedulers.worker.loading import load
 
     scheduler = load(spec, config=config)

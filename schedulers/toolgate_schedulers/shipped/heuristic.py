@@ -19,13 +19,7 @@ from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, 
 from toolgate_bus.state.counters import MemoryTurns, Turns
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.alternatives import (
-    Alternative,
-    Groups,
-    alternatives,
-    group_of,
-    team_of,
-)
+from toolgate_schedulers.shipped.alternatives import Alternative, Groups, alternatives, group_of, team_of
 
 _SHOWN = 20
 

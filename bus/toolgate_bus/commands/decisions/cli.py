@@ -84,12 +84,7 @@ UntilOption = Annotated[str | None, _which("--until", metavar="TIME", help_="Up 
 IdOption = Annotated[str | None, _which("--id", metavar="ID", help_="Whose id begins so.")]
 FromOption = Annotated[
     Path | None,
-    typer.Option(
-        "--from",
-        metavar="DIR",
-        help="Read this archive, not the server.",
-        rich_help_panel="Bus",
-    ),
+    typer.Option("--from", metavar="DIR", help="Read this archive, not the server.", rich_help_panel="Bus"),
 ]
 
 
@@ -209,8 +204,7 @@ def show_(
 def export_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; `-` is stdout.")],
     facts: Annotated[
-        bool,
-        typer.Option("--facts", help="Every fact (tools that ran, usage …); only times filter them."),
+        bool, typer.Option("--facts", help="Every fact (tools that ran, usage …); only times filter them.")
     ] = False,
     tool: ToolOption = None,
     scheduler: SchedulerOption = None,
@@ -256,8 +250,7 @@ def archive_(
         bool, typer.Option("--once", help="Archive what the server has now, and end; for cron.")
     ] = False,
     check_: Annotated[
-        bool,
-        typer.Option("--check", help="Instead: read all of it, and end with 1 if anything is missing."),
+        bool, typer.Option("--check", help="Instead: read all of it, and end with 1 if anything is missing.")
     ] = False,
     compress: Annotated[bool, typer.Option(help="Compress files (gzip) when they are complete.")] = True,
     size: Annotated[

@@ -46,8 +46,7 @@ def doctor(
         ),
     ] = None,
     user: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Whose rights --role is about; default is who we are."),
+        str | None, typer.Option(metavar="NAME", help="Whose rights --role is about; default is who we are.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings as well.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="List what is fine, too.")] = False,

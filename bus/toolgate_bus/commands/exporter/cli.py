@@ -75,9 +75,7 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
     commands = RedisCommands(url, "toolgate-exporter")
     facts = FactsReader(reading, settings.namespace, "exporter")
     service = Exporter(
-        facts,
-        RedisShelf(commands, settings.namespace, me),
-        FleetGauges(commands, settings.namespace),
+        facts, RedisShelf(commands, settings.namespace, me), FleetGauges(commands, settings.namespace)
     )
     serving = serve_page(port, address, service.page, service.health)
     refused: ToolgateError | None = None

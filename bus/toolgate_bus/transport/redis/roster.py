@@ -20,10 +20,7 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.attendance import GONE_SECONDS, Attendance
-from toolgate_bus.transport.heartbeats import (
-    MAX_MEMBER,
-    read_versions,
-)
+from toolgate_bus.transport.heartbeats import MAX_MEMBER, read_versions
 from toolgate_bus.transport.heartbeats import decode_member as decode_member
 from toolgate_bus.transport.heartbeats import encode_leave as encode_leave
 from toolgate_bus.transport.heartbeats import encode_member as encode_member
