@@ -124,8 +124,6 @@ class LedgerKeeper:
             self._looked = self._clock()
         return True
 
-    # ------------------------------------------------------------------ one keeper at a time
-
     async def _leads(self) -> bool:
         key = f"{self._book}:keeper"
         if await self._store.add(key, self._replica, LEASE_S):
@@ -134,8 +132,6 @@ class LedgerKeeper:
             return False
         await self._store.put(key, self._replica, LEASE_S)  # two at once would do no harm
         return True
-
-    # ------------------------------------------------------------------ facts and orphans
 
     async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
         for fact in facts:

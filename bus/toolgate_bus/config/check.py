@@ -115,9 +115,6 @@ def unknown_key(key: Any, allowed: Sequence[str] | set[str]) -> str:
     return f"unknown key; allowed: {', '.join(sorted(allowed)) or 'none'}{hint}"
 
 
-# ---------------------------------------------------------------- what a schema allows
-
-
 class _Lenient(GenerateJsonSchema):
     """A schema in which types that JSON has no word for allow anything."""
 

@@ -56,9 +56,6 @@ def trace_id(trace: Any) -> str | None:
     return found if all(letter in "0123456789abcdef" for letter in found) else None
 
 
-# ---------------------------------------------------------------------- decisions
-
-
 def _decision(fact: Fact) -> Iterator[MetricUpdate]:
     outcome, why = _one_of(fact.get("outcome"), OUTCOMES), fact.get("why")
     agent, trace = _word(fact.get("agent")), trace_id(fact.get("trace"))
@@ -120,9 +117,6 @@ def _shadow_disagreements(fact: Fact) -> Iterator[MetricUpdate]:
         yield MetricUpdate(definitions.SHADOW_DISAGREEMENTS, (name,))
 
 
-# ---------------------------------------------------------------------- turns, requests, tools
-
-
 def _turn(fact: Fact) -> Iterator[MetricUpdate]:
     agent, status = _word(fact.get("agent")), _one_of(fact.get("status"), STATUSES)
     yield MetricUpdate(definitions.TURNS, (agent, _word(fact.get("loop")), status))
@@ -167,8 +161,6 @@ _BY_EVENT: Final = {
     "tool:error": _tool,
     "tool:unused": _tool,
 }
-
-# ---------------------------------------------------------------------- whatever the wire says
 
 
 def _duration(

@@ -121,9 +121,6 @@ def _follow(
     numbers[name] = number  # it may be lower: what was read before it somebody else had put there
 
 
-# ------------------------------------------------------------------ files
-
-
 def _open_archive(directory: Path) -> tuple[FilesOnDisk, ArchiveCheckpoint | None]:
     if not directory.is_dir():
         raise ConfigError(f"{directory}: there is no such directory")

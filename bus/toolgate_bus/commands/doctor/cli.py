@@ -95,9 +95,6 @@ def doctor(
     raise typer.Exit(1 if any(one.level in bad for one in findings) else 0)
 
 
-# ---------------------------------------------------------------- options
-
-
 def _parse_role(role: str | None, user: str | None) -> RightsQuery | None:
     if role is None:
         if user is not None:
@@ -114,9 +111,6 @@ def _config(given: str) -> tuple[str, Path]:
     if not (name and equals and file):
         raise typer.BadParameter("must be NAME=FILE, as in policy=policy.yaml", param_hint="--config")
     return name, Path(file)
-
-
-# ---------------------------------------------------------------- which bus
 
 
 def _on_bus(
@@ -169,9 +163,6 @@ def _with(
     return Context(
         namespace or context.namespace, context.plan, context.configs, keys or context.keys, redis, embedded
     )
-
-
-# ---------------------------------------------------------------- what came of it
 
 
 def _show(findings: Sequence[Diagnostic], *, json_: bool, verbose: bool) -> None:

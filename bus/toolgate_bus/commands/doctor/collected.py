@@ -81,9 +81,6 @@ async def _has_budgets(commands: Commands) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- inboxes
-
-
 async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[InboxState]:
     """The inbox of every scheduler that is alive, that an orchestrator waits for, or that has one."""
     keys = Keys(namespace)
@@ -117,9 +114,6 @@ async def _find_inbox_names(commands: Commands, keys: Keys) -> list[str]:
     except (ConfigError, TransportError):  # this user may not search: those on the roster are known
         pass
     return found
-
-
-# ---------------------------------------------------------------- budgets and facts
 
 
 async def books(commands: Commands, namespace: str) -> list[BookState]:

@@ -142,8 +142,6 @@ class FleetCounts:
             counts.add((), own[counts.metric])
         return [*self._counters.values(), *self._histograms.values(), *singles]
 
-    # ------------------------------------------------------------------ kept and read back
-
     def text(self) -> str:
         """All of it, to be read back by `read`."""
         return json.dumps(

@@ -52,8 +52,6 @@ class Exporter:
         self._connected = False
         self._warned = ""
 
-    # ------------------------------------------------------------------ what it shows
-
     @property
     def leads(self) -> bool:
         """Whether this exporter counts."""
@@ -80,8 +78,6 @@ class Exporter:
         if self._shown is not None:
             shown += [*FleetCounts.read(self._shown).collectors(), *self._of_server]
         return metrics.exposition(accept, shown)
-
-    # ------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
         """Work until cancelled; then keep what was counted, and let another lead."""

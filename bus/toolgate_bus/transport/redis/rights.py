@@ -124,9 +124,6 @@ def _sections() -> dict[str, list[Rule]]:
     return read_roles((pkgutil.get_data(__package__, "roles") or b"").decode())
 
 
-# ---------------------------------------------------------------------- trying
-
-
 async def who_am_i(commands: Commands) -> str | None:
     """Which user we are; None where that may not be asked."""
     (reply,) = await commands.pipeline([("ACL", "WHOAMI")])

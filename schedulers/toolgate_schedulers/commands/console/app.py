@@ -60,8 +60,6 @@ class _Console:
         self._access, self._known, self._host, self._tls = access, known, host, tls
         self.static = StaticFiles(packages=[(__package__, "static")])
 
-    # ------------------------------------------------------------------ signing in
-
     async def page(self, request: Request) -> Response:
         """The page; with `?token=`, signs in first."""
         if "token" in request.query_params:
@@ -103,8 +101,6 @@ class _Console:
             raise ConfigError("user: must be a text")
         return JSONResponse({"user": self._access.rename(session_of(request), name).user})
 
-    # ------------------------------------------------------------------ what is known
-
     async def live(self, request: Request) -> Response:
         """Decisions as they come, and notes when there is something new elsewhere."""
         wanted = filter_from(request.query_params)
@@ -138,8 +134,6 @@ class _Console:
         """Who is alive."""
         return _json(await self._known.roster())
 
-    # ------------------------------------------------------------------ agents
-
     async def agents(self, request: Request) -> Response:
         """The trees of agents that are alive."""
         return _json(await self._known.agents())
@@ -151,8 +145,6 @@ class _Console:
         except ValidationError as error:
             return _misfit("this is no order to stop", error)
         return _json(await self._known.stop(asked, session_of(request).user))
-
-    # ------------------------------------------------------------------ approvals
 
     async def approvals(self, request: Request) -> Response:
         """The calls that wait for a person."""

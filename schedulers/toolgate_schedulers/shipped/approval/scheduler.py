@@ -56,8 +56,6 @@ class ApprovalScheduler:
         """Answers that are to be given, and when to look at them (again), by the loop's clock."""
         self._task: asyncio.Task[None] | None = None
 
-    # ------------------------------------------------------------------ ruling
-
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call."""
         need = find_rule(self.config, call)
@@ -101,8 +99,6 @@ class ApprovalScheduler:
                 return standing
         return None
 
-    # ------------------------------------------------------------------ life
-
     async def start(self, context: SchedulerContext) -> None:
         """Begin to listen for answers."""
         self.use(context)
@@ -118,8 +114,6 @@ class ApprovalScheduler:
         """Keep everything there; `start` does it."""
         self._context = context
         self._desk = Desk(context.shared.store, context.shared.notices)
-
-    # ------------------------------------------------------------------ giving answers
 
     async def _listen(self) -> None:
         after = "0-0"

@@ -84,8 +84,6 @@ class CostAware:
         """Whether something was learned that the store does not have yet."""
         self._tasks: list[asyncio.Task[None]] = []
 
-    # ------------------------------------------------------------------ ruling
-
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call; raises TransportError where the ledger does not answer."""
         candidates = candidates_of(self.config, self.learned, call)
@@ -110,8 +108,6 @@ class CostAware:
             return Continue()
         reason = replacement(self.config, candidates, chosen)
         return Modify(tool=chosen.tool, arguments=chosen.arguments, agent_target=chosen.agent, reason=reason)
-
-    # ------------------------------------------------------------------ life
 
     async def start(self, context: SchedulerContext) -> None:
         """Read what is known, and begin to keep the ledger."""
@@ -171,8 +167,6 @@ class CostAware:
             except TransportError:
                 self._news = True
                 raise
-
-    # ------------------------------------------------------------------ what happened
 
     async def hear(self, fact: Mapping[str, Any]) -> None:
         """Learn from a fact, and charge what an LLM cost; called by the keeper that works."""
