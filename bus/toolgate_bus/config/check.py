@@ -131,7 +131,12 @@ def _schema(model: type[BaseModel]) -> Schema:
 
 def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
     """The parts of a schema that may stand at the end of a path."""
-    node = _resolve(schema, at)
+    node = dict(at)
+    while "$ref" in node:  # the description of a class is not one of the field's
+        target = schema.get("$defs", {}).get(node.pop("$ref").rpartition("/")[2], {})
+        node = {key: value for key, value in target.items() if key != "description"} | node
+    if "properties" in node and at is schema:
+        node.pop("description", None)
     choices = node.get("anyOf") or node.get("oneOf")
     if choices and "description" not in node:
         for one in choices:
@@ -148,17 +153,6 @@ def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
             inner = node.get("propertyNames", {}) if rest == ["[key]"] else of
         # Any other step says which one of several was tried: it is none of the file's.
         yield from _nodes_at(schema, inner if isinstance(inner, Mapping) else at, tuple(rest))
-
-
-def _resolve(schema: Schema, node: Schema) -> Schema:
-    """The node with what it refers to; the description of a class is not one of the field's."""
-    found = dict(node)
-    while "$ref" in found:
-        target = schema.get("$defs", {}).get(found.pop("$ref").rpartition("/")[2], {})
-        found = {key: value for key, value in target.items() if key != "description"} | found
-    if "properties" in found and node is schema:
-        found.pop("description", None)
-    return found
 
 
 def _words(node: Schema) -> str:

@@ -155,20 +155,16 @@ def read_keys(path: Path) -> dict[str, bytes]:
     for line, name, key in _entries(path):
         if not re.fullmatch(NAME_PATTERN, name):
             raise ConfigError(f"{path}:{line}: this is not a scheduler's name")
-        keys[name] = _key(path, name, key)
+        try:
+            made = bytes.fromhex(key)
+        except ValueError:
+            raise ConfigError(f"{path}: {name}: the key must be written in hexadecimal digits") from None
+        if len(made) < _MIN_KEY_BYTES:
+            raise ConfigError(
+                f"{path}: {name}: the key must have at least {_MIN_KEY_BYTES} bytes (`openssl rand -hex 32`)"
+            )
+        keys[name] = made
     return keys
-
-
-def _key(path: Path, name: str, text: str) -> bytes:
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        raise ConfigError(f"{path}: {name}: the key must be written in hexadecimal digits") from None
-    if len(key) < _MIN_KEY_BYTES:
-        raise ConfigError(
-            f"{path}: {name}: the key must have at least {_MIN_KEY_BYTES} bytes (`openssl rand -hex 32`)"
-        )
-    return key
 
 
 def _entries(path: Path) -> list[tuple[int, str, str]]:

@@ -69,7 +69,23 @@ def as_scheduler(written: Any) -> Scheduler:
     if inspect.isclass(written):
         raise ConfigError(f"{written.__name__} is a class: give an instance of it")
     if callable(getattr(written, "decide", None)):
-        return _from_object(written)
+        name = getattr(written, "name", None) or type(written).__name__
+        decide, streams = _decider(written.decide, name)
+        lifecycle = {}
+        for method in ("start", "stop"):
+            if found := getattr(written, method, None):
+                if not inspect.iscoroutinefunction(found):
+                    raise ConfigError(f"scheduler {name!r}: {method}: must be an `async def` method")
+                lifecycle[method] = found
+        return Scheduler(
+            name=name,
+            priority=getattr(written, "priority", 0),
+            tools=getattr(written, "tools", ("*",)),
+            shadow=getattr(written, "shadow", False),
+            decide=decide,
+            streams=streams,
+            **lifecycle,
+        )
     if callable(written):
         return _from_function(written, _name_of(written), 0, ("*",), False)
     raise ConfigError(
@@ -93,24 +109,6 @@ def _from_function(
     decide, streams = _decider(function, name)
     globs = cast("tuple[str, ...]", tools)
     return Scheduler(name=name, priority=priority, tools=globs, shadow=shadow, decide=decide, streams=streams)
-
-
-def _from_object(written: Any) -> Scheduler:
-    name = getattr(written, "name", None) or type(written).__name__
-    decide, streams = _decider(written.decide, name)
-    lifecycle = {method: found for method in ("start", "stop") if (found := getattr(written, method, None))}
-    for method, found in lifecycle.items():
-        if not inspect.iscoroutinefunction(found):
-            raise ConfigError(f"scheduler {name!r}: {method}: must be an `async def` method")
-    return Scheduler(
-        name=name,
-        priority=getattr(written, "priority", 0),
-        tools=getattr(written, "tools", ("*",)),
-        shadow=getattr(written, "shadow", False),
-        decide=decide,
-        streams=streams,
-        **lifecycle,
-    )
 
 
 def _decider(function: Callable[..., Any], name: str) -> tuple[Decide, bool]:

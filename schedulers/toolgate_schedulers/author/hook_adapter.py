@@ -91,7 +91,17 @@ def verdict_of(result: Any, call: ToolSelecting, name: str) -> Verdict:
     if action == "modify":
         return _modify(result, call)
     if action == "ask_user":
-        return _ask(result, call)
+        prompt = _text(result, "approval_prompt") or _text(result, "reason") or f"May {call.tool_name} run?"
+        optional: dict[str, Any] = {}
+        options = getattr(result, "approval_options", None)
+        if isinstance(options, list | tuple) and options:
+            optional["options"] = tuple(options)
+        timeout = getattr(result, "approval_timeout", None)
+        if isinstance(timeout, int | float):
+            optional["timeout_s"] = timeout
+        if getattr(result, "approval_default", None) == "allow":
+            optional["default"] = "allow"
+        return AskUser(prompt=prompt, reason=_text(result, "reason"), priority=_priority(result), **optional)
     raise TypeError(f"hook {name} gave {type(result).__name__} with action {action!r}: not a HookResult")
 
 
@@ -118,20 +128,6 @@ def _find_change(data: Mapping[str, Any], spellings: Iterable[str], sent: Any) -
     A hook which gives back all it was sent, changed under one spelling, meant that one.
     """
     return next((data[key] for key in spellings if data.get(key) is not None and data[key] != sent), None)
-
-
-def _ask(result: Any, call: ToolSelecting) -> AskUser:
-    prompt = _text(result, "approval_prompt") or _text(result, "reason") or f"May {call.tool_name} run?"
-    optional: dict[str, Any] = {}
-    options = getattr(result, "approval_options", None)
-    if isinstance(options, list | tuple) and options:
-        optional["options"] = tuple(options)
-    timeout = getattr(result, "approval_timeout", None)
-    if isinstance(timeout, int | float):
-        optional["timeout_s"] = timeout
-    if getattr(result, "approval_default", None) == "allow":
-        optional["default"] = "allow"
-    return AskUser(prompt=prompt, reason=_text(result, "reason"), priority=_priority(result), **optional)
 
 
 # Results may be mocks, whose every attribute exists: only values of the right type are taken.

@@ -8,7 +8,6 @@ in place. It stands on the roster as an archiver, so that orchestrators write fa
 
 import asyncio
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,18 +115,15 @@ class _Archiver:
             await self.commit()  # before any fact: who was there is known from now on
         now_ms = await self._reader.now_ms()
         facts = await self._reader.next()
-        self._take(standing.take(facts, self._reader.positions, now_ms), now_ms)
-        await self._commit_if_due()
-        return bool(facts)
-
-    def _take(self, lines: Iterable[Fact], now_ms: int) -> None:
         self._now_ms = max(self._now_ms, now_ms)
-        for line in lines:
+        for line in standing.take(facts, self._reader.positions, now_ms):
             self._lines.append(line)
             if line["event"] == GAP:
                 err_console.print(f"Gap: {escape(words_of_gap(line))}")
             else:
                 self.taken += 1
+        await self._commit_if_due()
+        return bool(facts)
 
     async def _commit_if_due(self) -> None:
         waited = time.monotonic() - self._committed

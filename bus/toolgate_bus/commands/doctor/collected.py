@@ -86,7 +86,16 @@ async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[
     keys = Keys(namespace)
     alive = [member.name for member in view.members]
     names = {*alive, *(name for reads in view.orchestrators.values() for name in reads)}
-    names.update(await _find_inbox_names(commands, keys))
+    prefix = keys.inbox("")
+    listed: list[str] = []
+    try:
+        async for page in find_keys(commands, literal(prefix) + "*"):
+            listed += [name.decode("utf-8", "replace").removeprefix(prefix) for name in page]
+            if len(listed) >= MAX_INBOXES:
+                break
+    except (ConfigError, TransportError):  # this user may not search: those on the roster are known
+        pass
+    names.update(listed)
     chosen = sorted(names)[:MAX_INBOXES]
     found = await read_backlogs(commands, keys, chosen)
     _check(found.values())
@@ -101,19 +110,6 @@ async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[
         for name, one in found.items()
         if isinstance(one, Backlog)
     ]
-
-
-async def _find_inbox_names(commands: Commands, keys: Keys) -> list[str]:
-    prefix = keys.inbox("")
-    found: list[str] = []
-    try:
-        async for page in find_keys(commands, literal(prefix) + "*"):
-            found += [name.decode("utf-8", "replace").removeprefix(prefix) for name in page]
-            if len(found) >= MAX_INBOXES:
-                break
-    except (ConfigError, TransportError):  # this user may not search: those on the roster are known
-        pass
-    return found
 
 
 async def books(commands: Commands, namespace: str) -> list[BookState]:

@@ -81,7 +81,14 @@ def caseless(chosen: Ranges, categories: Sequence[Ranges], *, ascii_only: bool =
     lower: Callable[[int], int] = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower
     fixes: Mapping[int, Sequence[int]] = {} if ascii_only else _casefix._EXTRA_CASES
     raised = _map_capitals(ascii_only)
-    small = _spread(chosen, lower, fixes, raised)
+    # The small letters of what was chosen, and those that count as the same.
+    if sum(last - first + 1 for first, last in chosen) <= _FEW:
+        lows = {lower(point) for point in members(chosen)}
+    else:
+        lows = {low for low, uppers in raised.items() if any(contains(chosen, upper) for upper in uppers)}
+        lows |= {low for low in fixes if contains(chosen, low)}
+    also = {same for low in lows for same in fixes.get(low, ())}
+    small = union([chosen, *(((low, low),) for low in lows | also)])
     wanted = union([small, *categories])
     capitals: list[tuple[int, int]] = []
     if sum(last - first + 1 for first, last in wanted) <= _FEW:
@@ -122,19 +129,3 @@ def _map_capitals(ascii_only: bool) -> dict[int, list[int]]:
         if (low := lower(point)) != point:
             found.setdefault(low, []).append(point)
     return found
-
-
-def _spread(
-    chosen: Ranges,
-    lower: Callable[[int], int],
-    fixes: Mapping[int, Sequence[int]],
-    raised: Mapping[int, Sequence[int]],
-) -> Ranges:
-    """The small letters of what was chosen, and those that count as the same."""
-    if sum(last - first + 1 for first, last in chosen) <= _FEW:
-        lows = {lower(point) for point in members(chosen)}
-    else:
-        lows = {low for low, uppers in raised.items() if any(contains(chosen, upper) for upper in uppers)}
-        lows |= {low for low in fixes if contains(chosen, low)}
-    also = {same for low in lows for same in fixes.get(low, ())}
-    return union([chosen, *(((low, low),) for low in lows | also)])

@@ -78,26 +78,14 @@ def encode_reading(schedulers: Iterable[str], wire: Sequence[int] = ()) -> bytes
 
 def decode_wire(raw: bytes) -> tuple[int, ...]:
     """The versions in an orchestrator's heartbeat; one that says nothing of them speaks the first."""
-    try:
-        fields = unpack(raw, MAX_MEMBER)
-    except CodecError:
-        return (VERSION,)
-    told = fields.get("wire") if isinstance(fields, dict) else None
+    told = _field(raw, "wire")
     return tuple(read_versions(told)) if isinstance(told, list) else (VERSION,)
 
 
 def decode_reading(raw: bytes) -> frozenset[str]:
     """The schedulers in an orchestrator's heartbeat; none in anything that is not one."""
-    try:
-        fields = unpack(raw, MAX_MEMBER)
-    except CodecError:
-        return frozenset()
-    reading = fields.get("reading") if isinstance(fields, dict) else None
-    return (
-        frozenset(one for one in reading if isinstance(one, str))
-        if isinstance(reading, list)
-        else frozenset()
-    )
+    told = _field(raw, "reading")
+    return frozenset(one for one in (told if isinstance(told, list) else ()) if isinstance(one, str))
 
 
 def encode_role(role: ReaderRole) -> bytes:
@@ -107,12 +95,17 @@ def encode_role(role: ReaderRole) -> bytes:
 
 def decode_role(raw: bytes) -> str:
     """The role in a facts reader's heartbeat: `follower` where it names none, `other` for what is unknown."""
+    role = _field(raw, "role", "follower")
+    return role if isinstance(role, str) and role in READER_ROLES else "other"
+
+
+def _field(raw: bytes, name: str, default: str | None = None) -> Any:
+    """What a heartbeat says there, or the default; None in anything that is no heartbeat."""
     try:
         fields = unpack(raw, MAX_MEMBER)
     except CodecError:
-        return "other"
-    role = fields.get("role", "follower") if isinstance(fields, dict) else None
-    return role if isinstance(role, str) and role in READER_ROLES else "other"
+        return None
+    return fields.get(name, default) if isinstance(fields, dict) else None
 
 
 class Roster:

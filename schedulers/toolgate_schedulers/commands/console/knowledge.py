@@ -218,23 +218,20 @@ class FactsWatcher:
                 await asyncio.sleep(AWAY_S)
                 continue
             for start in range(0, len(facts), AT_ONCE):
-                self._take(facts[start : start + AT_ONCE])
+                now, changed = time.time(), list[DecisionEntry]()
+                for fact in facts[start : start + AT_ONCE]:
+                    try:
+                        self._rates.add(fact, now)
+                        entry = self._ring.take(fact)
+                    except Exception:  # noqa: BLE001 - whatever one fact holds, people see the others
+                        _log.exception("a fact could not be taken in")
+                        continue
+                    if entry is not None:
+                        changed.append(entry)
+                if self._current:
+                    self._hub.publish(changed)
                 await asyncio.sleep(0)
             if len(facts) < FEW and not self._current:
                 self._current = True
                 self._hub.again()
             self._hub.tell("bus", {"up": True, "reading": not self._current})
-
-    def _take(self, facts: list[dict[str, object]]) -> None:
-        now, changed = time.time(), list[DecisionEntry]()
-        for fact in facts:
-            try:
-                self._rates.add(fact, now)
-                entry = self._ring.take(fact)
-            except Exception:  # noqa: BLE001 - whatever one fact holds, people see the others
-                _log.exception("a fact could not be taken in")
-                continue
-            if entry is not None:
-                changed.append(entry)
-        if self._current:
-            self._hub.publish(changed)

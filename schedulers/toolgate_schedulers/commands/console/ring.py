@@ -70,7 +70,15 @@ class Ring:
         words = search_text_of(decision)
         size = len(json.dumps(decision, ensure_ascii=False, default=repr)) + 2 * len(text) + len(words)
         entry = DecisionEntry(self.number, decision, row, text, words, size)
-        self._keep(decision["id"], entry)
+        id_ = decision["id"]
+        before = self._entries.get(id_)
+        self._bytes += entry.size - (before.size if before else 0)
+        self._entries[id_] = entry
+        while len(self._entries) > self._most or (self._bytes > self._most_bytes and len(self._entries) > 1):
+            gone, last = self._entries.popitem(last=False)
+            self._gathering.decisions.pop(gone, None)
+            self._after.pop(gone, None)
+            self._bytes -= last.size
         return entry
 
     def get(self, id_: str) -> DecisionEntry | None:
@@ -86,13 +94,3 @@ class Ring:
         newest = reversed(self._entries.values())
         fitting = (one for one in newest if one.number > after and one.fits(wanted))
         return list(islice(fitting, most))[::-1]
-
-    def _keep(self, id_: str, entry: DecisionEntry) -> None:
-        before = self._entries.get(id_)
-        self._bytes += entry.size - (before.size if before else 0)
-        self._entries[id_] = entry
-        while len(self._entries) > self._most or (self._bytes > self._most_bytes and len(self._entries) > 1):
-            gone, last = self._entries.popitem(last=False)
-            self._gathering.decisions.pop(gone, None)
-            self._after.pop(gone, None)
-            self._bytes -= last.size

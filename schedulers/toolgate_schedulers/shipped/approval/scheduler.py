@@ -73,7 +73,18 @@ class ApprovalScheduler:
     async def _by_a_person(self, need: ApprovalNeed, call: ToolSelecting) -> Verdict:
         if self._context.shadow:
             return make_ask_user(need, call)  # nobody is kept from anything by a rehearsal
-        approval = _approval(self._context.name, need, call)
+        digest = digest_of(call)
+        approval = Approval(
+            id=approval_id(self._context.name, call.id, call.phase, digest),
+            scheduler=self._context.name,
+            digest=digest,
+            question=call,
+            rule=need.called,
+            rule_key=need.key,
+            prompt=need.rule.prompt,
+            expires_s=need.rule.expires_s,
+            always=need.rule.always,
+        )
         answer = await self._desk.answer_to(approval.id)
         if answer is not None:  # the question came twice: a replica died after it held
             return verdict_of(answer, call)
@@ -170,18 +181,3 @@ class ApprovalScheduler:
         given = await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
         await self._desk.close(id_, "given" if given else "gone")
         return None
-
-
-def _approval(scheduler: str, need: ApprovalNeed, call: ToolSelecting) -> Approval:
-    digest = digest_of(call)
-    return Approval(
-        id=approval_id(scheduler, call.id, call.phase, digest),
-        scheduler=scheduler,
-        digest=digest,
-        question=call,
-        rule=need.called,
-        rule_key=need.key,
-        prompt=need.rule.prompt,
-        expires_s=need.rule.expires_s,
-        always=need.rule.always,
-    )
