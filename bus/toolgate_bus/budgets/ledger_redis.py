@@ -5,6 +5,7 @@ Every step is one script run by the server (`lua/`), and may be repeated.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from toolgate_bus.budgets.ledger import (
@@ -170,11 +171,11 @@ class RedisLedger(Ledger):
         return await script.run(self._commands, self._prefix, words=words)
 
 
+@dataclass(slots=True)
 class MemoryLedger(Ledger):
     """`Ledger` in this process; for tests of schedulers."""
 
-    def __init__(self) -> None:
-        self.book = Book()
+    book: Book = field(default_factory=Book)
 
     @override
     async def reserve(

@@ -162,17 +162,17 @@ def _spare_text(command: Any, ctx: Any) -> Any:
     return command
 
 
-class _OptionConverter:
+class _OptionConverter(NamedTuple):
     """What typer makes of the value of an option, without its validator where there is nothing to check."""
 
-    def __init__(self, make: Callable[[], Any], plain: bool) -> None:
-        self._make, self._plain = make, plain
+    make: Callable[[], Any]
+    plain: bool
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value as the command is given it; raises what typer raises."""
-        if value is None or (self._plain and type(value) is str):
+        if value is None or (self.plain and type(value) is str):
             return value
-        return self._make().coerce(value, param=param, ctx=ctx)
+        return self.make().coerce(value, param=param, ctx=ctx)
 
 
 class _Commands(TyperGroup):

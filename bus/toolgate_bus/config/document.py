@@ -6,6 +6,7 @@ the JSON that they are compared with. Whether a file says the right things is `c
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +22,14 @@ Place = tuple[Any, ...]
 """Keys and list indices, from the whole down."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Document:
     """What a text says, and where; an empty one is an empty mapping."""
 
-    def __init__(self, name: str, root: yaml.Node | None, value: Any) -> None:
-        self.name = name
-        """The file, as it begins every complaint."""
-        self.root = root
-        self.value = value
+    name: str
+    """The file, as it begins every complaint."""
+    root: yaml.Node | None
+    value: Any
 
     def mapping(self) -> dict[str, Any]:
         """The value where it is a mapping; raises ConfigError where it is not."""

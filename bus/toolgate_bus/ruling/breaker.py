@@ -9,6 +9,7 @@ for, until it answers. Required schedulers are never passed over; bus outages do
 wait in which the asker's own event loop stood still.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 SILENCES: Final = 3
@@ -16,13 +17,13 @@ PROBE_EVERY: Final = 1.0
 """Seconds between two probes of a scheduler that is passed over."""
 
 
+@dataclass(slots=True)
 class _Silences:
     """Of one scheduler, for one patience."""
 
-    __slots__ = ("count", "last", "probed")
-
-    def __init__(self) -> None:
-        self.count, self.last, self.probed = 0, float("-inf"), 0.0
+    count: int = 0
+    last: float = float("-inf")
+    probed: float = 0.0
 
 
 class Breaker:

@@ -176,11 +176,11 @@ class RedisTally(Tally):
         return DelegationResult(bool(counted), width, agents)
 
 
+@dataclass(slots=True)
 class MemoryTally(Tally):
     """`Tally` in this process; for tests of schedulers."""
 
-    def __init__(self) -> None:
-        self.counting = CallCountRules()
+    counting: CallCountRules = field(default_factory=CallCountRules)
 
     @override
     async def count(self, scope: str, decision: str, made: CountedCall, window: int = 0) -> CallCounts:

@@ -167,11 +167,11 @@ class RedisBuckets(Buckets):
         return TakeResult(wait_ms == "0", short, int(wait_ms) / 1000)
 
 
+@dataclass(slots=True)
 class MemoryBuckets(Buckets):
     """`Buckets` in this process; for tests of schedulers."""
 
-    def __init__(self) -> None:
-        self.pool = Pool()
+    pool: Pool = field(default_factory=Pool)
 
     @override
     async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -32,13 +33,12 @@ class Source(Protocol):
         """The facts, oldest first, a part of them in memory; `since` may leave out older ones."""
 
 
+@dataclass
 class ServerSource(Source):
     """The record of a namespace."""
 
+    reader: FactsReader
     keeps = "The record keeps one hour; `toolgate decisions archive DIR` keeps more, for `--from DIR`."
-
-    def __init__(self, reader: FactsReader) -> None:
-        self.reader = reader
 
     async def now(self) -> float:
         """The server's clock."""
@@ -49,13 +49,12 @@ class ServerSource(Source):
         return self.reader.read_stored(None if since is None else int(since * 1000))
 
 
+@dataclass
 class ArchiveSource(Source):
     """An archive that `toolgate decisions archive` made."""
 
+    directory: Path
     keeps = "The archive has what was read since it was begun."
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
 
     async def now(self) -> float:
         """This machine's clock: there is no server to ask."""
@@ -63,7 +62,7 @@ class ArchiveSource(Source):
 
     async def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
         """What was archived; files that are older than `since` are not opened."""
-        for fact in read_archived_facts(self._directory, since):
+        for fact in read_archived_facts(self.directory, since):
             yield fact
 
 

@@ -6,6 +6,7 @@ Each fact counts once: by its number, as writers may write a fact twice. Series 
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
@@ -24,6 +25,7 @@ MAX_TOOLS: Final = 1000
 MAX_VALUE: Final = 2**52
 
 
+@dataclass(slots=True)
 class Savings:
     """What replacements saved, in micro-units, by the mean costs that facts told.
 
@@ -31,14 +33,11 @@ class Savings:
     mean is not known yet, it waits for it. A dearer replacement saves nothing; it never takes away.
     """
 
-    __slots__ = ("costs", "total", "waiting")
-
-    def __init__(self) -> None:
-        self.costs: dict[str, tuple[int, int]] = {}
-        """By tool: how many costs were told, and their sum."""
-        self.waiting: dict[tuple[str, str], int] = {}
-        """By the tools asked for and run: how many replacements."""
-        self.total = 0
+    costs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By tool: how many costs were told, and their sum."""
+    waiting: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By the tools asked for and run: how many replacements."""
+    total: int = 0
 
     def take(self, fact: Mapping[str, Any]) -> None:
         """Look at one fact: `tool:selected` may be a replacement, `tool:post` and `tool:error` tell costs."""

@@ -10,6 +10,7 @@ routes may differ in what is too often.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
@@ -72,16 +73,14 @@ def outcome_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
     return tool, event == "tool:post" and fact.get("success") is not False
 
 
+@dataclass(slots=True)
 class _Tool:
     """What is known of one tool."""
 
-    __slots__ = ("calls", "failures", "open_until", "tried")
-
-    def __init__(self) -> None:
-        self.calls: deque[tuple[float, bool]] = deque()
-        self.failures = 0
-        self.open_until: float | None = None
-        self.tried: float | None = None
+    calls: deque[tuple[float, bool]] = field(default_factory=deque)
+    failures: int = 0
+    open_until: float | None = None
+    tried: float | None = None
 
     def add(self, well: bool, now: float, within_s: float) -> None:
         self.calls.append((now, well))
