@@ -188,7 +188,7 @@ def _durations(metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dic
     return _histograms.setdefault(metric, made)
 
 
-# Decisions and what came of them: as `catalogue.FLEET`.
+# Decisions and what came of them: as `definitions.FLEET`.
 DECISIONS: Final = _counts(definitions.DECISIONS, _agreed.decisions)
 DECISION_SECONDS: Final = _durations(definitions.DECISION_SECONDS, _agreed.decision_seconds)
 ASKED: Final = _counts(definitions.ASKED, _agreed.questions)
@@ -207,7 +207,7 @@ for _metric in definitions.FLEET:  # the others are only counted by `record`
     if _metric not in _counters and _metric not in _histograms:
         _durations(_metric) if _metric.kind == "histogram" else _counts(_metric)
 
-# This process alone: as `catalogue.PROCESS`.
+# This process alone: as `definitions.PROCESS`.
 REPEATED: Final = _counts(definitions.REPEATED)
 REFUSED_WRITES: Final = _counts(definitions.REFUSED_WRITES)
 FACTS_DROPPED: Final = _counts(definitions.FACTS_DROPPED)

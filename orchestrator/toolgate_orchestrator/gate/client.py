@@ -2,7 +2,7 @@
 
 It knows who is alive and what they want to see, hands verdicts to the open questions, and keeps the
 silences of each scheduler. Reference-counted: the last gate that leaves closes the bus. What a
-question is and how it ends is `question`'s affair; what is decided, `gate`'s.
+question is and how it ends is `pending`'s affair; what is decided, `gate`'s.
 """
 
 import asyncio

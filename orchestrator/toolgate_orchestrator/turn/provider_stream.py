@@ -1,6 +1,6 @@
 """Reads one answer from a provider: as it is produced where the provider streams, else whole.
 
-Each piece is announced when it comes (`content_blocks`), and each complete call is told to the loop
+Each piece is announced when it comes (`content_block:*`), and each complete call is told to the loop
 at once. A session that is cancelled waits for no more of it. Tells nothing of the request, catches no
 error, stores nothing.
 """

@@ -2,7 +2,7 @@
 
 Everything that can be wrong with a call is found before a server is started or joined. SIGTERM and
 SIGINT finish what is in hand and end with 0; a second one ends at once. SIGHUP reads the
-configuration again (`serving`).
+configuration again (`worker.process`).
 """
 
 import shlex

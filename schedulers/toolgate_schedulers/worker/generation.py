@@ -4,7 +4,7 @@
 
 A reload brings the next: questions that begin from then on are that one's, those that have begun are
 finished here. Each tenure has shared state of its own, closed with it, since two of them overlap. Who
-decides what is `worker`'s affair, when to reload `serving`'s.
+decides what is `worker`'s affair, when to reload `process`'s.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Two hot connections. The first holds the blocking group read; answers that are r
 read goes out travel with it, in one write: verdicts, one acknowledgement, the read. Answers that
 come while it blocks go out by the second, in order of completion. A third, ordinary one renews what
 is being decided, and takes over what a dead peer left; heartbeats have their own, on a loop of their own
-(`heart`). Groups and streams that vanished are made again. Ages are read off the server's own clock,
+(`heartbeat`). Groups and streams that vanished are made again. Ages are read off the server's own clock,
 never ours.
 """
 

@@ -6,7 +6,7 @@ The next read goes out before the batch is looked at.
 
 One read of all streams is as bad as the worst of them. So no reply may be long: where one is, streams
 are read one by one, a few entries each, until they are as quiet as they should be; what floods even then
-is emptied, and whoever goes on is left out for a while (`misbehaving`). What is addressed to us under a
+is emptied, and whoever goes on is left out for a while (`quarantine`). What is addressed to us under a
 key of another type is no verdict either, and goes the same way.
 """
 

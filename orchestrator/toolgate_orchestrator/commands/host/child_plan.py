@@ -4,7 +4,7 @@ An agent of the plan's `agents:` section is a partial mount plan (mount-plan spe
 are merged by their id, mappings key by key, anything else is replaced. `system.instruction` is the
 child's first message. Of what rules on the parent nothing is lost: its hooks stay as they are
 configured, and its loop can only be exchanged for another of ours. What `toolgate:` says is tightened
-when the loop is mounted (`gate.tightening`), whoever made the plan.
+when the loop is mounted (`gate.inheritance`), whoever made the plan.
 """
 
 from collections.abc import Callable, Mapping, Sequence

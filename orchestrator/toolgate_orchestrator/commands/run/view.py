@@ -1,7 +1,7 @@
 """What a turn looks like from outside: the little that a person or a script is told of it.
 
 `View` is what `run` and `chat` show things through. This one shows rulings only, and the answer when
-the turn is over; `live_view` and `json_lines` show the rest as it happens.
+the turn is over; `live_view` and `JsonLines` show the rest as it happens.
 """
 
 from dataclasses import dataclass, field

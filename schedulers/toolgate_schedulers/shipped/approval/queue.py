@@ -7,7 +7,7 @@
     approval:became:ID         given, changed (another call waits in its place) or gone (nobody waits)
     approval:always:ID         later calls of a session that pass without asking
 
-The holds themselves are the worker's (`held`): a call waits as long as its hold is there. Everything
+The holds themselves are the worker's (`holds`): a call waits as long as its hold is there. Everything
 is found by its id, so that no replica searches the store; only the commands list. Whoever may write
 these keys may answer: signatures between schedulers and orchestrators say nothing about them.
 """
