@@ -4,6 +4,7 @@ import getpass
 import secrets
 import time
 from collections.abc import Collection, Sequence
+from contextlib import aclosing
 from typing import Annotated, Final
 
 import anyio
@@ -125,9 +126,8 @@ def stop(
 
 async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAgent]:
     """Those that are alive; with `watch` they are shown again and again, until cancelled."""
-    commands = RedisCommands(url, "toolgate-agents", connections=1)
-    fleet = Fleet(commands, namespace)
-    try:
+    async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
+        fleet = Fleet(commands, namespace)
         if not watch:
             return await fleet.agents()
         with Live(console=console, auto_refresh=False) as live:
@@ -135,8 +135,6 @@ async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAg
                 found = await fleet.agents()
                 live.update(_table(found) if found else _NOBODY, refresh=True)
                 await anyio.sleep(_REFRESH_S)
-    finally:
-        await commands.aclose()
 
 
 async def _stop(
@@ -148,13 +146,10 @@ async def _stop(
     Who ran is told by those who carried it out: a session that began since its process's last heartbeat
     may have ended, and its process with it, before the next one.
     """
-    commands = RedisCommands(url, "toolgate-agents", connections=1)
-    fleet = Fleet(commands, namespace)
-    try:
+    async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
+        fleet = Fleet(commands, namespace)
         order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser(), order=secrets.token_hex(8))
-        ran: set[str] = set()
-        running: set[str] = set()
-        told: set[str] = set()
+        ran, running, told = set[str](), set[str](), set[str]()
         until, said, unseen = time.monotonic() + wait_s, float("-inf"), float("-inf")
         while True:
             try:
@@ -184,8 +179,6 @@ async def _stop(
             if running and time.monotonic() >= until:
                 return ran, running
             await anyio.sleep(_LOOK_S)
-    finally:
-        await commands.aclose()
 
 
 def _table(agents: Collection[LiveAgent]) -> Table:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -263,15 +264,12 @@ def reset(
 
 def _on_book(redis: str | None, namespace: str, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
     async def open_book(settings: BusSettings) -> None:
-        commands = RedisCommands(str(settings.redis), "toolgate-budget", connections=1)
-        store = RedisStore(commands, settings.namespace)
-        ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
-        try:
+        async with aclosing(RedisCommands(str(settings.redis), "toolgate-budget", connections=1)) as commands:
+            store = RedisStore(commands, settings.namespace)
+            ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
             known = await read_budgets(store, name), await limits.read(), await ledger.balances()
             astray = await ledger.astray()
             await work(_Book(commands, settings.namespace, name, ledger, limits, *known, astray))
-        finally:
-            await commands.aclose()
 
     with join_bus(redis, namespace, None) as settings:
         run_async(lambda: open_book(settings))

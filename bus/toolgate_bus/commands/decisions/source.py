@@ -69,13 +69,12 @@ class ArchiveSource(Source):
 @contextlib.asynccontextmanager
 async def open_source(settings: BusSettings) -> AsyncIterator[ServerSource]:
     """The record on a server, for the length of a block."""
-    commands = RedisCommands(str(settings.redis), "toolgate-decisions")
-    reader = FactsReader(commands, settings.namespace)
-    try:
-        yield ServerSource(reader)
-    finally:
-        await reader.leave()
-        await commands.aclose()
+    async with contextlib.aclosing(RedisCommands(str(settings.redis), "toolgate-decisions")) as commands:
+        reader = FactsReader(commands, settings.namespace)
+        try:
+            yield ServerSource(reader)
+        finally:
+            await reader.leave()
 
 
 async def facts_for(source: Source, filters: Filters) -> AsyncIterator[Fact]:

@@ -6,6 +6,7 @@ too long, may not look or breaks is a finding too.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -53,10 +54,8 @@ async def run_checks(
         commands = RedisCommands(context.redis, "toolgate-doctor", connections=CONNECTIONS)
     except ToolgateError as raised:
         return [explain_failure(context.redis, raised), *await _run(context, checks)]
-    try:
+    async with aclosing(commands):
         return await _with_server(context, context.redis, commands, checks, asked)
-    finally:
-        await commands.aclose()
 
 
 async def _with_server(
