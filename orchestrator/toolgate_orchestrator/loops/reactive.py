@@ -25,7 +25,7 @@ from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable, foreign_pointers
 from toolgate_orchestrator.loops.reactive_engine.guide import notes
 from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput, Goal
-from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool, offer
+from toolgate_orchestrator.loops.reactive_engine.schemas import offer
 from toolgate_orchestrator.loops.reactive_engine.state import Data
 from toolgate_orchestrator.loops.reactive_engine.tick import Tick, settle, store
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
@@ -142,7 +142,12 @@ class LoopReactive(LoopBase[ReactiveConfig]):
     async def step(self, turn: Turn) -> str | None:
         """One request and its calls, run while it comes in."""
         progress = self._of(turn)
-        tick = Tick(turn, self._offer_tools(turn), progress.data, progress.tool)
+        if progress.goal is not None and progress.tool in turn.tools.tools:
+            raise ConfigError(
+                f"{self.name}: output_tool: a tool named {progress.tool!r} is mounted; "
+                "give the output another name"
+            )
+        tick = Tick(turn, offer(turn.tools.tools), progress.data, progress.tool)
         reply = await self._run(turn, tick, progress)
         output = self._output(progress, tick, reply)
         await store(turn, tick, reply)
@@ -227,14 +232,6 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         tool = self.settings.output_tool if goal is not None else ""
         progress = self._progress[turn] = _Progress(goal, data, tool)
         return progress
-
-    def _offer_tools(self, turn: Turn) -> dict[str, OfferedTool]:
-        if self._of(turn).goal is not None and self.settings.output_tool in turn.tools.tools:
-            raise ConfigError(
-                f"{self.name}: output_tool: a tool named {self.settings.output_tool!r} is mounted; "
-                "give the output another name"
-            )
-        return offer(turn.tools.tools)
 
 
 mount = mount_of(LoopReactive)

@@ -38,9 +38,18 @@ def compact(messages: Sequence[Message], budget: int) -> list[Message]:
     """
     if estimate_tokens(messages) <= budget:
         return list(messages)
-    kept = _must_stay(messages)
+    # System messages, the latest user message, the newest piece.
+    kept = {index for index, message in enumerate(messages) if message.get("role") in _PINNED}
+    users = (index for index, message in enumerate(messages) if message.get("role") == "user")
+    latest = max(users, default=None)
+    if latest is not None:
+        kept.add(latest)
+    others = [piece for piece in pieces(messages) if not set(piece) <= kept]
+    newest = max(others, key=lambda piece: piece[-1], default=None)
+    if newest is not None and (latest is None or newest[-1] > latest):
+        kept |= set(newest)
     spent = estimate_tokens(messages[index] for index in kept)
-    for group in _candidates(messages, kept):
+    for group in _candidates(messages, kept, latest):
         spent += estimate_tokens(messages[index] for index in group)
         if spent > budget:
             break
@@ -68,41 +77,19 @@ def pieces(messages: Sequence[Message]) -> list[list[int]]:
     return found
 
 
-def _must_stay(messages: Sequence[Message]) -> set[int]:
-    """System messages, the latest user message, the newest piece."""
-    kept = {index for index, message in enumerate(messages) if message.get("role") in _PINNED}
-    latest = _latest_user(messages)
-    if latest is not None:
-        kept.add(latest)
-    others = [piece for piece in pieces(messages) if not set(piece) <= kept]
-    newest = max(others, key=lambda piece: piece[-1], default=None)
-    if newest is not None and (latest is None or newest[-1] > latest):
-        kept |= set(newest)
-    return kept
-
-
-def _latest_user(messages: Sequence[Message]) -> int | None:
-    positions = (index for index, message in enumerate(messages) if message.get("role") == "user")
-    return max(positions, default=None)
-
-
-def _candidates(messages: Sequence[Message], kept: set[int]) -> list[list[int]]:
+def _candidates(messages: Sequence[Message], kept: set[int], latest: int | None) -> list[list[int]]:
     """What may stay besides, newest first: the pieces of the latest turn, then older turns as a whole."""
-    latest = _latest_user(messages)
     rest = [piece for piece in pieces(messages) if not set(piece) & kept]
     if latest is None:
         return sorted(rest, key=lambda piece: piece[-1], reverse=True)
     own = sorted((piece for piece in rest if piece[0] > latest), key=lambda piece: piece[-1], reverse=True)
-    return [*own, *_older_turns(messages, [piece for piece in rest if piece[0] < latest])]
-
-
-def _older_turns(messages: Sequence[Message], older: list[list[int]]) -> list[list[int]]:
     turns: list[list[int]] = [[]]
-    for piece in older:
-        if messages[piece[0]].get("role") == "user" and turns[-1]:
-            turns.append([])
-        turns[-1] += piece
-    return [turn for turn in reversed(turns) if turn]
+    for piece in rest:
+        if piece[0] < latest:
+            if messages[piece[0]].get("role") == "user" and turns[-1]:
+                turns.append([])
+            turns[-1] += piece
+    return [*own, *(turn for turn in reversed(turns) if turn)]
 
 
 def _shorten(messages: list[Message], budget: int) -> list[Message]:

@@ -8,7 +8,6 @@ apart. How a terminal asks is `terminal_approvals`' affair.
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 from amplifier_core import HookResult
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
@@ -74,7 +73,15 @@ class Approvals:
         except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything
             logger.warning("the approval system failed: %s", where(error))
             return "refuse"
-        return _read(result)
+        # The kernel gives allow or deny; its reason tells a timeout from a no.
+        if result.action == "continue":
+            return "allow"
+        reason = result.reason or ""
+        if reason.startswith("Approval timeout"):
+            return "expired"
+        if reason.startswith("No approval system"):
+            return "no_approver"
+        return "refuse"
 
 
 def question_text(ask: AskUser, call: ToolSelecting) -> str:
@@ -83,15 +90,3 @@ def question_text(ask: AskUser, call: ToolSelecting) -> str:
     if len(arguments) > _MAX_ARGUMENTS:
         arguments = f"{arguments[:_MAX_ARGUMENTS]}… ({len(arguments)} characters in all)"
     return f"{ask.prompt}\n{call.tool_name} {arguments}"
-
-
-def _read(result: Any) -> Answer:
-    """The kernel gives allow or deny; its reason tells a timeout from a no."""
-    if result.action == "continue":
-        return "allow"
-    reason = result.reason or ""
-    if reason.startswith("Approval timeout"):
-        return "expired"
-    if reason.startswith("No approval system"):
-        return "no_approver"
-    return "refuse"

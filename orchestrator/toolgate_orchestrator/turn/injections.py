@@ -79,18 +79,13 @@ class Injections:
         held, self._to_store = self._to_store, []
         for injection in held:
             try:
-                await _store(injection, context, coordinator)
+                if coordinator is None:
+                    await context.add_message({"role": injection.role, "content": injection.content})
+                    continue
+                text, role = injection.content, injection.role
+                given = HookResult(
+                    action="inject_context", context_injection=text, context_injection_role=role
+                )
+                await coordinator.process_hook_result(given, injection.event, injection.hook_name)
             except Exception as error:  # noqa: BLE001 - too large for the session's limit, say; the turn goes on
                 logger.warning("injection of hook %s was not stored: %s", injection.hook_name, where(error))
-
-
-async def _store(injection: Injection, context: Any, coordinator: Any | None) -> None:
-    if coordinator is None:
-        await context.add_message({"role": injection.role, "content": injection.content})
-        return
-    result = HookResult(
-        action="inject_context",
-        context_injection=injection.content,
-        context_injection_role=injection.role,
-    )
-    await coordinator.process_hook_result(result, injection.event, injection.hook_name)

@@ -59,9 +59,7 @@ def tool_specs(tools: Mapping[str, Any]) -> list[ToolSpec]:
     """What the LLM is told about the mounted tools."""
     return [
         ToolSpec(
-            name=name,
-            description=str(getattr(tool, "description", "") or ""),
-            parameters=schema_of(tool),
+            name=name, description=str(getattr(tool, "description", "") or ""), parameters=schema_of(tool)
         )
         for name, tool in tools.items()
     ]

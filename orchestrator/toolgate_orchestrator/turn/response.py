@@ -102,11 +102,7 @@ class ResponseAssembler:
                 content.append(TextBlock(text=one.text))
             else:
                 content.append(ThinkingBlock(thinking=one.text))
-        return ChatResponse(
-            content=content,
-            usage=_usage(self._usage),
-            finish_reason=self._finish,
-        )
+        return ChatResponse(content=content, usage=_usage(self._usage), finish_reason=self._finish)
 
     # ------------------------------------------------------------------ the kinds of events
 

@@ -27,12 +27,7 @@ from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
 from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.tool_output import (
-    as_tool_result,
-    find_change,
-    read_result,
-    result_for_hooks,
-)
+from toolgate_orchestrator.turn.tool_output import as_tool_result, find_change, read_result, result_for_hooks
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,7 @@ from toolgate_bus.telemetry.printable import visible
 
 from toolgate_orchestrator.commands.demo.job import DemoCall
 from toolgate_orchestrator.commands.demo.team import LEAD, SCENES, TEAM, TEAM_ANSWER, TEAM_PROMPT, WATCHER
-from toolgate_orchestrator.commands.host.rulings import (
-    call_text,
-    outcome_line,
-    result_line,
-    verdict_lines,
-)
+from toolgate_orchestrator.commands.host.rulings import call_text, outcome_line, result_line, verdict_lines
 from toolgate_orchestrator.commands.host.toolgate_command import Command
 
 WIDTH: Final = 10

@@ -76,7 +76,11 @@ def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offe
     mount |= {name: [spec.as_mapping() for spec in getattr(file, name)] for name in LISTS}
     if file.agents:
         mount["agents"] = content["agents"]
-    notices += _drop_sources([*chosen.values(), *(spec for name in LISTS for spec in mount[name])], offers)
+    for spec in [*chosen.values(), *(spec for name in LISTS for spec in mount[name])]:
+        # An installed module is used, wherever the plan would have it from.
+        source = spec.pop("source", None)
+        if source and is_installed(spec["module"], offers):
+            notices.append(f"{spec['module']}: the installed module is used, not {source}")
     _check_modules(file, chosen, document, offers)
     if not mount["providers"]:
         raise ConfigError(
@@ -193,13 +197,3 @@ def _check_modules(file: PlanFile, chosen: Mapping[str, Spec], document: Documen
             look(str(each.module), [place], each.config, check)
     if faults:
         raise ConfigError("\n".join(faults))
-
-
-def _drop_sources(specs: list[Spec], offers: Offers) -> list[str]:
-    """An installed module is used, wherever the plan would have it from; says so."""
-    notices = []
-    for spec in specs:
-        source = spec.pop("source", None)
-        if source and is_installed(spec["module"], offers):
-            notices.append(f"{spec['module']}: the installed module is used, not {source}")
-    return notices

@@ -9,8 +9,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -192,20 +192,14 @@ async def _converse(opened: OpenSession) -> bool:
         await conversation.run()
         return not conversation.failed
     opened.view.notice(f"{opened.plan.orchestrator['module']} is listening. /help tells more, Ctrl-D leaves.")
-    with _ctrl_c_means(control):
-        await conversation.run()
-    return True
-
-
-@contextmanager
-def _ctrl_c_means(control: TurnControl) -> Iterator[None]:
-    """SIGINT goes to the chat, which ends turns; SIGTERM still ends the program."""
     loop = asyncio.get_running_loop()
+    # SIGINT goes to the chat, which ends turns; SIGTERM still ends the program.
     loop.add_signal_handler(signal.SIGINT, control.press)
     try:
-        yield
+        await conversation.run()
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+    return True
 
 
 class Conversation:

@@ -33,16 +33,12 @@ from toolgate_orchestrator.commands.run.screen import Screen, ScreenOutput
 from toolgate_orchestrator.commands.run.view import JsonLines, JsonView, View
 
 PlanOption = Annotated[
-    Path,
-    typer.Option("--plan", metavar="FILE", help="Amplifier mount plan in YAML; ${NAME} is expanded."),
+    Path, typer.Option("--plan", metavar="FILE", help="Amplifier mount plan in YAML; ${NAME} is expanded.")
 ]
 ProviderOption = Annotated[
     str | None, typer.Option("--provider", metavar="NAME", help="Mounted provider that answers.")
 ]
-QuietOption = Annotated[
-    bool,
-    typer.Option("--quiet", help="No warnings of who rules, or does not."),
-]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No warnings of who rules, or does not.")]
 
 
 def run(
