@@ -6,7 +6,7 @@ which tool call a decision was about. A loop without a gate is listened to in va
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -66,13 +66,9 @@ class Rulings:
     async def hear_out(self, decision_id: str, names: Iterable[str], seconds: float) -> None:
         """Wait up to this long until all of these were heard on a decision, be it afterwards."""
         expected = set(names)
-        try:
-            async with asyncio.timeout(seconds):
-                while not expected <= {heard.scheduler for heard in self.list_verdicts(decision_id)}:
-                    self._came.clear()
-                    await self._came.wait()
-        except TimeoutError:
-            return
+        await self._wait_until(
+            lambda: expected <= {heard.scheduler for heard in self.list_verdicts(decision_id)}, seconds
+        )
 
     def list_verdicts(self, decision_id: str) -> tuple[ReceivedVerdict, ...]:
         """Every verdict on a decision, those that came after it last."""
@@ -87,9 +83,13 @@ class Rulings:
         """
         if any(decision.why == "denied" for decision in self.decisions.values()):
             await asyncio.sleep(_MOMENT_S)
+        return await self._wait_until(lambda: not self._missing(), seconds)
+
+    async def _wait_until(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Wait up to this long, and look whenever a verdict came; whether it is done."""
         try:
             async with asyncio.timeout(seconds):
-                while self._missing():
+                while not done():
                     self._came.clear()
                     await self._came.wait()
         except TimeoutError:

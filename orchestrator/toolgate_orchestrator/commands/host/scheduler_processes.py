@@ -94,6 +94,15 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
     options += [f"--config={spec.config.resolve()}"] if spec.config else []
     options += [f"--name={spec.name}"] if spec.name else []
     options += [f"--tools={glob}" for glob in spec.tools]
+    # Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands.
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in NOT_INHERITED},
+        "TOOLGATE_DIE_WITH_PARENT": str(os.getpid()),
+        "TOOLGATE_REDIS_URL": bus.redis or "",
+        "TOOLGATE_NAMESPACE": bus.namespace,
+        **({"TOOLGATE_KEYS": str(bus.keys.resolve())} if bus.keys else {}),
+        "NO_COLOR": "1",
+    }
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the process
     try:
         # A session of its own: Ctrl-C reaches the command alone, which ends its schedulers itself.
@@ -101,7 +110,7 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
             [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *options, "--", spec.spec],
             stdin=DEVNULL,
             stderr=stderr,
-            env=_environment(bus),
+            env=environment,
             cwd=spec.directory,
             start_new_session=True,
         )
@@ -109,19 +118,6 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
         stderr.close()
         raise
     running.append(RunningScheduler(spec.name or spec.spec, process, stderr, process.pid))
-
-
-def _environment(bus: BusSettings) -> dict[str, str]:
-    """Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands."""
-    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    return {
-        **inherited,
-        "TOOLGATE_DIE_WITH_PARENT": str(os.getpid()),
-        "TOOLGATE_REDIS_URL": bus.redis or "",
-        "TOOLGATE_NAMESPACE": bus.namespace,
-        **({"TOOLGATE_KEYS": str(bus.keys.resolve())} if bus.keys else {}),
-        "NO_COLOR": "1",
-    }
 
 
 async def _ready(one: RunningScheduler) -> None:

@@ -166,9 +166,8 @@ async def compare_runs(
                     for pair in zip(first.calls, second.calls, strict=True)
                 ]
                 advance()
-        words = {f"before: {name}": said for name, said in one.words().items()}
-        words |= {f"after: {name}": said for name, said in other.words().items()}
-    sides = (("before", one), ("after", other))
+        sides = (("before", one), ("after", other))
+        words = {f"{which}: {name}": said for which, side in sides for name, said in side.words().items()}
     living = "the living schedulers" if _schedulers(one) else "no scheduler"
     return build_comparison(
         recording.source,
