@@ -259,6 +259,14 @@ def test_the_changelog_names_every_command_module_and_scheduler() -> None:
 # ---------------------------------------------------------------- tables
 
 
+def test_the_pages_about_loops_have_a_row_and_a_column_for_each() -> None:
+    modules = PYPROJECT["project"]["entry-points"]["amplifier.modules"]
+    loops = {name for name, place in modules.items() if place.startswith("toolgate_orchestrator.loops.")}
+    rows = re.findall(r"^\| `(loop-\w+)` \|", text_of(page("agents")), re.MULTILINE)
+    (columns,) = re.findall(r"^\| \| (loop-.*) \|$", text_of(page("loops")), re.MULTILINE)
+    assert set(rows) == set(columns.split(" | ")) == loops
+
+
 def test_every_metric_of_the_reference_is_served() -> None:
     served = {family.name for family in metrics.REGISTRY.collect()}
     assert {metric.name for metric in (*definitions.FLEET, *definitions.PROCESS)} <= served
