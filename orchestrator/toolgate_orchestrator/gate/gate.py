@@ -28,6 +28,7 @@ from toolgate_bus.telemetry import loggers, metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 
+from toolgate_orchestrator.gate.caller_fields import TOO_DEEP, UnreadableQuestion, make_plain
 from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
@@ -236,9 +237,10 @@ class Gate:
             "tool_call_id": tool_call_id,
         }
         if lineage:
-            who["lineage"] = (
-                [*lineage[: MAX_LINEAGE - 1], lineage[-1]] if len(lineage) > MAX_LINEAGE else list(lineage)
-            )
+            who["lineage"] = list(lineage)
+        texts = type(session) is type(who["agent"]) is type(tool_call_id) is str
+        if labels or lineage or not (texts and type(iteration) is int):
+            who = make_plain(who)
         call = DecisionState(
             id=decision_id(),
             tool_name=name,
@@ -277,6 +279,9 @@ class Gate:
         except asyncio.CancelledError:
             _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
             raise
+        except UnreadableQuestion as error:
+            reason = f"This call was not run, as nobody could be asked about it: {error}."
+            ruling = replace(GATE_FAILED, reason=reason) if local is not None or self.ruled else UNASKED
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
             note_fault("rule", error)
             ruling = GATE_FAILED if local is not None or self.ruled else UNASKED
@@ -288,6 +293,9 @@ class Gate:
     async def _rule(self, call: DecisionState, local: LocalScheduler | None, ask: Ask | None) -> RulingResult:
         if call.agents and two_agents(call.tool_input, call.agents):
             return RulingResult("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
+        if "lineage" in call.who and len(call.who["lineage"]) > MAX_LINEAGE:
+            call.who["lineage"] = call.who["lineage"][-MAX_LINEAGE:]
+            raise UnreadableQuestion(TOO_DEEP)
         audience = self._audience(call.tool_name)
         if not (self._client is not None and self._client.up) and not await self._bus_usable(call, audience):
             if self._on_bus_down == "deny":

@@ -23,6 +23,7 @@ from toolgate_bus.telemetry.fact_metrics import decides, trace_id
 from toolgate_bus.telemetry.unanimous import Batch, Group
 from toolgate_bus.transport.ports import FactItem
 
+from toolgate_orchestrator.gate.caller_fields import UnreadableQuestion, clip_fields
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
@@ -169,9 +170,11 @@ class DecisionRecorder:
         at: float,
     ) -> bytes:
         if call.outgoing is None:
-            call.body, call.outgoing = self._redactor.question(
-                question_fields(call, "select", 0), call.tool_input
-            )
+            fields = question_fields(call, "select", 0)
+            try:
+                call.body, call.outgoing = self._redactor.question(fields, call.tool_input)
+            except UnreadableQuestion:
+                call.body, call.outgoing = self._redactor.question(clip_fields(fields), call.tool_input)
         final = None
         if decision.outcome == "modify":
             final = self._redactor.redact_arguments(

@@ -20,6 +20,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
 from toolgate_bus.ruling.conditions import globs
 
+from toolgate_orchestrator.gate.caller_fields import UnreadableQuestion, check_fields
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
 from toolgate_orchestrator.gate.scanning import Scanner, TextScan, secrets_within
 
@@ -46,6 +47,11 @@ _MAX_TOOLS: Final = 1024
 _MAX_PLACEHOLDERS: Final = 1_000
 """Where there would be more in one question, one stands for everything."""
 
+_MAX_TRAVELLING: Final = packing.MAX_NODES - 100
+"""Values in arguments that travel."""
+_MAX_READ: Final = 2 * _ROOM
+"""Characters of texts in which secret fields are looked for; further ones would hardly travel anyway."""
+
 _MAX_COUNT: Final = 4_000
 _MAX_LENGTH: Final = 1 << 20
 
@@ -70,6 +76,8 @@ class RedactedArguments:
     wary: bool = False
     """Whether there are too many secrets to look for each: every text is hidden."""
     max_chars: int = MAX_CHARS
+    read: int = 0
+    """Characters of texts in which secret fields were looked for."""
     look: TextScan | None = None
     """With which patterns are looked for."""
     _secrets: tuple[str, ...] | None = None
@@ -148,6 +156,8 @@ class Redactor:
     ) -> tuple[bytes, RedactedArguments]:
         """The body of a question about these arguments; `fields` are completed with what travels.
 
+        Raises UnreadableQuestion for fields that no scheduler could read.
+
         Most arguments need no second look: nothing is configured, they can be packed, and the whole
         is too small for anything in it to be too long or too many.
         """
@@ -173,10 +183,15 @@ class Redactor:
             body = packing.pack(fields)
         except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
             fields |= {name: _readable(value) for name, value in fields.items() if name != "tool_input"}
+            if type(fields.get("iteration")) is not int:
+                fields["iteration"] = 0
             body = packing.pack(fields)
         if len(body) > packing.MAX_QUESTION:  # the names of the tools, most likely
             fields |= {"available_tools": [fields["tool_name"]], "truncated": True}
             body = packing.pack(fields)
+        check_fields(fields)
+        if len(body) > packing.MAX_QUESTION:
+            raise UnreadableQuestion(f"it would be {len(body)} bytes, and {packing.MAX_QUESTION} can be read")
         return body, out
 
     def text(self, text: str | None, out: RedactedArguments) -> str | None:
@@ -204,7 +219,8 @@ class Redactor:
             return self._container(value, out, depth)
         trouble = self._scalar_trouble(value, kind, out)
         if trouble is None and self._fields and kind is str:
-            within = secrets_within(value, self._fields)
+            out.read += len(value)
+            within = secrets_within(value, self._fields) if out.read <= _MAX_READ else []
             if within is not None:
                 trouble = "redacted"
                 out.wary = out.wary or len(within) > _MAX_SECRETS
@@ -258,13 +274,32 @@ class Redactor:
         """Replace the largest arguments until the whole is within the wire's bounds."""
         if packing.fits(out.value, _ROOM):
             return
-        sizes = sorted(((packing.size(value), key) for key, value in out.value.items()), reverse=True)
-        for _, key in sizes:
-            out.value[key] = _hide(_reveal(out.value[key], out.placeholders), "truncated", out)
-            if packing.fits(out.value, _ROOM):
+        weights = {key: (packing.size(value), _count(value)) for key, value in out.value.items()}
+        size, count = (sum(column) for column in zip(*weights.values(), strict=True))
+        size += packing.size(dict.fromkeys(out.value))
+        for key, (bytes_, nodes) in sorted(weights.items(), key=lambda one: one[1], reverse=True):
+            original = _reveal(out.value[key], out.placeholders)
+            out.value[key] = _hide(original, "truncated", out)
+            size, count = size - bytes_ + packing.size(out.value[key]), count - nodes + 1
+            # Looked at as a whole only where that may be the end: else it would be packed for each argument.
+            if size <= _ROOM and count <= _MAX_TRAVELLING and packing.fits(out.value, _ROOM):
                 return
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
         out.value = {WHOLE: _hide(whole, "truncated", out)}
+
+
+def _count(value: Any) -> int:
+    """How many values there are in one, itself among them."""
+    found, level = 1, [value]
+    while level:
+        deeper: list[Any] = []
+        for node in level:
+            if type(node) is dict or type(node) is list:
+                found += len(node)
+                children = node.values() if type(node) is dict else node
+                deeper += [child for child in children if type(child) is dict or type(child) is list]
+        level = deeper
+    return found
 
 
 def _endless(value: Any) -> bool:

@@ -227,11 +227,11 @@ def question_fields(call: DecisionState, phase: Phase, patience: float) -> dict[
 
     What many calls have in common comes first: the record keeps it once (`columnar`).
     """
-    few = len(call.tools) <= packing.MAX_ENTRIES
+    few = len(call.tools) <= packing.MAX_ENTRIES and len(call.agents or ()) <= packing.MAX_ENTRIES
     return {
         "phase": phase,
         "available_tools": list(call.tools) if few else list(call.tools)[: packing.MAX_ENTRIES],
-        "available_agents": None if call.agents is None else list(call.agents),
+        "available_agents": None if call.agents is None else list(call.agents)[: packing.MAX_ENTRIES],
         "truncated": not few,
         "ttl_ms": int(patience * 1000) or 1,
         "trace": call.trace,

@@ -1,7 +1,8 @@
 """Says in readable words why a value does not fit a JSON Schema; bounded, and never from the network.
 
-References inside a schema are followed only within it, and at most a thousand times in one check:
-a tool's schema may come from a stranger, and must neither fetch anything nor run for ever. A schema
+References inside a schema are followed only within it, and at most a thousand times in one check, and so
+many keywords are applied: a tool's schema may come from a stranger, its arguments from an LLM, and an
+agent's loop waits; nothing is fetched, and nothing runs for long. A schema
 that cannot be applied raises `Uncheckable`; what becomes of that is the caller's affair. A pattern that
 the linear engine does not know is not applied: counted, and told once.
 """
@@ -25,6 +26,8 @@ REFERENCE: dict[str, Any] = {"type": "string", "pattern": "^†"}
 
 _MAX_NODES = 20_000
 _MAX_POINTERS = 1_000
+_MAX_STEPS = 50_000
+"""Keywords applied in one check: an agent's loop waits for it."""
 _MAX_PROBLEMS = 5
 _MAX_LENGTH = 300
 _POINTERS = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -33,6 +36,7 @@ _MAX_REPORTS = 256
 
 _log = get_logger("toolgate.gate")
 _pointers_left: ContextVar[list[int]] = ContextVar("pointers_left")
+_steps_left: ContextVar[list[int]] = ContextVar("steps_left")
 _told: set[str] = set()
 """Patterns that are not applied, and were told of."""
 
@@ -50,7 +54,7 @@ class Checker:
 
     def problems(self, value: Any, called: str = "") -> list[str]:
         """What is wrong with a value (which the lines call so), at most five lines; raises Uncheckable."""
-        token = _pointers_left.set([_MAX_POINTERS])
+        token, steps = _pointers_left.set([_MAX_POINTERS]), _steps_left.set([_MAX_STEPS])
         try:
             found = islice(self._ready().iter_errors(value), _MAX_PROBLEMS)
             lines = [line for error in found for line in _lines(error, called)]
@@ -60,6 +64,7 @@ class Checker:
             raise Uncheckable(f"the schema cannot be applied: {type(error).__name__}") from error
         finally:
             _pointers_left.reset(token)
+            _steps_left.reset(steps)
         return list(dict.fromkeys(lines))[:_MAX_PROBLEMS]
 
     def _ready(self) -> Validator:
@@ -111,7 +116,20 @@ def _limit_validator(base: Any) -> Any:
     counted = {key: _count_pointers(base.VALIDATORS[key]) for key in _POINTERS if key in base.VALIDATORS}
     extend: Callable[[Any, dict[str, Any]], Any] = validators.extend
     linear = {key: check for key, check in keywords(_try_compile).items() if key in base.VALIDATORS}
-    return extend(base, {**counted, **linear})
+    every = {**base.VALIDATORS, **counted, **linear}
+    return extend(base, {key: _count_steps(check) for key, check in every.items()})
+
+
+def _count_steps(check: Any) -> Any:
+    def keyword(validator: Any, written: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+        left = _steps_left.get()
+        left[0] -= 1
+        if left[0] < 0:
+            raise Uncheckable(f"to check it takes more than {_MAX_STEPS} steps")
+        found: Iterator[ValidationError] | None = check(validator, written, instance, schema)
+        return found
+
+    return keyword
 
 
 def _try_compile(pattern: str) -> Pattern | None:

@@ -8,7 +8,6 @@ them did not travel is not known (`placeholder_schema`).
 """
 
 import difflib
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -153,14 +152,6 @@ def _at(place: str, words: str) -> str:
     return f"{place}: {words}" if place else words
 
 
-def _unique(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-    """`uniqueItems` in one pass: the library compares each with each where items cannot be sorted."""
-    if wanted and isinstance(instance, list):
-        different = {json.dumps(_whole(one), sort_keys=True) for one in instance}
-        if len(different) < len(instance):
-            yield ValidationError("has non-unique elements")
-
-
 def _multiple(validator: Any, of: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     """`multipleOf`, where the library raises for numbers that LLMs write and JSON does not know."""
     if isinstance(instance, float) and not math.isfinite(instance):
@@ -169,13 +160,4 @@ def _multiple(validator: Any, of: Any, instance: Any, schema: Any) -> Iterator[V
         yield from Draft202012Validator.VALIDATORS["multipleOf"](validator, of, instance, schema) or ()
 
 
-def _whole(value: Any) -> Any:
-    """1.0 as 1: as JSON they are the same."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return list(map(_whole, value))
-    return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-
-_Validator = validator_of({"multipleOf": _multiple, "uniqueItems": _unique})
+_Validator = validator_of({"multipleOf": _multiple})

@@ -5,6 +5,7 @@ hides. Any other keyword that met one is not known, nor is one that a placeholde
 from. One thing that is false is enough for the whole to be, where all must hold.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
@@ -59,10 +60,28 @@ def keywords(find: Find) -> dict[str, Keyword]:
                 yield from validator.descend(instance[key], written, path=key)
 
     return {
+        "uniqueItems": _unique,
         "pattern": pattern,
         "patternProperties": pattern_properties,
         "additionalProperties": additional_properties,
     }
+
+
+def _unique(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    """`uniqueItems` in one pass: the library compares each with each where items cannot be sorted."""
+    if wanted and isinstance(instance, list):
+        different = {json.dumps(_whole(one), sort_keys=True) for one in instance}
+        if len(different) < len(instance):
+            yield ValidationError("has non-unique elements")
+
+
+def _whole(value: Any) -> Any:
+    """1.0 as 1: as JSON they are the same."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return list(map(_whole, value))
+    return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 _ARRAY: Final = frozenset({"array"})
