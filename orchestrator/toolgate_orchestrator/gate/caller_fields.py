@@ -1,4 +1,4 @@
-"""Who makes a call, as it can be told: texts are texts, numbers are whole, and all of it can be read. Pure.
+"""Who makes a call, as it can be told: texts are texts, numbers are whole, and all of it can be read.
 
 Sessions, labels and ids come from an app, and often from its users. A question that no scheduler could
 read is asked in vain: optional schedulers would be passed over for it, by this call and by those after it.

@@ -1,7 +1,9 @@
 """Several schedulers want a person asked: one question that holds what each of them said. Pure.
 
 Nobody answers in place of another: every prompt is shown, by scheduler; silence allows the call only if
-all of them say so; the person has the longest of their times, and the options that all offer.
+all of them say so; the person has the longest of their times, and the options that all offer. All
+prompts together are as long as one may be, so that none pushes another, or the call, out of sight; where
+there are too many for that, nobody can be asked.
 """
 
 from collections.abc import Sequence
@@ -9,18 +11,22 @@ from typing import Final
 
 from toolgate_bus.protocol.events import AskUser, ReceivedVerdict
 from toolgate_bus.ruling.merge import rank
+from toolgate_bus.telemetry.printable import printable
 
 OPTIONS: Final = ("Allow once", "Deny")
 """Where they have fewer than two options in common."""
 MAX_PROMPT: Final = 2_000
-"""Characters of each prompt where there are several: none may push another off the screen."""
+"""Characters of all prompts together, as they are shown."""
+MAX_ASKERS: Final = 16
+_MAX_LINES: Final = 24
+"""Lines of all prompts together, where there are several."""
 
 
 def one_question(asks: Sequence[ReceivedVerdict]) -> AskUser | None:
-    """What the person is asked; one who is alone is asked in their own words. None: nobody asks."""
+    """What the person is asked; one who is alone is asked in their own words. None: nobody can be asked."""
     said = {(one.scheduler, one.verdict): None for one in sorted(asks, key=rank) if _asks(one)}
     verdicts = [(name, verdict) for name, verdict in said if isinstance(verdict, AskUser)]
-    if not verdicts:
+    if not 0 < len(verdicts) <= MAX_ASKERS:
         return None
     first = verdicts[0][1]
     if len(verdicts) == 1:
@@ -28,7 +34,7 @@ def one_question(asks: Sequence[ReceivedVerdict]) -> AskUser | None:
     common = [option for option in first.options if all(option in one.options for _, one in verdicts)]
     reasons = [f"{name}: {one.reason}" for name, one in verdicts if one.reason]
     return AskUser(
-        prompt="\n".join(_line(name, one.prompt) for name, one in verdicts),
+        prompt="\n".join(_line(name, one.prompt, len(verdicts)) for name, one in verdicts),
         options=tuple(dict.fromkeys(common)) if len(set(common)) > 1 else OPTIONS,
         timeout_s=max(one.timeout_s for _, one in verdicts),
         default="allow" if all(one.default == "allow" for _, one in verdicts) else "deny",
@@ -40,7 +46,14 @@ def _asks(heard: ReceivedVerdict) -> bool:
     return isinstance(heard.verdict, AskUser)
 
 
-def _line(name: str, prompt: str) -> str:
+def shorten(shown: str, most: int) -> str:
+    """A text of at most so many characters; the last of them says where it was cut."""
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+def _line(name: str, prompt: str, askers: int) -> str:
     """A prompt under its scheduler's name; further lines are set in: none passes for another's."""
-    cut = prompt if len(prompt) <= MAX_PROMPT else prompt[:MAX_PROMPT] + "…"
-    return f"{name}: " + "\n  ".join(cut.splitlines() or [""])
+    lines = printable(prompt).splitlines() or [""]
+    most = max(1, _MAX_LINES // askers)
+    kept = lines if len(lines) <= most else [*lines[: most - 1], "…"]
+    return shorten(f"{name}: " + "\n  ".join(kept), MAX_PROMPT // askers - 1)
