@@ -22,7 +22,7 @@ class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
 
 def make_plain(who: Mapping[str, Any]) -> dict[str, Any]:
     """The same fields, each of its type: what should be a text and is none is told as its text."""
-    plain = {name: _text(value) for name, value in who.items()}
+    plain: dict[str, Any] = {name: _text(value) for name, value in who.items()}
     plain["labels"] = {_text(name): _text(value) for name, value in who["labels"].items()}
     plain["parent"] = None if who["parent"] is None else _text(who["parent"])
     iteration = who["iteration"]

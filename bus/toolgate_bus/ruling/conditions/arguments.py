@@ -3,6 +3,7 @@ r"""Arguments: what stands at a path, every way to read it; and what `arguments:
 A path is names with dots between (`user.address.zip`, `items.0.price`); a number steps into a list. An
 LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
 which of the two a tool takes is not known here: `readings` gives both. `order\.amount` is that key only.
+Nor is it known whether a tool reads a text that looks like JSON (`{"order": "{\"amount\": 5000}"}`) as JSON.
 
 A replacement's arguments map target argument to source: `$.path` in the call's own arguments, `$` for all of
 them, or `{value: …}`. A source that the call does not have leaves its target argument out.
@@ -20,7 +21,8 @@ from toolgate_bus.protocol import placeholders
 MISSING: Any = type("Missing", (), {"__repr__": lambda _self: "MISSING"})()
 """What stands where there is no such argument."""
 UNSEEN: Any = type("Unseen", (), {"__repr__": lambda _self: "UNSEEN"})()
-"""What stands where the path leads through something that did not travel."""
+"""What stands where the path leads through something that did not travel, or a text that may be JSON."""
+_BEGINS: Final = frozenset(("{", "[", '"'))
 _MAX_COUNT: Final = 64
 """So many readings of one path are looked at."""
 
@@ -88,7 +90,9 @@ def _step(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return value.get(name, MISSING)
     if isinstance(value, str):
-        return UNSEEN if placeholders.hides(value) else MISSING
+        return (
+            UNSEEN if placeholders.hides(value) or value.lstrip("\ufeff \t\r\n")[:1] in _BEGINS else MISSING
+        )
     # Six digits are more than any argument's length, and int() of a long text is slow.
     if isinstance(value, Sequence) and not isinstance(value, bytes) and name.isdecimal() and len(name) < 7:
         return value[int(name)] if int(name) < len(value) else MISSING

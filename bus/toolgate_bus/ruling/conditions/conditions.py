@@ -6,7 +6,8 @@ compared with regard to case. LLMs write numbers as texts as well: `gt`, `gte`, 
 that is a number as that number, exactly, however long; `glob` and `matches` read a number or a truth
 value as its JSON text.
 
-A test is true, false, or not known: where the value is a placeholder, or the path leads through one;
+A test is true, false, or not known: where the value is a placeholder, or the path leads through one, or
+through a text that looks like JSON;
 where the path can be read in several ways that differ; where the value is no number that can be
 compared (NaN), or is longer than is looked at. That something is there at all is known of a placeholder.
 """
