@@ -61,6 +61,23 @@ PRELOAD: Final = (
         "toolgate_orchestrator.loops.events",
     ),
     *(
+        "toolgate_bus.transport.redis.local_commands",
+        "toolgate_schedulers.commands.doctor_checks",
+        "toolgate_schedulers.commands.scheduler_list",
+        "toolgate_schedulers.commands.scheduler_run",
+        "toolgate_schedulers.worker.supervisor",
+        "toolgate_orchestrator.commands.replay.jobs",
+        "toolgate_orchestrator.commands.replay.session",
+        "toolgate_orchestrator.modules.context_simple",
+    ),
+    *(
+        "anyio._backends._asyncio",
+        "rich.progress",
+        "typer._adapters",
+        "typer._click.decorators",
+        "uvloop",
+    ),
+    *(
         "toolgate_orchestrator.commands.host.checks",
         "amplifier_core",
         "prometheus_client",
