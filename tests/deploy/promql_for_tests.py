@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ def quickened(rules: str) -> str:
     return QUICKENED.sub(shorter, rules)
 
 
+@cache
 def rules() -> list[dict[str, Any]]:
     """Every rule of deploy/prometheus/rules."""
     return [
@@ -84,11 +86,13 @@ def panels(dashboard: Path) -> list[dict[str, Any]]:
     return [panel for panel in (*found, *inside) if panel["type"] != "row"]
 
 
+@cache
 def rule_expressions() -> list[Expression]:
     """Of recording rules and alerts."""
     return [Expression(rule.get("record") or rule["alert"], rule["expr"]) for rule in rules()]
 
 
+@cache
 def panel_expressions() -> list[Expression]:
     """Of every query of every panel, variables left as they are."""
     return [

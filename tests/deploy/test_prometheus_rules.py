@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import cache
 
 import pytest
 import yaml
@@ -53,9 +54,10 @@ def test_an_alert_says_how_bad_it_is_what_happened_and_what_to_do(name):
     assert int(waits[1]) <= 5
 
 
+@cache
 def sources_of(names):
     """Metrics that these names are made of, through what is recorded."""
-    recorded = {one.where: one.names for one in rule_expressions()}
+    recorded = {one.where: frozenset(one.names) for one in rule_expressions()}
     return {
         metric for name in names for metric in (sources_of(recorded[name]) if name in RECORDED else {name})
     }
@@ -64,8 +66,8 @@ def sources_of(names):
 @pytest.mark.pure
 @pytest.mark.parametrize("name", ALERTS)
 def test_whoever_is_woken_finds_what_the_alert_watches_on_a_dashboard(name):
-    (watched,) = (sources_of(one.names) for one in rule_expressions() if one.where == name)
-    shown = sources_of(set().union(*(one.names for one in panel_expressions())))
+    (watched,) = (sources_of(frozenset(one.names)) for one in rule_expressions() if one.where == name)
+    shown = sources_of(frozenset().union(*(one.names for one in panel_expressions())))
     assert watched <= shown
 
 
