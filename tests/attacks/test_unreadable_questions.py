@@ -28,8 +28,17 @@ UNREADABLE = [
 ]
 READABLE = [
     {"session": 5},
+    {"session": None},
+    {"parallel_group_id": None},
     {"agent": 5},
     {"tool_call_id": None},
+    {"root_session": 5},
+    {"root_session": ["a"]},
+    {"parent": 5},
+    {"parent": 0},
+    {"parallel_group_id": 5},
+    {"agent_target": 5},
+    {"available_agents": [1, None, "a"]},
     {"labels": {"customer": 5}},
     {"lineage": [1, 2]},
     {"iteration": None},
@@ -53,7 +62,7 @@ async def test_a_call_that_no_scheduler_could_read_is_denied_and_takes_nobody_of
         assert (decision.outcome, decision.why) == ("deny", "gate_failed"), fields
         assert "nobody could be asked about it" in decision.reason
     for fields in READABLE:
-        decision = await gate.decide("delete_file", {}, ["delete_file"], **fields)
+        decision = await gate.decide("delete_file", {}, ["delete_file", 5, None], **fields)
         assert (decision.outcome, decision.scheduler) == ("deny", "policy"), fields
 
 

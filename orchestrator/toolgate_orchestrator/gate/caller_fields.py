@@ -4,13 +4,14 @@ Sessions, labels and ids come from an app, and often from its users. A question 
 read is asked in vain: optional schedulers would be passed over for it, by this call and by those after it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.names import MAX_LINEAGE
 
 TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
+_TEXTS: Final = frozenset((str,))
 _MAX_INTEGER: Final = 2**63 - 1
 _MAX_SHOWN: Final = 256
 """Characters of a text, and entries of a collection, that the record keeps of what nobody could read."""
@@ -20,11 +21,22 @@ class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
     """No scheduler could read the question about a call; the message says why."""
 
 
+def are_texts(values: Iterable[Any]) -> bool:
+    """Whether each is a text that a question can hold as it is."""
+    return _TEXTS.issuperset(map(type, values))
+
+
+def make_texts(values: Iterable[Any]) -> list[str]:
+    """The same as texts."""
+    return [_text(value) for value in values]
+
+
 def make_plain(who: Mapping[str, Any]) -> dict[str, Any]:
     """The same fields, each of its type: what should be a text and is none is told as its text."""
     plain: dict[str, Any] = {name: _text(value) for name, value in who.items()}
     plain["labels"] = {_text(name): _text(value) for name, value in who["labels"].items()}
-    plain["parent"] = None if who["parent"] is None else _text(who["parent"])
+    for name in ("parent", "agent_target"):
+        plain[name] = None if who[name] is None else _text(who[name])
     iteration = who["iteration"]
     within = type(iteration) is int and abs(iteration) <= _MAX_INTEGER
     plain["iteration"] = iteration if within else 0

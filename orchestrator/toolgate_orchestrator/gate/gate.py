@@ -28,7 +28,7 @@ from toolgate_bus.telemetry import loggers, metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 
-from toolgate_orchestrator.gate.caller_fields import TOO_DEEP, UnreadableQuestion, make_plain
+from toolgate_orchestrator.gate.caller_fields import TOO_DEEP, UnreadableQuestion, are_texts, make_plain
 from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
@@ -238,9 +238,11 @@ class Gate:
         }
         if lineage:
             who["lineage"] = list(lineage)
-        texts = type(session) is type(who["agent"]) is type(tool_call_id) is str
-        if labels or lineage or not (texts and type(iteration) is int):
-            who = make_plain(who)
+        texts = [session, root_session, who["agent"], tool_call_id, parallel_group_id]
+        texts += [one for one in (parent, agent_target) if one is not None]
+        if labels or lineage or type(iteration) is not int or not are_texts(texts):
+            who = make_plain({**who, "agent_target": agent_target})
+            agent_target = who.pop("agent_target")
         call = DecisionState(
             id=decision_id(),
             tool_name=name,

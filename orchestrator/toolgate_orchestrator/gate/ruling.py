@@ -11,6 +11,7 @@ from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall, act
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
+from toolgate_orchestrator.gate.caller_fields import are_texts, make_texts
 from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
@@ -222,16 +223,24 @@ class RulingResult:
         )
 
 
+def _fit_names(names: list[Any]) -> list[str]:
+    """As many as a question can hold, each as a text."""
+    if len(names) > packing.MAX_ENTRIES:
+        names = names[: packing.MAX_ENTRIES]
+    return names if are_texts(names) else make_texts(names)
+
+
 def question_fields(call: DecisionState, phase: Phase, patience: float) -> dict[str, Any]:
     """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those).
 
     What many calls have in common comes first: the record keeps it once (`columnar`).
     """
     few = len(call.tools) <= packing.MAX_ENTRIES and len(call.agents or ()) <= packing.MAX_ENTRIES
+    tools, agents = list(call.tools), None if call.agents is None else list(call.agents)
     return {
         "phase": phase,
-        "available_tools": list(call.tools) if few else list(call.tools)[: packing.MAX_ENTRIES],
-        "available_agents": None if call.agents is None else list(call.agents)[: packing.MAX_ENTRIES],
+        "available_tools": _fit_names(tools),
+        "available_agents": None if agents is None else _fit_names(agents),
         "truncated": not few,
         "ttl_ms": int(patience * 1000) or 1,
         "trace": call.trace,
