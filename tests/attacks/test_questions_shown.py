@@ -3,6 +3,7 @@
 import pytest
 from toolgate_bus.protocol.events import AskUser, ReceivedVerdict, ToolSelecting
 from toolgate_bus.telemetry.printable import printable
+from toolgate_orchestrator.commands.run.held_questions import question_about
 from toolgate_orchestrator.gate.one_question import MAX_ASKERS, one_question
 from toolgate_orchestrator.turn.approvals import question_text
 
@@ -56,3 +57,14 @@ def test_arguments_that_cannot_all_be_shown_are_counted():
     text = shown([("policy", "May it run?")], {f"k{n}": 1 for n in range(900)} | {"command": "rm -rf /"})
     assert "more arguments} (in part: " in text
     assert len(text) < 4000
+
+
+def test_a_call_that_is_held_shows_its_end_too():
+    arguments = {"command": f"{'true; ' * 900}rm -rf /", "note": "x" * 5000}
+    held = {"scheduler": "approval", "tool_name": "bash", "tool_input": arguments, "prompt": "fine " * 2000}
+    for prompt in (held["prompt"], None):
+        text = printable(question_about({**held, "prompt": prompt}))
+        assert 'rm -rf /"' in text
+        assert "(in part: " in text
+    spoofed = {'command="ls", note': 1, "command": "rm"}
+    assert 'command="ls"' not in question_about({**held, "tool_input": spoofed, "prompt": None})

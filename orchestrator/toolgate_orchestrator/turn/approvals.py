@@ -92,15 +92,19 @@ class Approvals:
 
 
 def question_text(ask: AskUser, call: ToolSelecting) -> str:
-    """The scheduler's question followed by the very call that would run; neither hides the other.
+    """The scheduler's question followed by the very call that would run; neither hides the other."""
+    return f"{shorten(printable(ask.prompt), MAX_PROMPT)}\n{shown_call(call.tool_name, call.tool_input)}"
+
+
+def shown_call(tool_name: str, tool_input: Mapping[str, object]) -> str:
+    """A call on one line, for a person who decides on it.
 
     Of long arguments each is shown in part, beginning and end: an LLM cannot fill the place with one of them.
     """
-    prompt, tool = shorten(printable(ask.prompt), MAX_PROMPT), shorten(visible(call.tool_name), _MAX_TOOL)
-    arguments = _shown(call.tool_input)
+    arguments = _shown(tool_input)
     if len(arguments) > _MAX_ARGUMENTS:
-        arguments = _in_part(call.tool_input, len(arguments))
-    return f"{prompt}\n{tool} {arguments}"
+        arguments = _in_part(tool_input, len(arguments))
+    return f"{shorten(visible(tool_name), _MAX_TOOL)} {arguments}"
 
 
 def _shown(value: object) -> str:

@@ -15,12 +15,15 @@ from typing import Any, Final
 
 from amplifier_core.approval import ApprovalTimeoutError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.telemetry.printable import printable, visible
 
-from toolgate_orchestrator.commands.host.rulings import call_text
+from toolgate_orchestrator.commands.host.rulings import MAX_VALUE, call_text
 from toolgate_orchestrator.commands.host.terminal_approvals import TerminalApprovals
 from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
+from toolgate_orchestrator.gate.one_question import MAX_PROMPT, shorten
+from toolgate_orchestrator.turn.approvals import shown_call
 
+_MAX_WRITTEN: Final = 400
 ANSWERS: Final = {"Approve": "approve", "Deny": "deny"}
 
 
@@ -65,7 +68,7 @@ class HeldQuestions:
                 return
             call = json.loads(shown.output.splitlines()[-1])
             chosen = await self._approvals.request_approval(
-                _question(call), list(ANSWERS), round(seconds), "deny"
+                question_about(call), list(ANSWERS), round(seconds), "deny"
             )
             self._open.pop(decision, None)
             given = await run_toolgate(self._bus, "approvals", ANSWERS[chosen], call["id"], "--wait", "0")
@@ -77,10 +80,19 @@ class HeldQuestions:
             self._say(f"the call that waits cannot be shown: {error!r}")
 
 
-def _question(call: dict[str, Any]) -> str:
+def question_about(call: dict[str, Any]) -> str:
+    """What the person is asked about a call, as `approvals show --json` tells it."""
     lines = (
         f"{visible(call['scheduler'])} holds this call for a person:",
-        call_text(call["tool_name"], call["tool_input"]).plain,
-        call["prompt"],
+        _shown_call(call["tool_name"], call["tool_input"]),
+        shorten(printable(call["prompt"] or ""), MAX_PROMPT),
     )
     return "\n".join(filter(None, lines))
+
+
+def _shown_call(tool: str, arguments: dict[str, Any]) -> str:
+    """The call as one would write it, if that is all of it and cannot be taken for another; else as JSON."""
+    written = call_text(tool, arguments).plain
+    whole = all(len(json.dumps(value, ensure_ascii=False)) <= MAX_VALUE for value in arguments.values())
+    plain = whole and len(written) <= _MAX_WRITTEN and all(map(str.isidentifier, arguments))
+    return written if plain else shown_call(tool, arguments)
