@@ -27,8 +27,8 @@ MUTANTS = (
         "law 2",
         "a path through a placeholder leads nowhere",
         f"{BUS}/ruling/conditions/arguments.py",
-        "return UNSEEN if placeholders.hides(value) else MISSING",
-        "return MISSING",
+        "UNSEEN if placeholders.hides(value) or value",
+        "UNSEEN if value",
         DISGUISES,
     ),
     Mutant(
