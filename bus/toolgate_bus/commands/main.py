@@ -6,6 +6,7 @@ called, and leaves the others working. No command is written here.
 """
 
 import gc
+import inspect
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -54,16 +55,16 @@ LOADED: Final = 100_000
 OVERVIEW = """
 The bus on which independent schedulers rule on every tool call an agent makes, before it runs.
 
-Schedulers answer continue, deny or modify; one reducer merges their answers; the agent's loop
-runs, replaces or refuses the call.
+Schedulers answer continue, deny or modify; one reducer merges their answers; the agent's \
+loop runs, replaces or refuses the call.
 
 \b
   toolgate demo                                      see it all work
   toolgate scheduler run policy --config rules.yaml  start a scheduler
   toolgate run "Tidy my notes" --plan plan.yaml      an agent it rules on
 
-Without --redis URL (or TOOLGATE_REDIS_URL) the commands of one user meet on an embedded server,
-which starts with the first and ends with the last.
+Without --redis URL (or TOOLGATE_REDIS_URL) the commands of one user meet on an embedded \
+server, which starts with the first and ends with the last.
 """
 
 
@@ -139,6 +140,16 @@ def _load(point: EntryPoint) -> Any:
         param for param in command.params if param.name not in ("install_completion", "show_completion")
     ]
     command.name = point.name
+    return _join_lines(command)
+
+
+def _join_lines(command: Any) -> Any:
+    """Have the help's paragraphs parted where the terminal ends; examples (set in) stay as they are."""
+    parts = inspect.cleandoc(command.help or "").split("\n\n")
+    whole = (one if one.startswith("\b") or "\n " in one else one.replace("\n", " ") for one in parts)
+    command.help = "\n\n".join(whole) or None
+    for one in getattr(command, "commands", {}).values():
+        _join_lines(one)
     return command
 
 

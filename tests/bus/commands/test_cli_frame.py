@@ -3,6 +3,7 @@
 import json
 import signal
 from importlib.metadata import entry_points, version
+from itertools import pairwise
 
 import pytest
 from toolgate_bus.commands.main import GROUP, SUMMARIES
@@ -296,3 +297,14 @@ def test_logs_are_words_for_a_person(process):
     assert command.wait() == 0
     assert "scheduler=policy" in command.stderr.splitlines()[0]
     assert "\x1b" not in command.stderr
+
+
+@pytest.mark.parametrize("words", [("bench",), ("agents", "stop"), ("doctor",)])
+def test_the_paragraphs_of_help_are_parted_where_the_terminal_ends_and_nowhere_before(process, words):
+    ended = process("toolgate", *words, "--help", env={"COLUMNS": "80", "TERM": "dumb"})
+    assert ended.wait() == 0
+    lines = ended.stdout.partition("╭")[0].splitlines()
+    for line, following in pairwise(line.rstrip() for line in lines):
+        assert len(line) <= 80
+        if line and following and "   " not in line + following:  # no example
+            assert len(f"{line} {following.split()[0]}") > 79, line

@@ -35,14 +35,15 @@ def init(
     write(directory)
     if quiet:
         return
-    print_text(f"Wrote {', '.join(NAMES)} to {directory.absolute()}.\n")
+    print_text(f"Wrote to {directory.absolute()}:\n  {', '.join(NAMES)}\n")
     toolgate, folder = command_name(), shlex.quote(str(directory))
     there = "" if directory == Path() else f"cd {folder} && "
     print_text(
         "Start the rules, which stay; then, in another terminal, the agent:\n"
         f"  {there}{toolgate} scheduler run policy --config rules.yaml\n"
         f'  {there}{toolgate} run "Tidy up" --plan plan.yaml\n\n'
-        f"Change the rules, and see what becomes of calls: {toolgate} policy test rules.yaml cases.yaml"
+        f"Change the rules, and see what becomes of calls:\n"
+        f"  {there}{toolgate} policy test rules.yaml cases.yaml"
     )
 
 

@@ -43,11 +43,17 @@ def view(report: Report) -> RenderableType:
 def table_of(title: str, columns: Iterable[str]) -> Table:
     """The names give way on a narrow terminal; the figures never do."""
     table = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+        padding=(0, 1, 0, 0),
     )
     for at, column in enumerate(columns):
         if at:
-            table.add_column(column, justify="right", no_wrap=True, min_width=max(len(column), 5))
+            table.add_column(column, justify="right", no_wrap=True, min_width=len(column))
         else:
             table.add_column(column, no_wrap=True, min_width=10, max_width=MAX_NAME)
     return table
