@@ -27,12 +27,13 @@ from toolgate_bus.server.settings import BusSettings, check_url, read_keys
 from toolgate_bus.telemetry import loggers, metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.gate.caller_fields import TOO_DEEP, UnreadableQuestion, are_texts, make_plain
 from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
-from toolgate_orchestrator.gate.faults import note_fault
+from toolgate_orchestrator.gate.faults import BROKEN, note_fault
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
@@ -348,7 +349,9 @@ class Gate:
             question = ToolSelecting.model_construct(id=call.id.hex(), **fields)
             try:
                 answer = await ask(asked, question)
-            except Exception as error:  # noqa: BLE001 - the app's approval system; its failure is a denial
+            except BROKEN as error:  # the app's approval system; its failure is a denial
+                if isinstance(error, asyncio.CancelledError) and is_cancel_requested():
+                    raise
                 metrics.count(metrics.GATE_FAULTS, "ask")
                 _log.error("the person could not be asked", decision=question.id, error=where(error))
         if answer != "allow":

@@ -142,6 +142,21 @@ async def test_an_answer_that_is_none_of_a_person_is_a_refusal(world):
     assert (decision.outcome, decision.why) == ("deny", "refused")
 
 
+async def test_an_approval_system_that_cancels_itself_is_a_refusal_and_no_end_of_the_turn(world):
+    async def gives_up(ask, call):
+        raise asyncio.CancelledError
+
+    async def waits(ask, call):
+        await asyncio.get_running_loop().create_future()
+
+    await world.scheduler("a", AskUser(prompt="sure?"))
+    decision = await (await world.gate(gives_up)).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.why) == ("deny", "no_approver")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):  # a caller who is cancelled waits no longer
+            await (await world.gate(waits)).decide("search", {}, TOOLS)
+
+
 # ---------------------------------------------------------------------- several who ask
 
 
