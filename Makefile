@@ -25,7 +25,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
 	do printf '  make %-12s %s\n' "$$name" "$$line"; done
 
-demo: $(ALL) ## watch three scheduler processes rule on a small agent's tool calls
+demo: $(ALL) ## watch three scheduler processes rule on a small agent
 	@$(BIN)/toolgate demo
 
 shell: $(ALL) ## a shell in which `toolgate` is found
@@ -35,13 +35,13 @@ test: $(DEV) ## run the tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m pure -n auto
 	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 3 $(BY_FILE)
 
-test-system: $(DEV) ## run those with Prometheus, a browser, environments of their own
+test-system: $(DEV) ## those with Prometheus, a browser, own environments
 	@$(BIN)/python -m pytest -q -m system -n 3 $(BY_FILE)
 
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s
 
-soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny, and see that none runs
+soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
@@ -53,7 +53,7 @@ lint: $(DEV) ## check format, style, types and import directions
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-docs: $(DEV) ## build the documents as a site, in build/site; broken links are errors
+docs: $(DEV) ## build the documents as a site; broken links are errors
 	@$(BIN)/python docs/build.py
 
 check: lint docs test test-system ## lint, the documents, all tests: what CI runs
@@ -61,10 +61,10 @@ check: lint docs test test-system ## lint, the documents, all tests: what CI run
 mutants: $(DEV) ## break the code on purpose and see the tests go red
 	@$(BIN)/python tests/mutants.py
 
-cost: $(DEV) ## what a decision costs beside another version: make cost AGAINST=v0.1.0
+cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/cost_beside.py $(AGAINST)
 
-up: ## run a fleet in containers: server, schedulers, agent, Prometheus, Grafana
+up: ## run a fleet in containers, with Prometheus and Grafana
 	@$(HAVE_COMPOSE)
 	@python3 deploy/redis/make_acl.py --to deploy/made --server redis://valkey:6379/0 \
 	  --scheduler policy --scheduler cost-aware

@@ -111,6 +111,11 @@ def test_what_the_readme_has_people_type_and_read_fits_a_terminal() -> None:
     assert [line for line in shown if len(line) > COLUMNS] == []
 
 
+def test_the_list_of_targets_fits_a_terminal() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## (.*)$", text_of(ROOT / "Makefile"), re.MULTILINE)
+    assert [name for name, about in targets if len(f"  make {name:<12} {about}") > COLUMNS] == []
+
+
 @each_document
 def test_what_is_generated_is_up_to_date(document: Path) -> None:
     text = text_of(document)
