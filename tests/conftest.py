@@ -155,7 +155,8 @@ def wait_until() -> Callable[..., Awaitable[Any]]:
             if found:
                 return found
             if time.monotonic() > deadline:
-                pytest.fail(f"still {found!r} after {timeout} s: {inspect.getsource(predicate).strip()}")
+                what = getattr(predicate, "func", predicate)  # a partial has no source of its own
+                pytest.fail(f"still {found!r} after {timeout} s: {inspect.getsource(what).strip()}")
             await asyncio.sleep(0.005)
 
     return wait
