@@ -33,6 +33,14 @@ MUTANTS = (
     ),
     Mutant(
         "law 2",
+        "a path through a text of JSON leads nowhere",
+        f"{BUS}/ruling/conditions/arguments.py",
+        "[:1] in _BEGINS else MISSING",
+        "[:1] in () else MISSING",
+        "../bus/ruling/conditions/test_conditions.py",
+    ),
+    Mutant(
+        "law 2",
         "a tool's name is read as it stands only",
         f"{BUS}/ruling/conditions/globs.py",
         "return raw if raw == same else None",

@@ -87,4 +87,12 @@ MUTANTS = (
         "None if self._left or time.monotonic() - self._moved > 1 else",
         "../bus/transport/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",
     ),
+    Mutant(
+        "law 3",
+        "a signed heartbeat is believed for ever",
+        f"{BUS}/transport/redis/roster.py",
+        " and not member.left and not self.is_recent(member):",
+        " and False:",
+        "../attacks/test_roster_attacks.py",
+    ),
 )

@@ -11,12 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import redis.asyncio as redis
 import yaml
 from guarded_server import guarded
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.server.settings import read_keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Member
@@ -163,6 +166,22 @@ async def test_no_heartbeat_but_its_own_excuses_a_policy(world, attacker):
             await asyncio.sleep(0.02)
         await attack
     await admin.delete(KEYS.member("s:policy:evil"))
+
+
+async def test_a_heartbeat_that_was_kept_and_is_shown_again_excuses_nobody(world, attacker):
+    """Signed by the policy itself, of when it ruled on less: true then, and nobody's word today."""
+    admin, ring = attacker("admin"), Keyring(read_keys(world.keys))
+    world.end()
+    minute, outcomes = int((await admin.time())[0]) // 60, {}
+    for age in (3600, 0):
+        said = Member("policy", f"of-{age}", tools=("read_*",), started=2**30 + age, wire=(1, 2))
+        await admin.sadd(KEYS.roster_of("schedulers", minute), f"s:policy:of-{age}")
+        raw = encode_member(replace(said, at=int((await admin.time())[0]) - age), ring)
+        await admin.set(KEYS.member(f"s:policy:of-{age}"), raw, px=60_000)
+        async with world.gate(required=["policy"], patience_ms=300) as gate:
+            outcomes[age] = await ruled(gate, 2)
+        await admin.delete(KEYS.member(f"s:policy:of-{age}"))
+    assert outcomes == {3600: {("deny", "silent")}, 0: {("continue", "unasked")}}
 
 
 async def test_a_policy_whose_every_trace_was_deleted_is_asked_and_one_that_was_killed_is_counted_as_gone(

@@ -23,6 +23,7 @@ MAX_WORDS: Final = 64
 MAX_WORD: Final = 64
 _NAME: Final = re.compile(NAME_PATTERN)
 _WHOLE: Final = 2**31 - 1
+_LATEST: Final = 2**53 - 1
 
 
 def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
@@ -49,6 +50,7 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
             "build": member.build,
             "revision": {"label": label, "digest": digest},
             "beat": member.beat,
+            **_when(member),
         }
     )
     fields: dict[str, Any] = {**plain, "v2": told}
@@ -62,7 +64,14 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
 def encode_leave(member: Member, keyring: Keyring | None = None) -> bytes:
     """The last heartbeat of a replica that leaves in good order; no member to readers of version 1."""
     told = packing.pack(
-        {"tools": [], "started": member.started, "beat": member.beat, "wire": list(member.wire), "left": True}
+        {
+            "tools": [],
+            "started": member.started,
+            "beat": member.beat,
+            "wire": list(member.wire),
+            "left": True,
+            **_when(member),
+        }
     )
     if keyring is None or not keyring.knows(member.name):
         return packing.pack({"v2": told})
@@ -91,6 +100,7 @@ def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None =
         build=_text(inner.get("build"), MAX_WORD),
         revision=Revision.read(inner.get("revision")),
         beat=_number(inner.get("beat")),
+        at=_number(inner.get("at"), _LATEST),
         left=inner.get("left") is True,
         signed=keyring is not None
         and isinstance(mac, bytes)
@@ -132,8 +142,12 @@ def _map(raw: bytes) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def _number(value: Any) -> int:
-    return value if type(value) is int and abs(value) <= _WHOLE else 0
+def _when(member: Member) -> dict[str, int]:
+    return {"at": member.at} if member.at else {}
+
+
+def _number(value: Any, most: int = _WHOLE) -> int:
+    return value if type(value) is int and abs(value) <= most else 0
 
 
 def _text(value: Any, most: int) -> str:

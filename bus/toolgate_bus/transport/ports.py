@@ -68,6 +68,8 @@ class Member:
     """Which configuration it rules by."""
     beat: int = field(default=0, compare=False)
     """Which heartbeat of this start it was."""
+    at: int = field(default=0, compare=False)
+    """When it was written, in seconds since the epoch by the bus's own clock; 0 where it does not say."""
     signed: bool = field(default=False, compare=False)
     """Whether whoever read it has the scheduler's key, and found that it signed this."""
     proof: tuple[bytes, bytes] | None = field(default=None, compare=False, repr=False)

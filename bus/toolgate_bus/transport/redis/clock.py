@@ -43,6 +43,10 @@ class ServerClock:
         minute, seconds = divmod(now + (self._offset or 0.0), 60.0)
         return int(minute), seconds
 
+    def seconds(self, now: float) -> int:
+        """The server's time in seconds since the epoch; 0 while it is unknown."""
+        return 0 if self._offset is None else int(now + self._offset)
+
     def age(self, entry: bytes, now: float) -> float:
         """Seconds since the entry was written; 0 when unknown or absurd."""
         if self._offset is None:

@@ -33,9 +33,16 @@ class Heart:
     """Beats for one member of the roster until it is ended."""
 
     def __init__(
-        self, url: str, namespace: str, member: str, tell: Callable[[int], bytes | None], clock: ServerClock
+        self,
+        url: str,
+        namespace: str,
+        member: str,
+        tell: Callable[[int, int], bytes | None],
+        clock: ServerClock,
     ) -> None:
-        """`tell` gives the heartbeat of this number, or None to leave one out; in the other thread."""
+        """`tell` gives the heartbeat of this number and time (in seconds, by the server's clock),
+        or None to leave one out; in the other thread.
+        """
         self._url, self._namespace, self._member = url, namespace, member
         self._tell, self._clock = tell, clock
         self._number = 0
@@ -58,8 +65,8 @@ class Heart:
         """Beat now; returns when the server has it, raises TransportError where it may not."""
         await self._there(self._beat())
 
-    async def leave(self, mark: Callable[[int], bytes]) -> None:
-        """Say that one leaves, by the mark of the last number, and beat no more; raises TransportError."""
+    async def leave(self, mark: Callable[[int, int], bytes]) -> None:
+        """Say that one leaves, by the mark of a last heartbeat, and beat no more; raises TransportError."""
         await self._there(self._leave(mark))
 
     def note_progress(self) -> None:
@@ -131,11 +138,11 @@ class Heart:
 
     async def _beat(self) -> None:
         async with self._turn:
-            value = None if self._left else self._tell(self._number + 1)
+            await self._roster.learn_minute()
+            value = None if self._left else self._tell(self._number + 1, self._roster.seconds)
             if value is None:
                 return
             self._number += 1
-            await self._roster.learn_minute()
             sent = time.monotonic()
             commands = [TIME, *self._roster.beat(self._member, value, timed=True)]
             replies = await self._commands.pipeline(commands)
@@ -145,10 +152,10 @@ class Heart:
             self._clock.set_time(replies[0], time.monotonic(), sent)
             self._roster.set_time(replies[0])
 
-    async def _leave(self, mark: Callable[[int], bytes]) -> None:
+    async def _leave(self, mark: Callable[[int, int], bytes]) -> None:
         async with self._turn:  # a heartbeat on its way must not put us back
             self._left = True
-            await self._roster.leave(self._member, mark(self._number + 1))
+            await self._roster.leave(self._member, mark(self._number + 1, self._roster.seconds))
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

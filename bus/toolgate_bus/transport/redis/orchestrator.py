@@ -162,7 +162,8 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._keys_of = {**keys, **self._keys_of}
         self._roster.keyring = Keyring(self._keys_of)
         present = tuple(
-            replace(one, signed=is_signed(one, self._roster.keyring)) for one in self._present_schedulers
+            replace(one, signed=is_signed(one, self._roster.keyring) and self._roster.is_recent(one))
+            for one in self._present_schedulers
         )
         self._present_schedulers = present
         self._listener.on_roster_change(present)

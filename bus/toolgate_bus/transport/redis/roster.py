@@ -38,6 +38,8 @@ from toolgate_bus.transport.redis.roster_sets import (
 
 BEAT_SECONDS: Final = 0.5
 EXPIRY_SECONDS: Final = 1.5
+FRESH_SECONDS: Final = 10.0
+"""A signed heartbeat that is older by the server's clock is nobody's word any longer."""
 ReaderRole = Literal["follower", "exporter", "archiver", "console"]
 """What a facts reader reads for."""
 READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
@@ -130,6 +132,15 @@ class Roster:
         return int(await self._commands.execute("INCR", self._keys.starts))
 
     # ------------------------------------------------------------------ standing there
+
+    @property
+    def seconds(self) -> int:
+        """The server's time in seconds since the epoch; 0 while it is unknown."""
+        return self._clock.seconds(time.monotonic())
+
+    def is_recent(self, member: Member) -> bool:
+        """Whether a heartbeat was written just now, by what it says itself."""
+        return abs(self.seconds - member.at) <= FRESH_SECONDS
 
     async def learn_minute(self) -> None:
         """Ask the server for its time, unless that is known: sets are named by it."""
@@ -245,6 +256,8 @@ class Roster:
         signs = self.keyring is not None and self.keyring.knows(scheduler)
         if member is not None and member.left and not member.signed and signs:
             return replace(member, left=False)  # who has a key must sign that it leaves: somebody is there
+        if member is not None and member.signed and not member.left and not self.is_recent(member):
+            return replace(member, signed=False, proof=None)  # somebody may have kept it, and shows it again
         return member
 
     async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:

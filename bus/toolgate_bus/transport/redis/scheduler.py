@@ -393,17 +393,17 @@ class RedisSchedulerBus(SchedulerBus):
     def _roster_name(self) -> str:
         return f"s:{self._member.name}:{self._member.replica}"
 
-    def _tell(self, number: int) -> bytes | None:
+    def _tell(self, number: int, at: int) -> bytes | None:
         """A heartbeat of ours; none while we cannot be asked. Called in the heart's thread: it only reads."""
         if self._hot is None:
             return None
         answered, late = self._totals()
-        told = replace(self._member, answered=answered, late=late, beat=number)
+        told = replace(self._member, answered=answered, late=late, beat=number, at=at)
         return encode_member(told, self._keyring)
 
-    def _farewell(self, number: int) -> bytes:
+    def _farewell(self, number: int, at: int) -> bytes:
         """The heartbeat that says that we leave."""
-        return encode_leave(replace(self._member, beat=number), self._keyring)
+        return encode_leave(replace(self._member, beat=number, at=at), self._keyring)
 
     async def _tidy(self) -> None:
         """Trim the inbox and the streams written to, and let those expire."""
