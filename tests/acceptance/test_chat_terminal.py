@@ -332,7 +332,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_then_says_how_to_leave(at_term
 def test_what_is_logged_is_told_in_words_unless_the_log_was_asked_for(at_terminal: Any, plan: Any) -> None:
     path = plan('{text: "first"}')
     for log, told in (
-        ((), "no connection to the bus: 127.0.0.1:1 cannot be reached: nothing listens there"),
+        ((), "no connection to the bus: 127.0.0.1:1 cannot be reached: nothing listens"),
         (("--log-level", "INFO"), "[toolgate.bus]"),
     ):
         person = at_terminal(*log, "chat", "--plan", path, "--redis", "redis://127.0.0.1:1/0", bus=False)

@@ -158,8 +158,10 @@ async def _stop(
                 ran |= running.union(*look.obeyed.values())
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
                     told |= await fleet.stop(order)
-                    if said < 0:  # who began only now says so with its next heartbeat
-                        unseen = time.monotonic() + BEAT_SECONDS
+                    if said < 0:
+                        # Who began only now says so with its next heartbeat; where nobody is there at all, the
+                        # server may have come back a moment ago, and they to it a little later.
+                        unseen = time.monotonic() + (BEAT_SECONDS if told else EXPIRY_SECONDS)
                     said = time.monotonic()
                 elif (
                     not running
