@@ -11,7 +11,7 @@ pytestmark = pytest.mark.acceptance
 WINDOW = 2.0
 """Seconds; several heartbeats and blocking reads."""
 TWO_ROUNDS = 20
-"""A window may catch a heartbeat (8 commands) and a blocking read more at each of its ends than another does."""
+"""A window may catch a heartbeat (8 commands) and a blocking read more at each end than another does."""
 TOOLS = ["bash", "search"]
 
 

@@ -159,8 +159,8 @@ async def _stop(
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
                     told |= await fleet.stop(order)
                     if said < 0:
-                        # Who began only now says so with its next heartbeat; where nobody is there at all, the
-                        # server may have come back a moment ago, and they to it a little later.
+                        # Who began only now says so with its next heartbeat; where nobody is there at all,
+                        # the server may have come back a moment ago, and they to it a little later.
                         unseen = time.monotonic() + (BEAT_SECONDS if told else EXPIRY_SECONDS)
                     said = time.monotonic()
                 elif (
