@@ -24,8 +24,9 @@ from pathlib import Path
 from runpy import run_path
 from urllib.parse import urlsplit
 
-ROLES = (Path(__file__).resolve().parent / "roles").resolve()
-role_file = run_path(str(ROLES.with_name("role_file.py")))
+HERE = Path(__file__).resolve().parent
+ROLES = HERE / "roles"
+role_file = run_path(str(HERE / "role_file.py"))
 read_roles, rules_of = role_file["read_roles"], role_file["rules_of"]
 DEFAULT = "user default reset off ~* &* +@all"
 """Off, and without a password: nobody is it. But the server reads its append-only file as this user, and

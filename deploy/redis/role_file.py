@@ -1,0 +1,1 @@
+../../bus/toolgate_bus/transport/redis/role_file.py
