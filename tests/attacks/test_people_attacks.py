@@ -1,6 +1,7 @@
 """What people are shown is true, and stays so: calls that nobody waits for any longer, and decoys."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,7 +52,7 @@ async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
             async def held(tool: str) -> Any:
                 return [one for one in await desk.list_held() if one.approval.question.tool_name == tool]
 
-            # Another scheduler denied it, perhaps before the hold was heard; or it was held for too long.
+            # Another scheduler denied it before the hold was heard; or it was held for too long.
             for tool, why, fields in (
                 ("pay_denied", "denied", {"max_hold_s": 60.0}),
                 ("pay_long", "expired", {"max_hold_s": 0.2}),
@@ -61,8 +62,11 @@ async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
                 ) as gate:
                     late: list[str] = []
                     gate.subscribe_late(lambda _id, heard, late=late: late.append(heard.verdict.action))
+                    if why == "denied":
+                        started[0].send_signal(signal.SIGSTOP)  # approval: it reads the question a little later
                     decision = await gate.decide(tool, {}, {tool: None})
                     assert decision.why == why
+                    started[0].send_signal(signal.SIGCONT)
                     # Once its verdict is here, the hold is in the store.
                     said = [heard.verdict.action for heard in decision.verdicts]
                     await wait_until(lambda said=said, late=late: "hold" in said + late, timeout=20)

@@ -17,6 +17,7 @@ CHECKS = {
     "kubernetes/*": "deploy/test_kubernetes.py",
     "redis/make_acl.py": "deploy/test_acl.py",
     "redis/roles": "deploy/test_acl.py",
+    "redis/role_file.py": "deploy/test_acl.py",
     "redis/valkey.conf": "deploy/test_acl.py",
     "redis/kustomization.yaml": "deploy/test_kubernetes.py",
     "redis/make-certificates": "deploy/test_tls.py",
