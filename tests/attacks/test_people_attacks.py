@@ -63,7 +63,7 @@ async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
                     late: list[str] = []
                     gate.subscribe_late(lambda _id, heard, late=late: late.append(heard.verdict.action))
                     if why == "denied":
-                        started[0].send_signal(signal.SIGSTOP)  # approval: it reads the question a little later
+                        started[0].send_signal(signal.SIGSTOP)  # approval reads it later
                     decision = await gate.decide(tool, {}, {tool: None})
                     assert decision.why == why
                     started[0].send_signal(signal.SIGCONT)
