@@ -135,7 +135,11 @@ def replay_decision(
     )
     call = apply_modify(ruled.original, merged.winner)
     parts = ((stay, call.same(then)), (added, call.same(verified or then)))
-    told, told_by_added = ([one for one in part if asked or one.phase == "select"] for part, asked in parts)
+    author = None if merged.winner is None else merged.winner.scheduler  # it is not asked about its own
+    told, told_by_added = (
+        [one for one in part if one.phase == "select" or (asked and one.scheduler != author)]
+        for part, asked in parts
+    )
     second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
     if second.winner is not None:
         return Effect("deny", ruled.original, second.winner.scheduler, second.winner.verdict.reason)

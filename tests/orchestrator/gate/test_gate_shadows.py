@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
@@ -216,11 +216,20 @@ async def _rule(others, shade, *, shadow):
 
 
 @settings(max_examples=60)
-@given(a=st.tuples(verdicts, in_verify), shade=st.tuples(verdicts, in_verify))
-def test_a_shadow_is_counted_exactly_where_it_would_have_changed_what_runs(a, shade):
+@given(
+    name=st.sampled_from(["a", "z"]),
+    a=st.tuples(verdicts, in_verify),
+    shade=st.tuples(verdicts, in_verify),
+)
+@example(
+    name="z",  # which loses the tie
+    a=(Modify(tool="fast", arguments={"n": 1}), Continue()),
+    shade=(Modify(tool="fast", arguments={"n": 1}), Deny(reason="no")),
+)
+def test_a_shadow_is_counted_exactly_where_it_would_have_changed_what_runs(name, a, shade):
     async def run():
-        real, counted, asked = await _rule({"a": a}, shade, shadow=True)
-        earnest, _, asked_then = await _rule({"a": a}, shade, shadow=False)
+        real, counted, asked = await _rule({name: a}, shade, shadow=True)
+        earnest, _, asked_then = await _rule({name: a}, shade, shadow=False)
         asked_anew = bool(asked_then) and asked_then != asked
         runs = [(one.tool_name, one.tool_input) if one.allowed else None for one in (real, earnest)]
         same = runs[0] == runs[1] and not asked_anew
