@@ -1,5 +1,7 @@
 """Write the parts of the documents that are the code's: commands, metrics, keys, what tests show.
 
+And the tables of what `figures.py` measured.
+
     python docs/generate.py      rewrites them in place; a test says where one is out of date
 
 A generated part stands in a document between two comments, the first of which names it:
@@ -12,6 +14,7 @@ A generated part stands in a document between two comments, the first of which n
 import ast
 import inspect
 import re
+import runpy
 import sys
 import textwrap
 import tomllib
@@ -27,12 +30,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.text import Text
 from toolgate_bus.commands.main import SUMMARIES, app
-from toolgate_bus.ruling.conditions.matching import About
+from toolgate_bus.ruling.conditions.matching import CallMatcher
 from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.loops.reactive import ReactiveConfig
 from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
+from toolgate_orchestrator.modules.hooks_required import RequiredConfig
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
+from toolgate_orchestrator.modules.tool_delegate import DelegateConfig
+from toolgate_orchestrator.turn.goal_config import GoalConfig
 from toolgate_orchestrator.turn.loop_config import ParallelConfig
 from toolgate_schedulers.shipped import policy
 from toolgate_schedulers.shipped.approval import config as approval
@@ -158,18 +164,21 @@ def _words(param: Any) -> str:
 # ---------------------------------------------------------------- keys
 
 _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
-    "a loop": (ParallelConfig, None),
+    "a loop": (ParallelConfig, GoalConfig),
+    "goals": (GoalConfig, None),
     "loop-reactive": (ReactiveConfig, ParallelConfig),
     "toolgate": (ToolgateConfig, None),
     "schedulers.NAME": (SchedulerLimits, None),
     "redact": (RedactConfig, None),
     "provider-openai-compatible": (OpenAIConfig, None),
     "hooks-logging": (LoggingConfig, None),
+    "hooks-toolgate-required": (RequiredConfig, None),
+    "tool-delegate": (DelegateConfig, None),
     "a policy": (PolicyConfig, None),
-    "a rule": (policy.PolicyRule, About),
-    "a rule or route": (About, None),
+    "a rule": (policy.PolicyRule, CallMatcher),
+    "a rule or route": (CallMatcher, None),
     "a router": (RouterConfig, None),
-    "a route": (Route, About),
+    "a route": (Route, CallMatcher),
     "a target": (Target, None),
     "fallback": (Fallback, None),
     "a cost-aware": (CostAwareConfig, None),
@@ -178,7 +187,7 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "a heuristic": (HeuristicConfig, None),
     "a limit": (Limit, None),
     "a loop-guard": (LoopGuardConfig, None),
-    "an approval rule": (approval.ApprovalRule, About),
+    "an approval rule": (approval.ApprovalRule, CallMatcher),
 }
 """By what tables call them: the model whose keys are listed, and the one whose keys are listed elsewhere."""
 
@@ -257,11 +266,24 @@ def _seeds(node: Any) -> Iterator[tuple[str, str, str]]:
             yield seed, sentence, loops
 
 
-# ---------------------------------------------------------------- all of them
+# ---------------------------------------------------------------- figures
+
+
+def figure_parts() -> dict[str, Callable[[], str]]:
+    """The tables of what `figures.py` measured."""
+    return dict(runpy.run_path(str(Path(__file__).with_name("figures.py")))["PARTS"])
+
+
+def events_part() -> str:
+    """What hooks hear of a turn here and of the same turn under Amplifier's own loops."""
+    return str(runpy.run_path(str(ROOT / "tests" / "orchestrator" / "event_table.py"))["table"]())
+
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
+    "events of both": events_part,
     "commands": commands_part,
     "sentences": sentences_part,
+    **figure_parts(),
     "metrics": lambda: metrics.table().rstrip(),
     **{f"keys of {where}": partial(keys_part, where) for where in _KEYS},
 }
@@ -279,7 +301,7 @@ def rewritten(text: str) -> str:
 
 def main() -> None:
     """Rewrite every document that has generated parts."""
-    for file in sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/*.md")]):
+    for file in sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/*.md")]):
         text = file.read_text(encoding="utf-8")
         if (new := rewritten(text)) != text:
             file.write_text(new, encoding="utf-8")

@@ -25,7 +25,8 @@ import pytest
 from hypothesis import settings
 from installed import look_once
 from nursery import NURSERY, Process
-from toolgate_bus.server.embedded import Server, ServerProcess, private_server, server_process
+from toolgate_bus.server.embedded import Server, private_server, server_process
+from toolgate_bus.server.guard import ServerProcess
 
 look_once()
 

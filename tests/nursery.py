@@ -307,7 +307,7 @@ def become(told: dict[str, Any], files: list[int]) -> None:
         for name, file, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
             errors = "backslashreplace" if name == "stderr" else "strict"
             unbuffered = mode == "w" and bool(os.environ.get("PYTHONUNBUFFERED"))
-            raw = open(file, f"{mode}b", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+            raw = open(file, f"{mode}b", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115 - it stays
             stream = io.TextIOWrapper(
                 raw,
                 encoding="utf-8",
@@ -345,7 +345,7 @@ def end(code: int) -> None:
     import threading
 
     with contextlib.suppress(BaseException):
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading._shutdown()
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

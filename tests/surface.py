@@ -30,7 +30,7 @@ import toolgate_schedulers
 import typer
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
-from toolgate_bus.commands.decisions.archive_reading import ArchiveReport
+from toolgate_bus.commands.decisions.archive_reader import ArchiveReport
 from toolgate_bus.commands.decisions.explained import Explanation
 from toolgate_bus.commands.doctor.finding import Diagnostic
 from toolgate_bus.commands.main import app
@@ -53,6 +53,7 @@ from toolgate_orchestrator.commands.run.view import TurnResult
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.modules.context_simple import ContextConfig
 from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
+from toolgate_orchestrator.modules.hooks_required import RequiredConfig
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.provider_scripted import ScriptConfig
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig, ParallelConfig
@@ -184,6 +185,7 @@ def _config() -> dict[str, dict[str, str]]:
         "loop-events": AskingConfig,
         "context-simple": ContextConfig,
         "hooks-logging": LoggingConfig,
+        "hooks-toolgate-required": RequiredConfig,
         "provider-openai-compatible": OpenAIConfig,
         "provider-replay, tool-replay": ReplayConfig,
         "provider-scripted": ScriptConfig,

@@ -1,8 +1,9 @@
-"""How far one decision goes through the code: python tests/trace_decision.py
+"""How far one decision goes through the code: python tests/trace_decision.py [--modify]
 
-Two scheduler processes on a real server answer a plain continue; the gate and both schedulers count each call
-into the three packages while five decisions are made. Told are the files that every decision enters, and
-the calls and changes from file to file of the shortest. It runs on other versions, too, by PYTHONPATH.
+Two scheduler processes on a real server answer a plain continue, or the first a modify, which the second
+verifies; the gate and both schedulers count each call into the three packages while five decisions are made.
+Told are the files that every decision enters, how many of them are leaves (they call no other file), and the
+calls and changes from file to file of the shortest. It runs on other versions, too, by PYTHONPATH.
 """
 
 import argparse
@@ -28,43 +29,58 @@ DECISIONS = 5
 KEEPER = "keep"
 """The function that runs what goes on whether anybody asks or not: heartbeats, renewals."""
 SCHEDULER = """
-from toolgate_schedulers import Continue, scheduler
+from toolgate_schedulers import Continue, Modify, scheduler
 
 @scheduler
 async def NAME(call):
-    return Continue()
+    return ANSWER
 """
+ANSWERS = {"continue": "Continue()", "modify": "Modify(tool='find', arguments={'q': 'y'})"}
 
 
 class Trace:
-    """Calls into the packages, in their order, while it is on."""
+    """Calls into the packages, in their order, while it is on: by whom (empty: nobody in them), and where."""
 
     def __init__(self) -> None:
-        self.files: list[str] = []
+        self.calls: list[tuple[str, str]] = []
 
     def on(self) -> None:
-        self.files = []
+        self.calls = []
         sys.setprofile(self._note)
 
-    def off(self) -> list[str]:
+    def off(self) -> list[tuple[str, str]]:
         sys.setprofile(None)
-        return self.files
+        return self.calls
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and any(part in frame.f_code.co_filename for part in PACKAGES):
-            above: FrameType | None = frame
-            while above is not None and above.f_code.co_name != KEEPER:
-                above = above.f_back
-            if above is None:
-                self.files.append(frame.f_code.co_filename)
+        if event != "call" or not is_ours(frame.f_code.co_filename):
+            return
+        caller, above = "", frame.f_back
+        while above is not None:
+            if above.f_code.co_name == KEEPER:
+                return
+            if not caller and is_ours(above.f_code.co_filename):
+                caller = above.f_code.co_filename
+            above = above.f_back
+        self.calls.append((caller, frame.f_code.co_filename))
 
 
-def figures(found: list[list[str]]) -> dict[str, Any]:
+def is_ours(file: str) -> bool:
+    return any(part in file for part in PACKAGES)
+
+
+def figures(found: list[list[tuple[str, str]]]) -> dict[str, Any]:
     """Of several decisions of one process."""
-    every = set.intersection(*map(set, found))
+    files = set.intersection(*({file for _, file in one} for one in found))
+    calling = {caller for one in found for caller, file in one if caller != file}
     shortest = min(found, key=len)
-    changes = sum(one != other for one, other in pairwise(shortest))
-    return {"files": sorted(every), "calls": len(shortest), "changes": changes}
+    changes = sum(one != other for (_, one), (_, other) in pairwise(shortest))
+    return {
+        "files": sorted(files),
+        "leaves": sorted(files - calling),
+        "calls": len(shortest),
+        "changes": changes,
+    }
 
 
 def be_scheduler(name: str, out: str) -> None:
@@ -94,8 +110,8 @@ def _has(module: str) -> bool:
         return False
 
 
-async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]]) -> dict[str, Any]:
-    """The figures of each process."""
+async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]], outcome: str) -> dict[str, Any]:
+    """The figures of each process, for decisions that come to this."""
     from toolgate_orchestrator import Gate
 
     with tempfile.TemporaryDirectory() as folder:
@@ -108,13 +124,13 @@ async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]]) -> dict[s
                 namespace=os.environ["TOOLGATE_NAMESPACE"], patience_ms=5000, required=tuple(running)
             ) as gate:
                 for _ in range(20):
-                    await gate.decide("search", {"q": "x"}, ["search"], session="s")
+                    await gate.decide("search", {"q": "x"}, ["search", "find"], session="s")
                 for _ in range(DECISIONS):
                     await flip(running, folder)
                     own.on()
-                    decision = await gate.decide("search", {"q": "x"}, ["search"], session="s")
+                    decision = await gate.decide("search", {"q": "x"}, ["search", "find"], session="s")
                     found.append(own.off())
-                    if decision.outcome != "continue":
+                    if decision.outcome != outcome:
                         raise SystemExit(f"not ruled on: {decision.reason}")
                     await flip(running, folder)
             told = {"gate": figures(found)}
@@ -140,7 +156,9 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="the figures with the names of all files")
     parser.add_argument("--scheduler", nargs=2, metavar=("NAME", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--modify", action="store_true", help="a call that is replaced, and verified")
     asked = parser.parse_args()
+    outcome = "modify" if asked.modify else "continue"
     if asked.scheduler:
         be_scheduler(*asked.scheduler)
         return
@@ -151,23 +169,28 @@ def main() -> None:
         os.environ |= {"TOOLGATE_REDIS_URL": server.url, "TOOLGATE_NAMESPACE": f"trace{secrets.token_hex(4)}"}
 
         def start(name: str, folder: Path) -> subprocess.Popen[bytes]:
-            (folder / f"{name}.py").write_text(SCHEDULER.replace("NAME", name), encoding="utf-8")
+            answer = ANSWERS[outcome if name == "first" else "continue"]
+            (folder / f"{name}.py").write_text(
+                SCHEDULER.replace("NAME", name).replace("ANSWER", answer), encoding="utf-8"
+            )
             words = (sys.executable, __file__, "--scheduler", name, str(folder / f"{name}.json"))
             path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
             env = {**os.environ, "PYTHONPATH": path}
             return subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE)
 
-        told = asyncio.run(trace(start))
+        told = asyncio.run(trace(start, outcome))
     if asked.json:
         print(json.dumps(told, indent=1))
         return
     files = set().union(*(one["files"] for one in told.values()))
     calls = sum(one["calls"] for name, one in told.items() if name != "second")
     changes = sum(one["changes"] for name, one in told.items() if name != "second")
-    whole = f"{len(files)} files, {calls} calls, {changes} changes of file"
+    inner = set().union(*({*one["files"]} - {*one["leaves"]} for one in told.values()))
+    whole = f"{len(files)} files, {len(inner)} without leaves, {calls} calls, {changes} changes of file"
     print(f"one decision, the gate and one scheduler: {whole}")
     for name, one in told.items():
-        print(f"  {name}: {len(one['files'])} files, {one['calls']} calls, {one['changes']} changes")
+        without = len(one["files"]) - len(one["leaves"])
+        print(f"  {name}: {len(one['files'])} files, {without} without leaves, {one['calls']} calls")
 
 
 if __name__ == "__main__":

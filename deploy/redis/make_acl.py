@@ -4,7 +4,8 @@
     make-acl --to DIRECTORY --server redis://valkey:6379/0 --scheduler policy --scheduler cost-aware
 
 A scheduler is NAME, or NAME:KIND where it runs a shipped one under another name (treasury:approval);
-any other name is one of your own. In DIRECTORY come
+any other name is one of your own. Several that run in one process are one user: policy+treasury:approval
+(scheduler-policy+treasury). In DIRECTORY come
 
     users.acl    for the server (`aclfile`): SHA-256 of the passwords, no password
     urls/ROLE    what that role's processes get as TOOLGATE_REDIS_URL (mode 0600)
@@ -57,30 +58,44 @@ def roles_of(sections, schedulers, hooks):
         return [rule.text for role in roles for rule in rules_of(sections, role)]
 
     yield "agent", lines("agent", *(["agent with hooks"] if hooks else []))
-    for name, kind in schedulers:
-        own = lines("scheduler", f"scheduler {kind}")
-        yield f"scheduler-{name}", [line.replace("@NAME@", name) for line in own]
+    for group in schedulers:
+        names = [name for name, _ in group]
+        own = named(lines("scheduler"), names)
+        for kind in dict.fromkeys(kind for _, kind in group):
+            own += named(lines(f"scheduler {kind}"), [name for name, of in group if of == kind])
+        yield f"scheduler-{'+'.join(names)}", list(dict.fromkeys(own))
     plain = ("every user", "agent", "agent with hooks")
     for role in sections:
         if role not in plain and not role.startswith("scheduler"):
             yield role, lines(role)
 
 
+def named(lines, names):
+    """Rules with all of these names in them: what lets a command is one rule that has all its keys."""
+
+    def keys_of(key):
+        return " ".join(key[0].replace("@NAME@", name) for name in names)
+
+    return [re.sub(r"[^\s(]*@NAME@\S*", keys_of, line) for line in lines]
+
+
 def schedulers_of(sections, given):
-    """(name, kind) of each --scheduler."""
+    """Of each --scheduler the (name, kind) of each that runs in its process."""
     kinds = {role.split(" ", 1)[1] for role in sections if role.startswith("scheduler ")}
-    found = []
-    for word in given:
-        name, _, kind = word.partition(":")
-        kind = kind or (name if name in kinds else "own")
-        if not NAME.fullmatch(name):
-            raise SystemExit(f"--scheduler {word}: a name has 1 to 64 letters, digits, _ . and -")
-        if kind not in kinds:
-            raise SystemExit(f"--scheduler {word}: the kind must be one of {', '.join(sorted(kinds))}")
-        if kind == "own" and name in STORE:
-            raise SystemExit(f"--scheduler {word}: {name} names keys of the shared store; take another name")
-        found.append((name, kind))
-    return found
+    return [[scheduler_of(word, kinds) for word in each.split("+")] for each in given]
+
+
+def scheduler_of(word, kinds):
+    """(name, kind) of one."""
+    name, _, kind = word.partition(":")
+    kind = kind or (name if name in kinds else "own")
+    if not NAME.fullmatch(name):
+        raise SystemExit(f"--scheduler {word}: a name has 1 to 64 letters, digits, _ . and -")
+    if kind not in kinds:
+        raise SystemExit(f"--scheduler {word}: the kind must be one of {', '.join(sorted(kinds))}")
+    if kind == "own" and name in STORE:
+        raise SystemExit(f"--scheduler {word}: {name} names keys of the shared store; take another name")
+    return name, kind
 
 
 def password_of(path):
@@ -119,7 +134,7 @@ def main(arguments):
     parser.add_argument("--to", type=Path, required=True, metavar="DIRECTORY")
     parser.add_argument("--server", default="redis://127.0.0.1:6379/0", metavar="URL")
     parser.add_argument("--namespace", default="default", metavar="NAME")
-    parser.add_argument("--scheduler", action="append", default=[], metavar="NAME[:KIND]")
+    parser.add_argument("--scheduler", action="append", default=[], metavar="NAME[:KIND][+…]")
     parser.add_argument("--agent-hooks", action="store_true", help="agents mount hooks-scheduler-cost-aware")
     parser.add_argument(
         "--redis-7.0", dest="redis_7_0", action="store_true", help="for a server older than 7.2"

@@ -55,7 +55,8 @@ def __getattr__(name: str) -> Any:
             import_module(_HERE.get(name, "toolgate_bus.protocol.events")), name
         )
     finally:
-        gc.freeze()
+        if not gc.get_stats()[2]["collections"]:  # a program that begins: nobody else's garbage is kept
+            gc.freeze()
         if was_enabled:
             gc.enable()
     return found

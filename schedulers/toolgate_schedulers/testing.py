@@ -185,7 +185,7 @@ class Trial:
 
     def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
         id_, phase = _key(asked)
-        self._asker.ask(self.scheduler.name, id_, packing.item(id_, phase, packing.pack(body)), event)
+        self._asker.ask((self.scheduler.name,), id_, packing.item(id_, phase, packing.pack(body)), event)
 
     def _make_scheduler(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)

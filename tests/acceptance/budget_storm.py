@@ -26,7 +26,7 @@ from typing import Any
 import redis.asyncio as redis
 import yaml
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.server.embedded import ServerProcess
+from toolgate_bus.server.guard import ServerProcess
 
 HERE = Path(__file__).parent
 NAMESPACE = "storm"

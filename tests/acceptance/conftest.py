@@ -23,9 +23,10 @@ from nursery import NURSERY, Process
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster, encode_member
+from toolgate_bus.transport.redis.roster import Roster
 
 SCHEDULERS = Path(__file__).parent / "schedulers_for_tests"
 READY_SECONDS = 50.0

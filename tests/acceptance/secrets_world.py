@@ -16,7 +16,7 @@ from typing import Any
 import redis
 import yaml
 from secrets_planted import Planted
-from toolgate_bus.server.embedded import ServerProcess
+from toolgate_bus.server.guard import ServerProcess
 from trace_collector import Collected
 
 __all__ = ["SCHEDULERS", "World"]
@@ -186,6 +186,11 @@ class World:
     def _task(self, agent: str, name: str) -> dict[str, str]:
         return {"agent": agent, "instruction": f"Write with {self.planted.key(name)}"}
 
+    def read_archive(self) -> bytes:
+        """All that the archiver has written so far."""
+        archive = sorted((self.directory / "archive").rglob("*"))
+        return b"".join(one.read_bytes() for one in archive if one.is_file())
+
     async def run(self, wait_until: Any) -> None:
         """Run it; its held call is approved on the console."""
         agent = self.toolgate("agent", "run", "Go on", "--plan", self.plan())
@@ -290,8 +295,7 @@ class World:
         written["traces"] = b"".join(self._collected.raw)
         self._read_server()
         self.running["archiver"].end()
-        archive = sorted((self.directory / "archive").rglob("*"))
-        written["archive"] = b"".join(one.read_bytes() for one in archive if one.is_file())
+        written["archive"] = self.read_archive()
         for name, one in self.running.items():
             one.end()
             written[f"{name}: stdout"], written[f"{name}: stderr"] = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolgate_bus.commands.decisions.archive_reading import read_archived_facts
+from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys

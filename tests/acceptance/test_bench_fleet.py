@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import secrets
 import signal
 import sys
 from collections.abc import Callable
@@ -11,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marked_processes import World
 from toolgate_orchestrator.commands.bench.fleet_figures import Row, jain
 
 pytestmark = pytest.mark.timeout(180)
 
-MARK = "TOOLGATE_TEST_MARK"
 TWO = ("--processes", "2")
 SMALL = (*TWO, "--replicas", "1")
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -34,28 +33,6 @@ ROW = Row(
     grown_bytes=[300_000],
     cpu_s={"agents": 0.004, "schedulers": 0.002, "server": None},
 )
-
-
-class World:
-    """Where a bench's files and processes are found."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.mark = secrets.token_hex(8)
-        self.env = {"TMPDIR": str(directory), MARK: self.mark, "NO_COLOR": "1"}
-
-    def processes(self, of: str = "") -> list[int]:
-        """Every process that was started with the mark, and with this in its command line."""
-        marked = f"{MARK}={self.mark}".encode()
-        found = []
-        for directory in Path("/proc").glob("[0-9]*"):
-            try:
-                ours = marked in (directory / "environ").read_bytes().split(b"\0")
-                if ours and of.encode() in (directory / "cmdline").read_bytes():
-                    found.append(int(directory.name))
-            except OSError:  # it is gone, or another user's
-                continue
-        return found
 
 
 @pytest.fixture(name="world")
@@ -92,6 +69,7 @@ def test_every_call_of_every_agent_is_ruled_on_recorded_and_answered(
 
 
 @pytest.mark.acceptance
+@pytest.mark.system
 def test_a_person_reads_the_rows_side_by_side(process: Callable[..., Any], world: World) -> None:
     running = process(
         *("toolgate", "bench", "fleet", "--agents", "2", "--processes", "1", "--replicas", "1"), env=world.env
@@ -104,6 +82,7 @@ def test_a_person_reads_the_rows_side_by_side(process: Callable[..., Any], world
 
 @linux_only
 @pytest.mark.acceptance
+@pytest.mark.system
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_bench_that_is_interrupted_ends_its_processes(
     process: Callable[..., Any], wait_until: Callable[..., Any], world: World, end: signal.Signals, code: int
@@ -118,6 +97,7 @@ async def test_a_bench_that_is_interrupted_ends_its_processes(
 
 @linux_only
 @pytest.mark.acceptance
+@pytest.mark.system
 async def test_a_bench_one_of_whose_processes_dies_says_so_and_ends(
     process: Callable[..., Any], wait_until: Callable[..., Any], world: World
 ) -> None:

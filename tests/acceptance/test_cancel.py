@@ -170,8 +170,8 @@ async def test_cancelling_a_session_while_it_waits_for_verdicts_ends_it_at_once(
         await wait_until(lambda: asyncio.all_tasks() == tasks, timeout=1)
         assert tool.calls == 0
         messages = await session.coordinator.get("context").get_messages()
-        # The history is whole: the call that was cancelled has its result.
-        assert [one["role"] for one in messages][-2:] == ["assistant", "tool"]
+        # The history is whole: the call that was cancelled has its result, and the turn its end.
+        assert [one["role"] for one in messages][-3:] == ["assistant", "tool", "assistant"]
     assert asyncio.all_tasks() == before
 
     async def as_before():

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import secrets
 import signal
 import subprocess
 import sys
@@ -16,36 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marked_processes import World
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
-MARK = "TOOLGATE_TEST_MARK"
 ESCAPE = "\x1b"
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and parent-death signals")
-
-
-class World:
-    """A temporary directory and a mark, by which what a demo leaves behind is found."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.mark = secrets.token_hex(8)
-        self.env = {"TMPDIR": str(directory), MARK: self.mark, "NO_COLOR": ""}
-
-    def files(self) -> list[Path]:
-        return sorted(self.directory.rglob("*"))
-
-    def processes(self) -> list[int]:
-        """Every process that was started with the mark in its environment."""
-        marked = f"{MARK}={self.mark}".encode()
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if marked in environ.read_bytes().split(b"\0"):
-                    found.append(int(environ.parent.name))
-            except OSError:  # it is gone, or another user's
-                continue
-        return found
 
 
 @pytest.fixture(name="world")

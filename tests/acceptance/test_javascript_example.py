@@ -148,7 +148,9 @@ async def test_two_replicas_share_hundreds_of_questions_and_none_is_lost(start, 
 
         decisions = await asyncio.gather(*map(decide, range(400)))
         assert Counter(one.outcome for one in decisions) == {"deny": 200, "continue": 200}
-        assert all(len(one.verdicts) == 1 and not one.silent for one in decisions)
+        assert [one.silent for one in decisions if one.silent] == []
+        # At least one verdict each: what a replica that stands still has begun, the other decides as well.
+        assert all({heard.scheduler for heard in one.verdicts} == {NAME} for one in decisions)
         assert {member.pid for member in await roster()} == {child.pid for child in children}
 
 

@@ -172,12 +172,13 @@ async def test_without_a_file_there_is_nothing_to_read_again_and_it_rules_on(sch
 
 
 IN_A_TERMINAL = """
-import os, pty, sys
+import os, pty, signal, sys
 pid, terminal = pty.fork()
 if pid == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests themselves were started by
     os.execv(sys.executable, [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *sys.argv[1:]])
 said = b""
-while b"rules on" not in said:
+while b"rules" not in said:
     said += os.read(terminal, 1024)
 os.close(terminal)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

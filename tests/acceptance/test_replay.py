@@ -239,7 +239,7 @@ from toolgate_schedulers import Continue, scheduler
 
 @scheduler(name="slow")
 async def slow(call):
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.0)  # longer than any wait is drawn out
     return Continue()
 """
 

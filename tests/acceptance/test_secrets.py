@@ -16,7 +16,7 @@ import pytest
 import yaml
 from secrets_planted import REDACT, Planted
 from secrets_world import SCHEDULERS, World
-from toolgate_bus.server.embedded import ServerProcess
+from toolgate_bus.server.guard import ServerProcess
 from toolgate_orchestrator.gate.gate import Gate
 from trace_collector import Collected, collector
 
@@ -59,6 +59,8 @@ async def lived(world: World, wait_until: Any, **gate: Any) -> World:
         await from_a_program(world, gate)
         last = re.compile(rb'"tool": ?"a_program"')
         await wait_until(lambda: last.search(page), timeout=30)
+        # Who reads facts finds a new writer within two seconds, each by itself.
+        await wait_until(lambda: b"a_program" in world.read_archive(), timeout=30)
         await world.gather()
     return world
 

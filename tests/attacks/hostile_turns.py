@@ -164,11 +164,11 @@ class BadRepr:
     __repr__ = __str__ = _raising("repr")
 
 
-class BadIter(list):  # type: ignore[type-arg]
+class BadIter(list):
     __iter__ = __len__ = __repr__ = _raising("iter")
 
 
-class BadMapping(Mapping):  # type: ignore[type-arg]
+class BadMapping(Mapping):
     __getitem__ = __iter__ = __len__ = items = _raising("items")
 
 
@@ -182,7 +182,7 @@ class BadNumber(int):
 
 class BadAttributes:
     __getattr__ = _raising("attribute")
-    __class__ = property(_raising("class"))  # type: ignore[assignment]
+    __class__ = property(_raising("class"))
     __repr__ = __str__ = _raising("repr")
 
 
@@ -197,7 +197,7 @@ class ExitsInStr:
 class BadResult:
     """A result of another make, all of whose parts raise."""
 
-    success = output = error = content = property(_raising("part"))  # type: ignore[assignment]
+    success = output = error = content = property(_raising("part"))
     get_serialized_output = _raising("serialize")
 
 
@@ -313,7 +313,7 @@ class RaisingCall:
     """A call of which only the name can be read."""
 
     name = "do"
-    id = arguments = property(_raising("field"))  # type: ignore[assignment]
+    id = arguments = property(_raising("field"))
     __repr__ = __str__ = _raising("repr")
 
 

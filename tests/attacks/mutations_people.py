@@ -6,9 +6,9 @@ MUTANTS = (
     Mutant(
         "law 4",
         "words of others may begin lines of their own",
-        f"{BUS}/commands/terminal.py",
-        "return _escape_markup(visible(str(text)))",
-        "return _escape_markup(str(text))",
+        f"{BUS}/commands/markup.py",
+        "return escape_markup(visible(str(text)))",
+        "return escape_markup(str(text))",
         "test_every_command.py::test_what_strangers_write_does_not_steer_the_terminal_of_any_command",
     ),
     Mutant(
@@ -47,7 +47,7 @@ MUTANTS = (
         "law 6",
         "a delegation may name two agents",
         f"{ORCHESTRATOR}/gate/gate.py",
-        "if call.agents and two_agents(call.tool_input, call.agents):",
+        "if call.agents and two_agents(asking.tool_input, call.agents):",
         "if False:",
         "../attacks/test_people_attacks.py::test_a_delegation_to_two_agents_runs_for_neither",
     ),

@@ -40,7 +40,7 @@ MUTANTS = (
         "law 3",
         "every name on the roster is read, however many there are",
         f"{BUS}/transport/redis/roster_sets.py",
-        "FEW if few else MAX_COUNT",
+        "FEW if size > MAX_COUNT else MAX_COUNT",
         "1_000_000",
         "../bus/transport/test_roster_sets.py::"
         "test_beyond_the_bound_strangers_are_counted_and_few_of_them_are_looked_at",
@@ -83,8 +83,8 @@ MUTANTS = (
         "law 2",
         "a slow call takes its replica off the roster",
         f"{BUS}/transport/redis/heartbeat.py",
-        "None if self._left else",
-        "None if self._left or time.monotonic() - self._moved > 1 else",
+        "if not beats:",
+        "if not beats or time.monotonic() - self._moved > 1:",
         "../bus/transport/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",
     ),
     Mutant(

@@ -96,8 +96,8 @@ MUTANTS = (
         "the tests notice",
         "expired questions are still decided",
         f"{SCHEDULERS}/worker/worker.py",
-        "            if (time.monotonic() - job.written) * 1000 > call.ttl_ms:\n",
-        "            if False:\n",
+        "if (now - job.written) * 1000 > call.ttl_ms:",
+        "if False:",
         "../schedulers/worker/test_worker_mishaps.py"
         "::test_a_question_that_is_over_or_kills_is_acknowledged_counted_and_not_decided",
     ),
@@ -113,8 +113,8 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a question that no scheduler can read is sent all the same",
-        f"{ORCHESTRATOR}/gate/redact.py",
-        "        check_fields(fields)\n",
+        f"{ORCHESTRATOR}/gate/question.py",
+        "    _check(question)\n",
         "",
         "../attacks/test_unreadable_questions.py",
     ),
@@ -122,8 +122,8 @@ MUTANTS = (
         "law 3",
         "fields of a caller travel as they were given",
         f"{ORCHESTRATOR}/gate/gate.py",
-        "type(iteration) is not int or not are_texts(texts):",
-        "False:",
+        "asking = make_plain(asking)",
+        "pass",
         "../attacks/test_unreadable_questions.py",
     ),
     Mutant(
@@ -138,8 +138,8 @@ MUTANTS = (
         "law 5",
         "arguments that are no map are an error of whoever asks",
         f"{ORCHESTRATOR}/gate/gate.py",
-        "given = dict(tool_input) if type(tool_input) is dict else _arguments_of(tool_input)",
-        "given = dict(tool_input)",
+        "dict(tool_input) if type(tool_input) is dict else arguments_of(tool_input),",
+        "dict(tool_input),",
         "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",
     ),
 )

@@ -3,7 +3,9 @@
 import time
 
 import pytest
+from questions import question_about
 from toolgate_orchestrator.gate.config import RedactConfig
+from toolgate_orchestrator.gate.question import write_question
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 
@@ -20,7 +22,7 @@ WIDE = {f"k{number}": [1] * 90 for number in range(1000)}
 )
 def test_many_small_arguments_are_fitted_into_a_question_in_one_pass(config, written):
     began = time.thread_time()
-    _, outgoing = Redactor(config).question({"tool_name": "t", "truncated": False}, written)
+    _, outgoing = write_question(question_about("t", written), Redactor(config))
     assert time.thread_time() - began < SECONDS
     assert outgoing.truncated
     assert 0 < len(outgoing.placeholders) < 1000  # as many as can still travel as they are
@@ -29,9 +31,8 @@ def test_many_small_arguments_are_fitted_into_a_question_in_one_pass(config, wri
 def test_texts_that_are_json_are_read_up_to_a_bound_and_hidden_beyond_it():
     texts = {f"k{number}": f"[{'1,' * 7000}1]" for number in range(200)}
     began = time.thread_time()
-    _, outgoing = Redactor(RedactConfig(fields=("password",))).question(
-        {"tool_name": "t", "truncated": False}, {**texts, "last": '{"password": "hunter2"}'}
-    )
+    asked = question_about("t", {**texts, "last": '{"password": "hunter2"}'})
+    _, outgoing = write_question(asked, Redactor(RedactConfig(fields=("password",))))
     assert time.thread_time() - began < SECONDS / 4
     assert "hunter2" not in repr(outgoing.value)
 

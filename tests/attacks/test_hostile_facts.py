@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Step
-from toolgate_bus.budgets.ledger_rules import Book
+from toolgate_bus.budgets.ledger_rules import LedgerRules
 from toolgate_bus.budgets.settlement import step_of
-from toolgate_bus.commands.decisions.archive_reading import _fact as archived
-from toolgate_bus.commands.decisions.archive_standing import ArchiveProgress
+from toolgate_bus.commands.decisions.archive_progress import ArchiveProgress
+from toolgate_bus.commands.decisions.archive_reader import _fact as archived
 from toolgate_bus.commands.decisions.explained import aftermath, explain
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.listing import (
@@ -192,7 +192,7 @@ def read_by_everybody(kept: list[dict[str, Any]]) -> None:
     standing, fleet, ring, rates = ArchiveProgress(), FleetCounts(), Ring(), Rates()
     learned, delegations, totals = CostHistory(), Delegations(), dict[str, Any]()
     keeps = CostAware(check(CostAwareConfig, {"budgets": [{"name": "b", "limit": 1}]}, "c.yaml"))
-    book = Book()
+    book = LedgerRules()
     for line in standing.take(kept, {"o": "1000-0"}, 5):
         archived(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n", "facts.jsonl", 1)
     for fact in kept:

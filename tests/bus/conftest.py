@@ -88,7 +88,7 @@ class Asker:
     def ask(self, scheduler: str, id_: bytes, event: str = "tool:selecting") -> None:
         """One small question."""
         body = packing.pack({"phase": "select", "tool_name": "t", "tool_input": {}})
-        self.bus.ask(scheduler, id_, packing.item(id_, 0, body), event)
+        self.bus.ask((scheduler,), id_, packing.item(id_, 0, body), event)
 
 
 @dataclass

@@ -77,3 +77,8 @@ async def opened(browser_: Any, url: str, **options: Any) -> AsyncIterator[Page]
         yield page
     finally:
         await context.close()
+
+
+def rows(page: Any, more: str = "") -> Any:
+    """The decisions that are listed on the page."""
+    return page.page.locator(f"#rows .row{more}")

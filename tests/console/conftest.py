@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import h11
 import pytest
 import redis.asyncio as redis
+from chromium import browser, opened
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
@@ -216,3 +217,21 @@ async def teller(server_url: str, namespace: str) -> AsyncIterator[Teller]:
     """Tells decisions in the test's namespace."""
     async with redis.from_url(server_url) as client:
         yield Teller(client, Keys(namespace))
+
+
+@pytest.fixture
+def token():
+    return TOKEN
+
+
+@pytest.fixture
+async def chromium():
+    async with browser() as started:
+        yield started
+
+
+@pytest.fixture
+async def page(chromium, console, token):
+    async with opened(chromium, f"{console.url}?token={token}") as made:
+        yield made
+        assert made.wrong == []

@@ -21,6 +21,12 @@ def parsed(words: list[str]) -> dict[str, Any]:
     return dict(context.params)
 
 
+def files_of(given: dict[str, Any]) -> list[str]:
+    """The files that a command is told to read: of each scheduler its config, or a plan."""
+    configs = [str(one).rpartition("=")[2] for one in given.get("config") or ()]
+    return [*configs, str(given["plan"])] if given.get("plan") else configs
+
+
 def environment_of(words: list[str]) -> set[str]:
     """The environment variables that the command of this line reads, as its --help says."""
     command = [*itertools.takewhile(lambda word: not word.startswith("-"), words)][:2]

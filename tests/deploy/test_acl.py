@@ -14,7 +14,8 @@ from urllib.parse import urljoin
 import pytest
 import redis
 import yaml
-from guarded_server import DEPLOY, GuardedServer, counted, fetched, guarded, make_acl
+from guarded_server import DEPLOY, GuardedServer, counted, fetched, guarded
+from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -407,42 +408,29 @@ def test_nobody_is_let_in_without_a_user_and_its_password(tmp_path):
                 client.ping()
 
 
-def test_the_server_has_no_passwords_and_each_role_its_own_url_closed_to_others(tmp_path):
-    make_acl(tmp_path, "redis://valkey:6379/0", ["policy", "treasury:approval"])
-    users = (tmp_path / "users.acl").read_text()
-    urls = sorted((tmp_path / "urls").iterdir())
-    assert [one.name for one in urls if "scheduler" in one.name] == ["scheduler-policy", "scheduler-treasury"]
-    for one in urls:
-        assert one.stat().st_mode & 0o777 == 0o600
-        user, _, password = one.read_text().removeprefix("redis://").partition("@")[0].partition(":")
-        assert user == one.name
-        assert len(password) >= 40
-        assert password not in users
-    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
-    assert "in:treasury " in users
-    before = [one.read_text() for one in urls]
-    (tmp_path / "urls" / "agent").unlink()
-    make_acl(tmp_path, "redis://valkey:6379/0", ["policy", "treasury:approval"])
-    after = {one.name: one.read_text() for one in urls}
-    assert {one.name for one, was in zip(urls, before, strict=True) if after[one.name] != was} == {"agent"}
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (["--scheduler", "a b"], "a b"),
-        (["--scheduler", "budget"], "budget"),
-        (["--scheduler", "treasury:aproval"], "aproval"),
-        (["--namespace", "a:b"], "--namespace"),
-        (["--server", "redis://me:secret@valkey:6379/0"], "--server"),
-    ],
-)
-def test_a_wrong_option_of_make_acl_is_refused_by_name(words, names, tmp_path):
-    script = [sys.executable, str(DEPLOY / "redis" / "make_acl.py"), "--to", str(tmp_path), *words]
-    ended = subprocess.run(script, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert names in ended.stderr
-    assert not (tmp_path / "users.acl").exists()
+async def test_schedulers_of_one_process_work_as_one_user_that_speaks_for_no_other(
+    tmp_path, process, wait_until
+):
+    """One command reads all their inboxes: one rule must have all these keys."""
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(CONFIGS["policy"]))
+    (tmp_path / "rate.yaml").write_text(yaml.safe_dump(CONFIGS["rate-limit"]))
+    specs = ("policy", "calls=rate-limit", "--config", "policy=policy.yaml", "--config", "calls=rate.yaml")
+    with guarded(tmp_path, "redis", ["policy+calls:rate-limit", "approval"]) as server:
+        url = server.url("scheduler-policy+calls")
+        running = process("toolgate", "scheduler", "run", *specs, "--json", "--redis", url, cwd=tmp_path)
+        await wait_until(lambda: running.stdout.count('"ready"') == 2, timeout=30)
+        names = ["policy", "calls"]
+        async with Gate.open(redis=server.url("agent"), patience_ms=5000, required=names) as gate:
+            denied = await gate.decide("delete_file", {}, ["delete_file", "ls"])
+            allowed = await gate.decide("ls", {}, ["delete_file", "ls"])
+        assert (denied.outcome, denied.scheduler) == ("deny", "policy")
+        assert sorted(one.scheduler for one in allowed.verdicts) == sorted(names)
+        assert server.denied() == []
+        with (
+            server.client("scheduler-policy+calls") as client,
+            pytest.raises(redis.exceptions.NoPermissionError),
+        ):
+            client.xadd("tg:{default:0}:out:o:approval", {"event": "verdict"})
 
 
 def test_an_agent_that_keeps_books_in_its_own_process_is_let_when_asked_for(tmp_path):

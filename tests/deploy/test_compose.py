@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_lines import environment_of, parsed
+from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
 
 COMPOSE = DEPLOY / "compose.yaml"
@@ -75,10 +75,8 @@ def test_images_are_pinned_by_version(services):
 
 def test_every_command_line_is_one_that_the_program_takes(services):
     for name in OURS:
-        given = parsed(command_of(services[name]))
-        file = given.get("config") or given.get("plan")
         mounts = [volume.split(":")[1] for volume in services[name].get("volumes", ())]
-        assert ([str(file)] if file else []) == mounts, name
+        assert files_of(parsed(command_of(services[name]))) == mounts, name
 
 
 def test_every_variable_is_one_that_the_program_reads_and_each_service_has_the_url_of_its_role(

@@ -15,7 +15,7 @@ CHECKS = {
     "Dockerfile.dockerignore": "deploy/test_dockerfile.py",
     "fleet/*": "deploy/test_fleet.py",
     "kubernetes/*": "deploy/test_kubernetes.py",
-    "redis/make_acl.py": "deploy/test_acl.py",
+    "redis/make_acl.py": "deploy/test_make_acl.py",
     "redis/roles": "deploy/test_acl.py",
     "redis/role_file.py": "deploy/test_acl.py",
     "redis/valkey.conf": "deploy/test_acl.py",

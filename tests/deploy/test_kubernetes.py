@@ -9,7 +9,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from command_lines import environment_of, parsed
+from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
 from kustomized import build, containers, pod
 from toolgate_bus.telemetry import metrics
@@ -177,10 +177,8 @@ def test_every_command_line_is_one_that_the_program_takes(built):
                 continue
             if words[0] == "/bin/sh":
                 words = shlex.split(re.search(r"toolgate ([^;]*)", words[-1])[1])
-            given = parsed(words)
-            for name in ("config", "plan"):
-                if name in given:
-                    assert _file_at(built, one, str(given[name]))
+            for path in files_of(parsed(words)):
+                assert _file_at(built, one, path)
             assert {variable["name"] for variable in container["env"]} <= environment_of(words)
 
 

@@ -1,16 +1,17 @@
 """What is read is judged: trouble is named with how to mend it, and what is well is called so."""
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
-from toolgate_bus.budgets.ledger import Balance, Open
+from toolgate_bus.budgets.ledger import Balance, OpenReservation
 from toolgate_bus.budgets.limits import BudgetDescription
-from toolgate_bus.commands.doctor import examining
+from toolgate_bus.commands.doctor import runner
 from toolgate_bus.commands.doctor.budgets import BookState, budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context, load_checks
-from toolgate_bus.commands.doctor.examining import explain_failure, redact_url, run_checks
 from toolgate_bus.commands.doctor.facts import FactStreamState, facts_findings
 from toolgate_bus.commands.doctor.finding import (
     error,
@@ -23,6 +24,7 @@ from toolgate_bus.commands.doctor.finding import (
 )
 from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState, inbox_findings
 from toolgate_bus.commands.doctor.roster import roster_findings
+from toolgate_bus.commands.doctor.runner import explain_failure, redact_url, run_checks
 from toolgate_bus.commands.doctor.server import ServerState, parse_info, server_findings
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol.revision import Revision
@@ -286,12 +288,12 @@ def test_spent_budgets_of_single_sessions_are_what_they_are_for():
 
 
 def test_money_that_nobody_settles_is_an_error():
-    held = [Open("ab", "o1", 5.0, False)]
+    held = [OpenReservation("ab", "o1", 5.0, False)]
     found = budget_findings([book(daily(0, 50_000), kept=False, held=held)], NOW)
     assert level(found, "budgets-unsettled") == "error"
     assert "1 decision hold" in found[0].what
     assert level(budget_findings([book(kept=False)], NOW), "budgets-unkept") == "notice"
-    long = budget_findings([book(held=[Open("ab", "o1", 4000.0, True)])], NOW)
+    long = budget_findings([book(held=[OpenReservation("ab", "o1", 4000.0, True)])], NOW)
     assert level(long, "budgets-held-long") == "notice"
 
 
@@ -366,7 +368,7 @@ async def test_a_check_cannot_change_the_server():
 
 
 async def test_a_check_that_breaks_hangs_or_may_not_look_is_a_finding_and_the_others_go_on(monkeypatch):
-    monkeypatch.setattr(examining, "CHECK_S", 0.05)
+    monkeypatch.setattr(runner, "CHECK_S", 0.05)
 
     def raising(raised):
         async def run(_context):
@@ -409,3 +411,27 @@ def test_checks_come_from_entry_points_and_one_that_cannot_be_loaded_is_told():
     assert [check.name for check in checks] == ["configs", "held"]
     assert [(one.name, one.level) for one in findings] == [("check-not-loaded", "error")] * 2
     assert {check.name for check in load_checks()[0]} >= {"plan", "provider", "configs", "held"}
+
+
+WITHOUT_KERNEL = """
+import sys
+
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "amplifier_core":
+            raise ModuleNotFoundError(name)
+
+
+sys.meta_path.insert(0, Absent())
+from toolgate_bus.commands.doctor.check import load_checks
+
+checks, findings = load_checks()
+print(*(check.name for check in checks), *(one.what for one in findings))
+"""
+
+
+def test_where_only_schedulers_are_installed_every_check_is_loaded():
+    words = [sys.executable, "-c", WITHOUT_KERNEL]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+    assert set(ended.stdout.split()) == {one.name for one in load_checks()[0]}

@@ -337,3 +337,37 @@ async def test_a_call_that_waits_long_for_a_person_is_named_and_one_that_nobody_
 
 async def _gone(client):
     return not [key async for key in client.scan_iter(match=f"{KEYS.member('s:approval')}:*")]
+
+
+# ---------------------------------------------------------------- a bundle
+
+
+def bundle(tmp_path, name, **content):
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(yaml.safe_dump({"bundle": {"name": name}, **content}))
+    return file
+
+
+async def test_a_bundle_is_told_which_loop_it_mounts_and_who_would_rule_on_the_bus_that_it_names(
+    own_durable_server, scheduler, tmp_path
+):
+    await scheduler("policy", POLICY)
+    section = {"redis": own_durable_server.url, "required": ["policy", "treasury"]}
+    spec = {"module": "loop-toolgate-events", "source": "", "config": {"toolgate": section}}
+    found = await diagnosed(None, "--bundle", bundle(tmp_path, "ours", session={"orchestrator": spec}))
+    assert "the installed loop-toolgate-events, mounts" in found.one("bundle-loop", "notice")["what"]
+    assert found.one("plan-required", "ok")["what"].startswith("policy")
+    assert found.one("plan-required-missing", "error")["what"].startswith("treasury")
+    assert found.one("bundle-unguarded", "warning")
+    assert found.code == 1
+
+
+async def test_a_bundle_that_inherits_anothers_source_is_an_error(tmp_path):
+    foreign = {"module": "loop-streaming", "source": "git+https://forge.example/loop-streaming@main"}
+    base = bundle(tmp_path, "base", session={"orchestrator": foreign})
+    mine = {"module": "loop-events", "config": {"toolgate": {"required": ["policy"]}}}
+    file = bundle(tmp_path, "mine", session={"orchestrator": mine}, includes=[{"bundle": f"file://{base}"}])
+    found = await diagnosed(None, "--bundle", file)
+    assert f"by base ({base})" in found.one("bundle-loop", "error")["what"]
+    assert found.code == 1
+    assert (await run_doctor("--bundle", tmp_path / "nowhere.yaml"))[0] == 1

@@ -33,6 +33,13 @@ class FakeTool:
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
 
 
+def untimed(message: dict[str, Any]) -> dict[str, Any]:
+    """A stored message without the time that the context gave it."""
+    metadata = {key: value for key, value in message.get("metadata", {}).items() if key != "timestamp"}
+    rest = {key: value for key, value in message.items() if key != "metadata"}
+    return {**rest, "metadata": metadata} if metadata else rest
+
+
 @dataclass
 class Agent:
     """A session under test: its parts, and every event that its hooks were told."""
@@ -57,9 +64,9 @@ class Agent:
         return requests
 
     async def messages(self) -> list[dict[str, Any]]:
-        """The stored conversation."""
+        """The stored conversation, without when its messages were stored."""
         messages: list[dict[str, Any]] = await self.session.coordinator.get("context").get_messages()
-        return messages
+        return list(map(untimed, messages))
 
     async def results(self) -> list[Any]:
         """The contents of the stored tool results, in order."""
@@ -211,6 +218,8 @@ def agent() -> MakeAgent:
 
             for event in [] if deaf else [*ALL_EVENTS, "tool:selected"]:
                 opened.coordinator.hooks.register(event, note, priority=-1000, name="test-notes")
+            for provider in opened.coordinator.get("providers").values():
+                provider.requests = []
             if llm is not None:
                 await opened.coordinator.unmount("providers", "scripted")
                 await opened.coordinator.mount("providers", llm, name=llm.name)

@@ -33,7 +33,7 @@ def inject(text: str, **fields: Any) -> HookResult:
 
 
 def data_told(loop: str, content: str) -> Any:
-    """What the LLM reads of a tool's output: loop-reactive tells it in a Data Message."""
+    """The output of a call that was changed, as the LLM reads it: loop-reactive tells it in a message."""
     return json.loads(content)["data"] if loop == "loop-reactive" else content
 
 

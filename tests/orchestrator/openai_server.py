@@ -87,6 +87,8 @@ class Server:
 
     def __init__(self) -> None:
         self.requests: list[Exchange] = []
+        self.default: Answer = _unexpected
+        """What requests beyond those answers get."""
         self._answers: list[Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -134,7 +136,7 @@ class Server:
         """Answer one request; gives the first byte of the next."""
         self.requests.append(exchange)
         following = asyncio.ensure_future(_next_byte(reader, exchange.gone))
-        answer = self._answers.pop(0) if self._answers else _unexpected
+        answer = self._answers.pop(0) if self._answers else self.default
         try:
             with contextlib.suppress(ConnectionError):
                 await answer(exchange)

@@ -99,12 +99,18 @@ async def results(a: Any) -> dict[str, Any]:
     called = [call["id"] for message in messages for call in message.get("tool_calls", ())]
     answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
     assert sorted(called) == sorted(answered)
-    return {each["tool_call_id"]: json.loads(each["content"]) for each in messages if each["role"] == "tool"}
+    return {each["tool_call_id"]: read(each["content"]) for each in messages if each["role"] == "tool"}
 
 
 async def told(a: Any) -> list[Any]:
     """The results as the LLM reads them, in the order stored."""
-    return [json.loads(content) for content in await a.results()]
+    return [read(content) for content in await a.results()]
+
+
+def read(content: Any) -> Any:
+    """A Data Message or an Error Message; of a result that is told plainly, `{"plain": it}`."""
+    is_message = isinstance(content, str) and content.startswith('{"type": "data"')
+    return json.loads(content) if is_message else {"plain": content}
 
 
 def error_of(result: Any) -> dict[str, Any]:

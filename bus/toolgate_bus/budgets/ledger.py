@@ -94,7 +94,7 @@ class SettlementResult(NamedTuple):
     """By how much the actual cost was above that."""
 
 
-class Open(NamedTuple):
+class OpenReservation(NamedTuple):
     """A decision that holds money."""
 
     decision: str
@@ -175,7 +175,7 @@ class Ledger(Protocol):
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
         """Spend without asking, once for each event; True the first time."""
 
-    async def open(self) -> list[Open]:
+    async def open(self) -> list[OpenReservation]:
         """The decisions that hold money, oldest first."""
 
     async def balances(self) -> list[Balance]:

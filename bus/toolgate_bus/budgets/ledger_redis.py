@@ -14,7 +14,7 @@ from toolgate_bus.budgets.ledger import (
     Balance,
     Ledger,
     Offer,
-    Open,
+    OpenReservation,
     Outcome,
     Reservation,
     SettlementResult,
@@ -22,7 +22,7 @@ from toolgate_bus.budgets.ledger import (
     Step,
     check_amount,
 )
-from toolgate_bus.budgets.ledger_rules import Book
+from toolgate_bus.budgets.ledger_rules import LedgerRules
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
@@ -129,13 +129,15 @@ class RedisLedger(Ledger):
         return bool(await self._run(TAKING, "charge", event, *words))
 
     @override
-    async def open(self) -> list[Open]:
+    async def open(self) -> list[OpenReservation]:
         pairs = await read_scores(self._commands, f"{self._prefix}:open")
         records = [f"{self._prefix}:r:{name}" for name, _ in pairs]
         found = await read_rows(self._commands, records, "owner", "exec")
         now = await read_time(self._commands)
         return [
-            Open(name, (owner or b"").decode("ascii", "replace"), now - since / 1000, running == b"1")
+            OpenReservation(
+                name, (owner or b"").decode("ascii", "replace"), now - since / 1000, running == b"1"
+            )
             for (name, since), (owner, running) in zip(pairs, found, strict=True)
         ]
 
@@ -175,7 +177,7 @@ class RedisLedger(Ledger):
 class MemoryLedger(Ledger):
     """`Ledger` in this process; for tests of schedulers."""
 
-    book: Book = field(default_factory=Book)
+    book: LedgerRules = field(default_factory=LedgerRules)
 
     @override
     async def reserve(
@@ -217,7 +219,7 @@ class MemoryLedger(Ledger):
         return self.book.charge(event, amount, accounts, time.time())
 
     @override
-    async def open(self) -> list[Open]:
+    async def open(self) -> list[OpenReservation]:
         return self.book.open(time.time())
 
     @override

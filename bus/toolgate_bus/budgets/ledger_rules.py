@@ -9,7 +9,7 @@ from toolgate_bus.budgets.ledger import (
     Account,
     Balance,
     Offer,
-    Open,
+    OpenReservation,
     Otherwise,
     Outcome,
     Reservation,
@@ -38,7 +38,7 @@ class _ReservationRecord:
 
 
 @dataclass(slots=True)
-class _Purse:
+class _AccountTotals:
     limit: int | None = None
     spent: int = 0
     reserved: int = 0
@@ -52,10 +52,10 @@ class _Purse:
 
 
 @dataclass(slots=True)
-class Book:
+class LedgerRules:
     """The rules, in memory; `now` is the server's time in seconds."""
 
-    purses: dict[tuple[str, int], _Purse] = field(default_factory=dict)
+    totals: dict[tuple[str, int], _AccountTotals] = field(default_factory=dict)
     records: dict[str, _ReservationRecord] = field(default_factory=dict)
     charges: set[str] = field(default_factory=set)
     """Events that were charged: apart from decisions, whose ids others choose."""
@@ -84,15 +84,15 @@ class Book:
         before = record.amount if record is not None and held else 0
         where = _windows_of(accounts, now)
         for account, place in zip(accounts, where, strict=True):
-            self.purses.setdefault(place, _Purse()).limit = account.limit
+            self.totals.setdefault(place, _AccountTotals()).limit = account.limit
         answer = self._choose(offers, where, dict.fromkeys(held, before))
         if record is None:
             record = self.records[decision] = _ReservationRecord("denied", since=now, owner=owner)
         if answer.status == "reserved":
             for place in held:
-                self.purses[place].add(reserved=-before)
+                self.totals[place].add(reserved=-before)
             for place in where:
-                self.purses[place].add(reserved=answer.amount)
+                self.totals[place].add(reserved=answer.amount)
             record.state, record.amount = "reserved", answer.amount
         if answer.status == "reserved" or not held:
             record.accounts = where
@@ -105,9 +105,9 @@ class Book:
         short, left = "", 0
         for offer in offers:
             tight = [
-                (purse.limit - purse.spent - purse.reserved + held.get(place, 0), place[0])
+                (total.limit - total.spent - total.reserved + held.get(place, 0), place[0])
                 for place in where
-                if (purse := self.purses[place]).limit is not None
+                if (total := self.totals[place]).limit is not None
             ]
             room, tightest = min(tight, key=lambda one: one[0], default=(offer.headroom, ""))
             if offer.headroom <= room:
@@ -152,7 +152,7 @@ class Book:
         held = record.amount if state in ("reserved", "orphaned") else 0
         over = max(0, cost - record.amount) if state in ("reserved", "orphaned") else 0
         for place in record.accounts:
-            self.purses[place].add(
+            self.totals[place].add(
                 spent=cost - (record.amount if state == "orphaned" else 0),
                 reserved=-record.amount if state == "reserved" else 0,
                 overruns=int(over > 0),
@@ -184,9 +184,9 @@ class Book:
         elif record.state in ("reserved", "denied", "orphaned"):
             for place in record.accounts:
                 if record.state == "reserved":
-                    self.purses[place].add(reserved=-record.amount)
+                    self.totals[place].add(reserved=-record.amount)
                 elif record.state == "orphaned":
-                    self.purses[place].add(spent=-record.amount, orphans=-1)
+                    self.totals[place].add(spent=-record.amount, orphans=-1)
             record.state = "released"
         return SettlementResult("done")
 
@@ -213,7 +213,7 @@ class Book:
         if record is None or record.state != "reserved":
             return False
         for place in record.accounts:
-            self.purses[place].add(reserved=-record.amount, spent=record.amount, orphans=1)
+            self.totals[place].add(reserved=-record.amount, spent=record.amount, orphans=1)
         record.state = "orphaned"
         return True
 
@@ -228,30 +228,30 @@ class Book:
 
     def _spend(self, amount: int, accounts: Sequence[Account], now: float) -> None:
         for account, place in zip(accounts, _windows_of(accounts, now), strict=True):
-            purse = self.purses.setdefault(place, _Purse())
-            purse.limit = account.limit
-            purse.add(spent=amount)
+            total = self.totals.setdefault(place, _AccountTotals())
+            total.limit = account.limit
+            total.add(spent=amount)
 
-    def open(self, now: float) -> list[Open]:
+    def open(self, now: float) -> list[OpenReservation]:
         """As `Ledger.open`."""
         held = [(one.since, name, one) for name, one in self.records.items() if one.state == "reserved"]
         return [
-            Open(name, one.owner, now - since, one.executing)
+            OpenReservation(name, one.owner, now - since, one.executing)
             for since, name, one in sorted(held, key=lambda each: each[:2])
         ]
 
     def balances(self) -> list[Balance]:
         """As `Ledger.balances`."""
         return [
-            Balance(key, window, purse.limit, purse.spent, purse.reserved, purse.overruns, purse.orphans)
-            for (key, window), purse in sorted(self.purses.items())
+            Balance(key, window, total.limit, total.spent, total.reserved, total.overruns, total.orphans)
+            for (key, window), total in sorted(self.totals.items())
         ]
 
     def forget(self, key: str) -> int:
         """As `Ledger.forget`."""
-        found = [purse for place, purse in self.purses.items() if place[0] == key]
-        for purse in found:
-            purse.spent = purse.overruns = purse.orphans = 0
+        found = [total for place, total in self.totals.items() if place[0] == key]
+        for total in found:
+            total.spent = total.overruns = total.orphans = 0
         return len(found)
 
 

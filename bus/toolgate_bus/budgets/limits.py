@@ -83,6 +83,7 @@ class Limits:
 
 
 _NONE: Final = object()
+_LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 
 
 class BudgetDescription(NamedTuple):
@@ -95,6 +96,15 @@ class BudgetDescription(NamedTuple):
     window_s: int
     """Seconds; 0 is for all time."""
     currency: str
+
+    def is_over(self, window: int, now: float) -> bool:
+        """Whether a window, by its number, has ended at that time."""
+        return self.window_s > 0 and window < now // self.window_s
+
+    @property
+    def window_words(self) -> str:
+        """How long a window is, for people."""
+        return _LENGTHS.get(self.window_s, f"{self.window_s} s")
 
 
 async def describe(store: Store, book: str, budgets: Iterable[BudgetDescription]) -> None:

@@ -59,7 +59,7 @@ def step_of(
     return Step("executing", decision, by=who) if event == "tool:selected" else None
 
 
-class LedgerKeeper:
+class SettlementWorker:
     """One replica's keeper of one book."""
 
     def __init__(

@@ -12,6 +12,7 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
     NamespaceOption,
@@ -22,7 +23,7 @@ from toolgate_bus.commands.options import (
     refuse_options_before,
     run_async,
 )
-from toolgate_bus.commands.terminal import escape, new_table, print_json
+from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent, forest, select_targets, stop_of
 from toolgate_bus.protocol.money import format_amount

@@ -11,6 +11,7 @@ from rich.table import Table
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
     NamespaceOption,
@@ -20,7 +21,7 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import escape, new_table, print_json
+from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import format_amount, micro
@@ -47,7 +48,6 @@ watched, and changed while it runs.
 app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
 
 _MAX_ACCOUNTS: Final = 1024
-_LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 _COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
 _ASTRAY: Final[Mapping[str, str]] = {
     "charged": "costs were told of calls for which nothing was reserved: the fleet's budgets paid them.",
@@ -85,9 +85,8 @@ class _Book(NamedTuple):
         found = []
         for one in self.balances:
             budget = self.budgets.get(_name(one.key))
-            length = budget.window_s if budget else 0
-            current = not (length and one.window) or one.window >= time.time() // length
-            if key in (None, one.key, _name(one.key)) and (past or current):
+            over = budget is not None and one.window > 0 and budget.is_over(one.window, time.time())
+            if key in (None, one.key, _name(one.key)) and (past or not over):
                 found.append(self._account(one, budget))
         return found
 
@@ -110,7 +109,7 @@ class _Book(NamedTuple):
             "account": one.key,
             "budget": _name(one.key),
             "whose": one.key.partition("/")[2],
-            "window": _LENGTHS.get(budget.window_s, f"{budget.window_s} s") if budget else window,
+            "window": budget.window_words if budget else window,
             "window_number": one.window,
             "currency": self.currency(one.key),
             "limit": limit,

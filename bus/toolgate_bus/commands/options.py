@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
+from toolgate_bus.commands.markup import escape_lines
 from toolgate_bus.commands.terminal import console as console
 from toolgate_bus.commands.terminal import err_console as err_console
-from toolgate_bus.commands.terminal import escape_lines
 from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
 from toolgate_bus.server.embedded import Server, join_server, open_shared_server
 from toolgate_bus.server.settings import BusSettings, has_password

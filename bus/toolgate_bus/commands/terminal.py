@@ -1,22 +1,25 @@
 """The one console: everything that a command says to people or scripts is printed here.
 
 Whatever reaches it, text is shown without what could steer a terminal (`printable`); escape sequences
-are its own. `escape` is for words of others in a line of ours: they cannot begin a line of their own
-nor hold markup. `print_json` is for `--json`. No rule about characters is written here. A terminal parts
-lines at words; what is to stay whole for `grep` (`soft_wrap`) does so where the output goes elsewhere.
+are its own; words of others in a line with markup go through `markup`. `print_json` is for `--json`. No rule
+about characters is written here. A terminal parts lines at words; what is to stay whole for `grep`
+(`soft_wrap`) does so where the output goes elsewhere.
 """
 
+import contextlib
+import errno
+import os
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType  # noqa: TID251 - made safe below
-from rich.markup import escape as _escape_markup  # noqa: TID251 - as above
 from rich.segment import Segment
 from rich.text import Text
 
-from toolgate_bus.telemetry.printable import clean, json_text, visible
+from toolgate_bus.telemetry.printable import clean, json_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +55,12 @@ class Terminal(Console):
             lines = text.split("\n", allow_blank=True)
             parts = (part for line in lines for part in self._part_at_words(line, set_in=bool(soft_wrap)))
             objects, soft_wrap = (Text("\n").join(parts),), True
-        super().print(*objects, soft_wrap=soft_wrap, end=end, **options)
+        try:
+            super().print(*objects, soft_wrap=soft_wrap, end=end, **options)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            discard_output(self.file)  # the terminal was closed, of which a signal tells whoever must know
 
     def _part_at_words(self, line: Text, *, set_in: bool) -> list[Text]:
         margin = line[: len(line) - len(line.plain.lstrip(" "))]
@@ -71,14 +79,13 @@ err_console = Terminal(stderr=True)
 """Progress, notices and errors go here: stderr."""
 
 
-def escape(text: object) -> str:
-    """Words of others for a line with markup: they stay on it, and are no markup."""
-    return _escape_markup(visible(str(text)))
+def discard_output(stream: IO[str]) -> None:
+    """Have what is written to a stream go nowhere from now on: its reader has gone.
 
-
-def escape_lines(text: str) -> str:
-    """A text of several lines for output with markup."""
-    return _escape_markup(clean(text))
+    What is left in its buffer is flushed at exit, and must not fail there again.
+    """
+    with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def new_table(

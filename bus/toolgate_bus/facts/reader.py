@@ -54,6 +54,11 @@ GLANCE: Final = 500
 """Entries that `newest` reads; each holds up to 64 facts."""
 MIN_PAGE: Final = 10
 BLOCK_MS: Final = 200
+LONG_BLOCK_MS: Final = 1000
+"""For those whom no person waits for."""
+LONG_LOOK_S: Final = 2.0
+"""So often those look for new writers."""
+_PATIENT: Final[Set[ReaderRole]] = frozenset({"exporter", "archiver"})
 FIRST_ID: Final = b"0-0"
 
 Fact = dict[str, Any]
@@ -68,7 +73,12 @@ class FactsReader(FactStream):
         self._keys = Keys(namespace)
         self._roster = Roster(commands, namespace, ("orchestrators", "orchestrators", "orchestrators", OLD))
         self._alive: frozenset[str] = frozenset()
-        self._looked = -BEAT_SECONDS
+        self._kept: frozenset[str] = frozenset()
+        """Writers whose facts are kept, alive or not."""
+        self._looked = float("-inf")
+        self._block_ms, self._look_s = BLOCK_MS, BEAT_SECONDS
+        if role in _PATIENT:
+            self._block_ms, self._look_s = LONG_BLOCK_MS, LONG_LOOK_S
         self._last: dict[str, bytes] = {}
         self._seen: defaultdict[str, SeenNumbers] = defaultdict(SeenNumbers)
         self._drained: set[str] = set()
@@ -180,12 +190,15 @@ class FactsReader(FactStream):
             raise group.exceptions[0] from None  # what went wrong in the block is nobody else's
 
     async def next(self) -> list[Fact]:
-        """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s."""
+        """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s, an
+        exporter or archiver for 1 s.
+        """
         now = time.monotonic()
-        if now - self._looked >= BEAT_SECONDS:  # more often they do not tell of themselves
+        if now - self._looked >= self._look_s:  # more often they do not tell of themselves
             self._alive, self._looked = await self.alive(), now
+            self._kept = frozenset(await read_names(self._commands, self._keys.writers))
         alive = self._alive
-        known = alive.union(await read_names(self._commands, self._keys.writers))
+        known = alive.union(self._kept)
         for orchestrator in known:
             self._last.setdefault(orchestrator, FIRST_ID)
         self._drained -= alive
@@ -266,11 +279,11 @@ class FactsReader(FactStream):
             self._swept = time.monotonic()
         names = sorted(self._last.keys() - self._drained - self._barred)
         if not names:
-            await anyio.sleep(BLOCK_MS / 1000)
+            await anyio.sleep(self._block_ms / 1000)
             return []
         after = {self._keys.facts(name): self._last[name] for name in names}
         try:
-            reply = await read_next(self._commands, after, PAGE, BLOCK_MS)
+            reply = await read_next(self._commands, after, PAGE, self._block_ms)
         except ConfigError:
             if not await self._bar(names):
                 raise

@@ -17,6 +17,7 @@ from toolgate_bus.protocol.events import (
     Failure,
     Hold,
     Modify,
+    ToolQuestion,
     ToolSelecting,
     Verdict,
 )
@@ -63,6 +64,36 @@ class DecodedVerdict(NamedTuple):
 
 
 # ---------------------------------------------------------------------------------- encoding
+
+
+def question_body(question: ToolQuestion, arguments: dict[str, Any], *, truncated: bool) -> bytes:
+    """The body of a question with these arguments, which may leave; raises CodecError for what cannot travel.
+
+    What many questions have in common comes first: the record keeps it once (`columnar`).
+    """
+    lineage = {"lineage": question.lineage} if question.lineage else {}
+    return pack(
+        {
+            "phase": question.phase,
+            "available_tools": question.available_tools,
+            "available_agents": question.available_agents,
+            "truncated": truncated,
+            "ttl_ms": question.ttl_ms,
+            "trace": question.trace,
+            "agent_target": question.agent_target,
+            "agent": question.agent,
+            "labels": question.labels,
+            "parent": question.parent,
+            "parallel_group_id": question.parallel_group_id,
+            "iteration": question.iteration,
+            "root_session": question.root_session,
+            "session": question.session,
+            "tool_call_id": question.tool_call_id,
+            **lineage,
+            "tool_name": question.tool_name,
+            "tool_input": arguments,
+        }
+    )
 
 
 def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:

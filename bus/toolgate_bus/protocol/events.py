@@ -1,8 +1,9 @@
 """The values that travel: the question, the verdicts, the decision. Frozen, without behaviour.
 
-`ToolSelecting` is the question an orchestrator asks before a tool runs. A scheduler answers with
-a `Verdict`. `Decision` is what came of all verdicts, and why. DESIGN's vocabulary, word for word;
-how the values look as bytes is `codec`'s affair, how verdicts become a decision is `merge`'s.
+`ToolSelecting` is the question an orchestrator asks before a tool runs, as authors are given it;
+`ToolQuestion` is the same as a gate carries it. A scheduler answers with a `Verdict`. `Decision` is what came
+of all verdicts, and why. DESIGN's vocabulary, word for word; how the values look as bytes is `codec`'s
+affair, how verdicts become a decision is `merge`'s.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
@@ -25,6 +26,7 @@ __all__ = [
     "Outcome",
     "Phase",
     "ReceivedVerdict",
+    "ToolQuestion",
     "ToolSelecting",
     "Verdict",
     "Why",
@@ -70,6 +72,33 @@ class ToolSelecting(_Event):
     trace: dict[str, str] = Field(default_factory=dict)
     truncated: bool = False
     """True where a value was too long to be sent in full; a scheduler may deny for that."""
+
+
+class ToolQuestion(NamedTuple):
+    """`ToolSelecting` before it travels, as it goes through a gate, its hooks, people and record.
+
+    Its arguments are the caller's own. Nothing in it is checked: `codec` does that where one is read.
+    """
+
+    id: str
+    tool_name: str
+    tool_input: dict[str, Any]
+    available_tools: list[str]
+    ttl_ms: int
+    agent: str
+    labels: dict[str, str]
+    session: str
+    root_session: str
+    parent: str | None
+    lineage: list[str]
+    tool_call_id: str
+    iteration: int
+    parallel_group_id: str
+    available_agents: list[str] | None
+    agent_target: str | None
+    trace: dict[str, str]
+    truncated: bool
+    phase: Phase = "select"
 
 
 class Continue(_Event):

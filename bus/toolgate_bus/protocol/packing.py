@@ -37,6 +37,7 @@ ID_BYTES: Final = 16
 _STRINGS: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
 _CONTAINERS: Final = frozenset((dict, list))
+_SCALARS: Final = _PLAIN - _CONTAINERS
 PHASES: Final = ("select", "verify")
 _PHASE_NUMBERS: Final = frozenset((0, 1))
 _LAST_PHASE: Final = 127
@@ -179,6 +180,8 @@ def _unpack(raw: bytes, limit: int, containers: int | None) -> Any:
 
 def within_bounds(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bool:
     """Whether a JSON value is no deeper, wider or larger than allowed; never recurses."""
+    if type(value) is dict and len(value) <= MAX_ENTRIES and _SCALARS.issuperset(map(type, value.values())):
+        return _STRINGS.issuperset(map(type, value)) and depth >= 0 and len(value) <= nodes  # as most are
     level = [value] if type(value) in _CONTAINERS else []
     seen = 0
     while level:

@@ -29,17 +29,21 @@ class _Silences:
 class Breaker:
     """Silences in a row, by scheduler and patience (both times in seconds of one clock)."""
 
-    __slots__ = ("_silences",)
+    __slots__ = ("_silences", "calm")
 
     def __init__(self) -> None:
         self._silences: dict[str, dict[float, _Silences]] = {}
+        self.calm = True
+        """Whether nobody was silent lately: nobody is passed over."""
 
     def record_answer(self, name: str) -> None:
         """It said something, in time or not: everybody waits for it again."""
         self._silences.pop(name, None)
+        self.calm = not self._silences
 
     def silent(self, name: str, patience: float, asked: float, now: float) -> None:
         """It said nothing within this patience; `asked` is when the question was."""
+        self.calm = False
         one = self._silences.setdefault(name, {}).setdefault(patience, _Silences())
         if asked < one.last:
             return  # asked in the same stall as the one that counted
@@ -47,11 +51,6 @@ class Breaker:
         one.last = now
         if one.count == SILENCES:
             one.probed = now
-
-    @property
-    def calm(self) -> bool:
-        """Whether nobody was silent lately: nobody is passed over."""
-        return not self._silences
 
     def passes_over(self, name: str, patience: float) -> bool:
         """Whether nobody with this patience waits for it at present."""

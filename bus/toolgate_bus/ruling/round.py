@@ -18,10 +18,11 @@ left to wait for. After `close` everything is late. `deadline` says when to call
 Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify valid.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
-from toolgate_bus.protocol.codec import is_plain
+from toolgate_bus.protocol.codec import PLAIN_CONTINUE, is_plain
 from toolgate_bus.protocol.events import Continue, Hold, ReceivedVerdict
 from toolgate_bus.ruling.merge import NOTHING, RESTRICTIVE, MergeResult, merge
 
@@ -64,23 +65,15 @@ class _HoldState:
 class Round:
     """One question's wait. `required` maps each expected scheduler to whether its silence denies."""
 
-    __slots__ = (
-        "_closed",
-        "_denied",
-        "_failed",
-        "_heard",
-        "_holds",
-        "_max_hold",
-        "_modifies",
-        "_open",
-        "_patience_ends",
-        "_plain",
-        "_required",
-        "_state",
-        "_troubled",
-        "_was_held",
-        "_worded",
-    )
+    _denied = False
+    _closed = False
+    _troubled = False
+    _was_held = False
+    _hold_heard = False
+    _plain = True
+    _worded = False
+    _holds: Mapping[str, _HoldState] = MappingProxyType({})
+    _failed: Set[str] = frozenset()
 
     def __init__(
         self,
@@ -98,19 +91,11 @@ class Round:
         self._patience_ends = now + patience
         self._modifies = modifies
         self._state: dict[str, State] = dict.fromkeys(required, "waiting")
-        self._open = len(self._state)
+        self._open = len(required)
         self._heard: list[ReceivedVerdict] = []
-        self._holds: dict[str, _HoldState] = {}
-        self._failed: set[str] = set()
-        self._denied = False
-        self._closed = False
-        self._troubled = False
-        self._was_held = False
-        self._plain = True
-        self._worded = False
         for name in patient:
             if name in self._state:
-                self._holds[name] = _HoldState(now, now + max_hold)
+                self._holds = {**self._holds, name: _HoldState(now, now + max_hold)}
                 self._state[name] = "held"
 
     @property
@@ -121,7 +106,7 @@ class Round:
     @property
     def deadline(self) -> float | None:
         """When `tick` must be called if nothing comes; None when the round is over."""
-        if self.over:
+        if self._denied or self._open == 0:
             return None
         if not self._holds:
             return self._patience_ends
@@ -142,7 +127,7 @@ class Round:
         ):
             # Nearly every verdict: nothing below could make of it anything else.
             self._heard.append(heard)
-            if not is_plain(heard.verdict):
+            if heard.verdict is not PLAIN_CONTINUE and not is_plain(heard.verdict):
                 self._worded = True
             self._state[name] = "answered"
             self._open -= 1
@@ -160,14 +145,15 @@ class Round:
         if given_up and (state == "expired" or self._denies(name)):
             return True  # a denial by time stays one, whatever is said of it afterwards
         if isinstance(heard.verdict, Hold):
+            self._hold_heard = True
             self._hold(name, heard.digest, heard.verdict.seconds, now)
         elif action == "failed" or (heard.problem and self._denies(name)):
             # No valid answer: a required scheduler is not satisfied by it, but a better one may be here.
             if state != "answered":
-                self._failed.add(name)
+                self._failed = self._failed | {name}
                 self._end(name, "answered")
         else:
-            self._failed.discard(name)
+            self._failed = self._failed - {name}
             if state != "answered":
                 self._end(name, "answered")
         self._judge_failures()
@@ -203,12 +189,12 @@ class Round:
         self._closed = True
         heard = tuple(self._heard)
         if self._plain and not self._open and not self._troubled:
-            return RoundResult(NOTHING, (), (), (), (), heard, agreed=not self._worded)
+            return RoundResult(NOTHING, (), (), (), (), heard, (), False, not self._worded)
         merged = merge(heard, modifies=self._modifies)
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)
-        silent = (*by_state.get("silent", ()), *sorted(self._failed.intersection(self._required)))
+        silent = (*by_state.get("silent", ()), *sorted(self._failed & self._required.keys()))
         held = tuple(by_state.get("held", ()))
         return RoundResult(
             merged=merged,
@@ -223,6 +209,8 @@ class Round:
 
     def _find_unresolved_holds(self) -> list[str]:
         """Who held, and then gave no valid answer: as if the hold had run out, required or not."""
+        if not self._hold_heard:
+            return []
         own = [heard for heard in self._heard if not heard.shadow and heard.scheduler in self._state]
         held = {heard.scheduler for heard in own if heard.verdict.action == "hold"}
         valid = {h.scheduler for h in own if h.verdict.action not in ("hold", "failed") and not h.problem}
@@ -235,7 +223,9 @@ class Round:
         state = self._state.get(name)
         if state == "answered":
             return
-        holding = self._holds.setdefault(name, _HoldState(now, now))
+        if name not in self._holds:
+            self._holds = {**self._holds, name: _HoldState(now, now)}
+        holding = self._holds[name]
         if digest not in holding.seen:  # the same hold, delivered twice, does not move the wait
             holding.seen.add(digest)
             holding.until = min(max(holding.until, now + seconds), holding.since + self._max_hold)
@@ -248,8 +238,8 @@ class Round:
         if self._state.get(name) in _AWAITED:
             self._open -= 1
         self._state[name] = state
-        if self._holds:
-            self._holds.pop(name, None)
+        if name in self._holds:
+            self._holds = {other: holding for other, holding in self._holds.items() if other != name}
         self._troubled = self._troubled or state != "answered"
 
     def _judge_silence(self, name: str) -> None:

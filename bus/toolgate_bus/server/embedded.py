@@ -25,7 +25,7 @@ from pathlib import Path
 
 from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.server import guard
-from toolgate_bus.server.guard import ServerProcess as ServerProcess
+from toolgate_bus.server.guard import ServerProcess
 
 _START_S = guard.START_S + 5.0
 _LEAVE_S = 10.0
@@ -94,12 +94,11 @@ def join_server() -> Iterator[Server]:
     connection = _connect(directory)
     if connection is None:
         raise NoServer(_HOW_TO_START_ONE)
-    with connection:
+    with connection, _leave_at_end(connection, directory):
         server = _hello(connection)
         if server is None:
             raise NoServer(_HOW_TO_START_ONE)
-        with _leave_at_end(connection, directory):
-            yield server
+        yield server
 
 
 def find_running_server() -> str | None:
@@ -194,11 +193,11 @@ def _member(directory: Path, binary: str | None, *, private: bool = False) -> It
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         connection = _connect(directory) or _spawn(directory, binary or find_binary(), private=private)
-        with connection:
+        # However the greeting ends: who removes the directory of a guard at work keeps it from its end.
+        with connection, _leave_at_end(connection, directory):
             server = _hello(connection)
             if server:
-                with _leave_at_end(connection, directory):
-                    yield server
+                yield server
                 return
         time.sleep(0.005)  # that guard was just leaving, or lost the race to another: once more
     raise NoServer(f"The server in {directory} did not come up: {_HOW_TO_GET_ONE}.")

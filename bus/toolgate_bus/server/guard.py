@@ -52,7 +52,7 @@ def answers_ping(path: Path, timeout_s: float = 1.0) -> bool:
             return False
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """What a child does before exec, so that the kernel kills it when its parent dies."""
     if sys.platform != "linux":
         return None
@@ -113,7 +113,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"LC_ALL": "C"},  # it refuses to start under a locale that is not installed
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
         deadline = time.monotonic() + timeout_s
         while not answers_ping(self.socket):

@@ -68,7 +68,7 @@ class DelegationResult(NamedTuple):
     tree: int
 
 
-class Tally(Protocol):
+class CallCounter(Protocol):
     """Where calls are counted; atomic, and may be repeated."""
 
     async def count(self, scope: str, decision: str, made: CountedCall, window: int = 0) -> CallCounts:
@@ -113,7 +113,7 @@ class CallCountRules:
     delegated: dict[tuple[str, str], DelegationResult] = field(default_factory=dict)
 
     def count(self, scope: str, decision: str, made: CountedCall, window: int, now_ms: int) -> CallCounts:
-        """As `Tally.count`."""
+        """As `CallCounter.count`."""
         check_window(window)
         if (scope, decision) in self.answers:
             return self.answers[scope, decision]
@@ -138,7 +138,7 @@ class CallCountRules:
     def delegate(
         self, scope: str, decision: str, made: CountedCall, session: int | None, tree: int | None
     ) -> DelegationResult:
-        """As `Tally.delegate`."""
+        """As `CallCounter.delegate`."""
         if (scope, decision) in self.delegated:
             return self.delegated[scope, decision]
         by, of = (scope, "session", made.session), (scope, "tree", made.tree)
@@ -150,8 +150,8 @@ class CallCountRules:
         return answer
 
 
-class RedisTally(Tally):
-    """`Tally` on a server; `name` keeps several apart, such as those of shadows."""
+class RedisCallCounter(CallCounter):
+    """`CallCounter` on a server; `name` keeps several apart, such as those of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, name: str = "tally") -> None:
         self._commands = commands
@@ -177,8 +177,8 @@ class RedisTally(Tally):
 
 
 @dataclass(slots=True)
-class MemoryTally(Tally):
-    """`Tally` in this process; for tests of schedulers."""
+class MemoryCallCounter(CallCounter):
+    """`CallCounter` in this process; for tests of schedulers."""
 
     counting: CallCountRules = field(default_factory=CallCountRules)
 

@@ -11,15 +11,15 @@ KEPT_MS: Final = 600_000
 _NEXT: Final = Script(__package__, "next_number.lua", by_text=True)
 
 
-class Turns(Protocol):
+class SharedCounter(Protocol):
     """Counters by key."""
 
     async def next_for(self, key: str, who: str) -> int:
         """The number of this one under `key`, from 0 without gaps; who asks again gets the same."""
 
 
-class RedisTurns(Turns):
-    """`Turns` on a server."""
+class RedisCounter(SharedCounter):
+    """`SharedCounter` on a server."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._keys = commands, Keys(namespace)
@@ -30,8 +30,8 @@ class RedisTurns(Turns):
         return int(await _NEXT.run(self._commands, counter, f"{counter}:{who}", words=(KEPT_MS,)))
 
 
-class MemoryTurns(Turns):
-    """`Turns` in this process."""
+class MemoryCounter(SharedCounter):
+    """`SharedCounter` in this process."""
 
     def __init__(self) -> None:
         self._given: dict[str, dict[str, int]] = {}

@@ -6,8 +6,8 @@ from typing import Any
 
 from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.state.call_counts import MemoryTally, RedisTally
-from toolgate_bus.state.counters import MemoryTurns, RedisTurns
+from toolgate_bus.state.call_counts import MemoryCallCounter, RedisCallCounter
+from toolgate_bus.state.counters import MemoryCounter, RedisCounter
 from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.state.token_buckets import MemoryBuckets, RedisBuckets
@@ -35,9 +35,9 @@ def connect_shared_state(
         RedisLedger(commands, namespace, book),
         book,
         FactsReader(reading, namespace),
-        RedisTurns(commands, namespace),
+        RedisCounter(commands, namespace),
         RedisBuckets(commands, namespace, f"buckets{apart}"),
-        RedisTally(commands, namespace, f"tally{apart}"),
+        RedisCallCounter(commands, namespace, f"tally{apart}"),
         RedisNotices(commands, waiting, namespace),
         aclose,
     )
@@ -54,9 +54,9 @@ def make_shared_state() -> SharedState:
         MemoryLedger(),
         "budget",
         MemoryFacts(),
-        MemoryTurns(),
+        MemoryCounter(),
         MemoryBuckets(),
-        MemoryTally(),
+        MemoryCallCounter(),
         MemoryNotices(),
         _nothing,
     )

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from toolgate_bus.budgets.ledger import Ledger
-from toolgate_bus.state.call_counts import Tally
-from toolgate_bus.state.counters import Turns
+from toolgate_bus.state.call_counts import CallCounter
+from toolgate_bus.state.counters import SharedCounter
 from toolgate_bus.state.notifications import Notices
 from toolgate_bus.state.token_buckets import Buckets
 from toolgate_bus.transport.ports import FactStream, Store
@@ -20,8 +20,8 @@ class SharedState:
     book: str
     """Name of the ledger's book: shadows have one of their own."""
     facts: FactStream
-    turns: Turns
+    turns: SharedCounter
     buckets: Buckets
-    tally: Tally
+    tally: CallCounter
     notices: Notices
     aclose: Callable[[], Awaitable[None]]

@@ -7,8 +7,8 @@ them, without the detour of a fact; a test holds it to what is said here.
 Facts come off a wire: anything may be in them, and a value that makes no sense adds nothing.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
@@ -23,23 +23,21 @@ ACTIONS: Final = frozenset({"continue", "deny", "modify", "ask_user", "hold", "f
 STATUSES: Final = frozenset({"completed", "incomplete", "cancelled", "error"})
 NOT_TOOLS: Final = frozenset({"UnknownTool", "InvalidToolCall"})
 """Errors of calls whose tool may be anything that an LLM writes."""
-_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
+_KINDS: Final = tuple(
+    (f"{kind}_tokens", kind) for kind in ("input", "output", "cache_read", "cache_write", "reasoning")
+)
+"""Fields of a fact that count tokens, each with its label."""
 
 
-class MetricUpdate(NamedTuple):
-    """One addition to one series: to a counter, or one observation of a histogram, in seconds."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    amount: float = 1
-    trace: str | None = None
-    """The trace that it is an example of: 32 hexadecimal digits."""
+MetricUpdate = tuple[Metric, tuple[str, ...], float, str | None]
+"""One addition to one series: labels, the amount (of a histogram: one observation in seconds), and the trace
+that it is an example of, as 32 hexadecimal digits."""
 
 
-def metrics_of(fact: Fact) -> Iterator[MetricUpdate]:
+def metrics_of(fact: Fact) -> Iterable[MetricUpdate]:
     """What one fact, as `record.read_facts` gives it or as it is noted, adds to the metrics."""
     told = _BY_EVENT.get(fact.get("event", ""))
-    return told(fact) if told is not None else iter(())
+    return told(fact) if told is not None else ()
 
 
 def decides(why: str) -> bool:
@@ -62,10 +60,10 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
     called, mounted = fact.get("tool_name"), fact.get("available_tools")
     # An LLM may name anything.
     tool = _word(called) if isinstance(mounted, list | tuple) and called in mounted else OTHER
-    yield MetricUpdate(definitions.DECISIONS, (outcome, tool, agent))
+    yield (definitions.DECISIONS, (outcome, tool, agent), 1, None)
     yield from _duration(definitions.DECISION_SECONDS, fact, (), trace)
     for name in dict.fromkeys(_words(fact.get("asked"))):
-        yield MetricUpdate(definitions.ASKED, (name, tool, agent))
+        yield (definitions.ASKED, (name, tool, agent), 1, None)
     verdicts, failed = fact.get("verdicts"), fact.get("failed_open")
     for verdict in verdicts if isinstance(verdicts, list | tuple) else ():
         if not isinstance(verdict, Mapping):
@@ -76,16 +74,16 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
                 definitions.VERDICT_SECONDS, verdict, (_word(verdict.get("scheduler")),), trace
             )
     if isinstance(why, str) and decides(why) and fact.get("scheduler") is not None:
-        yield MetricUpdate(definitions.DECIDED, (_word(fact["scheduler"]), outcome))
+        yield (definitions.DECIDED, (_word(fact["scheduler"]), outcome), 1, None)
     for name in _words(fact.get("silent")):
-        yield MetricUpdate(definitions.SILENT, (name,))
+        yield (definitions.SILENT, (name,), 1, None)
     for name in _words(fact.get("passed_over")):
-        yield MetricUpdate(definitions.PASSED_OVER, (name,))
+        yield (definitions.PASSED_OVER, (name,), 1, None)
     for name, reason in failed.items() if isinstance(failed, Mapping) else ():
-        yield MetricUpdate(definitions.FAILED_OPEN, (_word(name), _word(reason)))
+        yield (definitions.FAILED_OPEN, (_word(name), _word(reason)), 1, None)
     yield from _shadow_disagreements(fact)
     if outcome in ("deny", "cancelled"):
-        yield MetricUpdate(definitions.TOOL_CALLS, (tool, agent, "denied" if outcome == "deny" else outcome))
+        yield (definitions.TOOL_CALLS, (tool, agent, "denied" if outcome == "deny" else outcome), 1, None)
 
 
 def _beside(fact: Fact) -> Iterator[MetricUpdate]:
@@ -94,50 +92,56 @@ def _beside(fact: Fact) -> Iterator[MetricUpdate]:
         yield from _verdict(fact, _word(fact.get("tool_label")), _word(fact.get("agent")))
     else:
         name = _word(fact.get("scheduler"))
-        yield MetricUpdate(definitions.LATE, (name,))
+        yield (definitions.LATE, (name,), 1, None)
         yield from _remarks(name, fact)
     yield from _shadow_disagreements(fact)
 
 
 def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
     name = _word(verdict.get("scheduler"))
-    yield MetricUpdate(definitions.VERDICTS, (name, _one_of(verdict.get("action"), ACTIONS), tool, agent))
+    yield (definitions.VERDICTS, (name, _one_of(verdict.get("action"), ACTIONS), tool, agent), 1, None)
     yield from _remarks(name, verdict)
 
 
 def _remarks(name: str, verdict: Fact) -> Iterator[MetricUpdate]:
     if isinstance(problem := verdict.get("problem"), str):
-        yield MetricUpdate(definitions.INVALID_MODIFIES, (name, _word(problem)))
+        yield (definitions.INVALID_MODIFIES, (name, _word(problem)), 1, None)
     if verdict.get("capped") is True:
-        yield MetricUpdate(definitions.PRIORITY_CAPPED, (name,))
+        yield (definitions.PRIORITY_CAPPED, (name,), 1, None)
 
 
 def _shadow_disagreements(fact: Fact) -> Iterator[MetricUpdate]:
     for name in _words(fact.get("disagreeing")):
-        yield MetricUpdate(definitions.SHADOW_DISAGREEMENTS, (name,))
+        yield (definitions.SHADOW_DISAGREEMENTS, (name,), 1, None)
 
 
-def _turn(fact: Fact) -> Iterator[MetricUpdate]:
+# What a loop notes for each call and each request is given as a list: a generator costs as much again.
+
+
+def _turn(fact: Fact) -> Iterable[MetricUpdate]:
     agent, status = _word(fact.get("agent")), _one_of(fact.get("status"), STATUSES)
-    yield MetricUpdate(definitions.TURNS, (agent, _word(fact.get("loop")), status))
-    yield from _duration(definitions.TURN_SECONDS, fact, (agent,), trace_id(fact.get("trace")))
+    found: list[MetricUpdate] = [(definitions.TURNS, (agent, _word(fact.get("loop")), status), 1, None)]
+    if (seconds := _seconds(fact)) is not None:
+        trace = trace_id(fact.get("trace"))
+        found.append((definitions.TURN_SECONDS, (agent,), seconds, trace))
+    return found
 
 
-def _request(fact: Fact) -> Iterator[MetricUpdate]:
+def _request(fact: Fact) -> Iterable[MetricUpdate]:
     provider, agent = _word(fact.get("provider")), _word(fact.get("agent"))
     outcome = "ok" if fact["event"] == "usage" else "error"
-    yield MetricUpdate(definitions.PROVIDER_REQUESTS, (provider, agent, outcome))
-    yield from _duration(definitions.PROVIDER_SECONDS, fact, (provider,))
-    for kind in _KINDS:
-        tokens = _amount(fact.get(f"{kind}_tokens"))
-        if tokens:
-            yield MetricUpdate(definitions.TOKENS, (provider, agent, kind), tokens)
-    cost = _amount(fact.get("cost_usd"))
-    if cost:
-        yield MetricUpdate(definitions.COST, (provider, agent), cost)
+    found: list[MetricUpdate] = [(definitions.PROVIDER_REQUESTS, (provider, agent, outcome), 1, None)]
+    if (seconds := _seconds(fact)) is not None:
+        found.append((definitions.PROVIDER_SECONDS, (provider,), seconds, None))
+    for name, kind in _KINDS:
+        if (told := fact.get(name)) is not None and (tokens := _amount(told)):
+            found.append((definitions.TOKENS, (provider, agent, kind), tokens, None))
+    if (told := fact.get("cost_usd")) is not None and (cost := _amount(told)):
+        found.append((definitions.COST, (provider, agent), cost, None))
+    return found
 
 
-def _tool(fact: Fact) -> Iterator[MetricUpdate]:
+def _tool(fact: Fact) -> Iterable[MetricUpdate]:
     error, event = fact.get("error"), fact["event"]
     tool = OTHER if isinstance(error, str) and error in NOT_TOOLS else _word(fact.get("tool"))
     if event == "tool:unused":
@@ -146,9 +150,10 @@ def _tool(fact: Fact) -> Iterator[MetricUpdate]:
         outcome = "error" if fact.get("success") is False else "ok"
     else:
         outcome = "cancelled" if error == "CancelledError" else "error"
-    yield MetricUpdate(definitions.TOOL_CALLS, (tool, _word(fact.get("agent")), outcome))
-    if outcome != "unused":
-        yield from _duration(definitions.TOOL_SECONDS, fact, (tool,))
+    found: list[MetricUpdate] = [(definitions.TOOL_CALLS, (tool, _word(fact.get("agent")), outcome), 1, None)]
+    if outcome != "unused" and (seconds := _seconds(fact)) is not None:
+        found.append((definitions.TOOL_SECONDS, (tool,), seconds, None))
+    return found
 
 
 _BY_EVENT: Final = {
@@ -166,9 +171,16 @@ _BY_EVENT: Final = {
 def _duration(
     metric: Metric, fact: Fact, labels: tuple[str, ...], trace: str | None = None
 ) -> Iterator[MetricUpdate]:
+    if (seconds := _seconds(fact)) is not None:
+        yield (metric, labels, seconds, trace)
+
+
+def _seconds(fact: Fact) -> float | None:
+    """How long it took; None where the fact does not tell, or nonsense."""
     seconds = fact.get("seconds")
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_SECONDS:
-        yield MetricUpdate(metric, labels, float(seconds), trace)
+        return float(seconds)
+    return None
 
 
 def _amount(told: Any) -> float:

@@ -4,8 +4,8 @@ Tools, schedulers, agents and LLMs write what they like; shown as it is, an esca
 move the cursor, hide a line, turn a line around or answer a question. Every character that steers, or
 that cannot be seen, is spelled out (`\\u202e`), one by one, so that a sequence which comes in two pieces
 is no different from one that comes whole. `visible` is for what a person reads on one line and decides
-by, `clean` for whole texts, `json_text` for documents, which stay the same document. Who prints:
-`terminal`.
+by, `clean` for whole texts, `json_text` for documents, which stay the same document; `shorten` where a text
+is too long. Who prints: `terminal`.
 """
 
 import json
@@ -36,6 +36,24 @@ def printable(text: str) -> str:
     """At most 4000 characters of a text; like `visible`, but its lines and tabs stay."""
     shown = _DECEIVES.sub(lambda found: visible(found[0]), text.replace("\r\n", "\n"))
     return shown if len(shown) <= MAX_LENGTH else f"{shown[:MAX_LENGTH]}…"
+
+
+def shorten(text: str, most: int) -> str:
+    """At most so many characters; the last of them says where the text was cut."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def describe_call(tool: Any, arguments: Any, most: int) -> str:
+    """A tool and its arguments as JSON, of which so many characters are told; not yet safe to show."""
+    return f"{tool} {shorten(json.dumps(arguments, ensure_ascii=False, default=repr), most)}"
+
+
+def format_duration(seconds: float) -> str:
+    """Whole seconds, minutes or hours, as people say it."""
+    whole = max(0, round(seconds))
+    if whole < 100:
+        return f"{whole} s"
+    return f"{round(whole / 60)} min" if whole < 6000 else f"{round(whole / 3600)} h"
 
 
 def clean(text: str) -> str:

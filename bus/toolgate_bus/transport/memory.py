@@ -149,9 +149,12 @@ class MemoryOrchestratorBus(OrchestratorBus):
         """Nobody looks."""
 
     @override
-    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
-        self.asked.add(scheduler)
-        self._asks.setdefault((scheduler, event), []).append(item)
+    def ask(
+        self, schedulers: Sequence[str], decision: bytes, item: bytes, event: str = "tool:selecting"
+    ) -> None:
+        self.asked.update(schedulers)
+        for scheduler in schedulers:
+            self._asks.setdefault((scheduler, event), []).append(item)
         if self._flush_handle is None:
             self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
 

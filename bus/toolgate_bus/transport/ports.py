@@ -118,6 +118,15 @@ class OrchestratorListener(Protocol):
         """An operator wants turns to end; gives the sessions that had one."""
 
 
+class QuestionWriter(Protocol):
+    """Writes one question to several inboxes."""
+
+    def __call__(
+        self, schedulers: Sequence[str], decision: bytes, item: bytes, event: str = "tool:selecting"
+    ) -> None:
+        """Queue it: decision and item are bytes of the wire, the event says what the item is."""
+
+
 class OrchestratorBus(Protocol):
     """The orchestrator's side: write questions and facts, read verdicts, know who is alive."""
 
@@ -158,11 +167,13 @@ class OrchestratorBus(Protocol):
     def tell_agents(self) -> None:
         """Tell at once which sessions are alive here, and not with the next heartbeat."""
 
-    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
-        """Queue one question for a scheduler's inbox; it is written within this tick of the loop."""
+    @property
+    def ask(self) -> QuestionWriter:
+        """Queues one question for the inboxes of several; it is written within this tick of the loop."""
 
-    def fact(self, make: Callable[[], FactPayload]) -> None:
-        """Queue a fact; `make` gives its bytes, or those of several, off the decision's path."""
+    @property
+    def fact(self) -> Callable[[Callable[[], FactPayload]], None]:
+        """Queues a fact; what it is given makes its bytes, or those of several, off the decision's path."""
 
 
 class SchedulerListener(Protocol):

@@ -43,6 +43,7 @@ class GateClient:
     def __init__(self, bus: OrchestratorBus, where: str = "the bus") -> None:
         """`where` is the bus, in words."""
         self.bus, self.where = bus, where
+        self.ask, self.fact = bus.ask, bus.fact
         self.breaker = Breaker()
         self.announced: dict[str, SchedulerInfo] = {}
         self.ever_met = False

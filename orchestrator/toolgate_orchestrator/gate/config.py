@@ -98,6 +98,11 @@ class ToolgateConfig(StrictModel):
     """What leaves the process as a placeholder only; see below. Rules that look at such values fit if they
     deny or ask."""
 
+    @property
+    def denies_without_bus(self) -> bool:
+        """Whether calls are denied while the server is away."""
+        return (self.on_bus_down or ("deny" if self.required else "continue")) == "deny"
+
     @field_validator("required", "shadow")
     @classmethod
     def _not_reserved(cls, names: tuple[str, ...]) -> tuple[str, ...]:

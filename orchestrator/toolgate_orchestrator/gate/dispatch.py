@@ -7,7 +7,7 @@ a hook may itself be asking a person. Not here: what comes of the verdicts (`rul
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import (
@@ -18,9 +18,8 @@ from toolgate_bus.protocol.events import (
     Failure,
     Hold,
     Modify,
-    Phase,
     ReceivedVerdict,
-    ToolSelecting,
+    ToolQuestion,
     Verdict,
 )
 from toolgate_bus.protocol.signing import Keyring, Kind, digest
@@ -31,15 +30,16 @@ from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
+from toolgate_orchestrator.gate.question import write_question
 from toolgate_orchestrator.gate.recipients import Audience, ExclusionReason
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders, question_fields
+from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, ShadowLog, holders
 from toolgate_orchestrator.gate.validation import check_modify
 
 EXCUSING: Final = 0.25
 """Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
 
-LocalScheduler = Callable[[ToolSelecting], Awaitable[Sequence[Verdict]]]
+LocalScheduler = Callable[[ToolQuestion], Awaitable[Sequence[Verdict]]]
 """Decides in this process; it sees the call unredacted."""
 
 
@@ -70,15 +70,14 @@ class Dispatcher:
     async def dispatch(
         self,
         call: DecisionState,
+        asking: ToolQuestion,
         audience: Audience,
         local: LocalScheduler | None,
-        phase: Phase,
         patience: float,
     ) -> RoundResult:
-        """Ask, wait until the round is over, and say how it ended."""
-        loop, now, client = asyncio.get_running_loop(), time.monotonic(), self._client
-        asked = audience.names
-        awaited = audience.required
+        """Ask this question about a call, wait until the round is over, and say how it ended."""
+        loop, now, client, phase = self.table.loop, time.monotonic(), self._client, asking.phase
+        asked, awaited = audience.names, audience.required
         if client is None or not client.breaker.calm or audience.absent:
             awaited, asked = self._whom(call, audience, now)
         unasked = audience.unasked.get(phase) if audience.unasked else None
@@ -87,8 +86,10 @@ class Dispatcher:
         hopeless = self._skip_given_up(client, call, audience, awaited) if audience.absent else ()
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
-            call.asked.append((IN_PROCESS,))
-        call.asked.append(asked)
+            call.asked += ((IN_PROCESS,),)
+        call.asked += (asked,)
+        if audience.shadows and call.shadows is None:
+            call.shadows = ShadowLog()
         round_ = Round(
             awaited,
             patience=patience,
@@ -97,22 +98,19 @@ class Dispatcher:
             patient=(IN_PROCESS,) if local is not None else (),
             modifies=phase == "select",
         )
-        question = PendingDecision(self, call, audience, phase, round_, asked, loop.create_future(), now)
-        fields = question_fields(call, phase, patience)
-        body, call.outgoing = self._redactor.question(fields, call.tool_input, call.before)
-        question.body = body
-        if phase == "select":
-            call.body = body
+        question = PendingDecision(self, call, asking, audience, round_, asked, loop.create_future(), now)
+        question.body = self._write(call, asking)
         hooks = None
         try:
             self.table.open[question.key] = question
             if asked and client is not None:
-                self._publish(client, body, question)
+                self._publish(client, question)
                 self.table.leaves(now)
-            for name in (*(unasked or ()), *hopeless):
-                round_.unreachable(name)
+            if unasked or hopeless:
+                for name in (*(unasked or ()), *hopeless):
+                    round_.unreachable(name)
             if local is not None:
-                hooks = loop.create_task(self._consult(local, call, fields, question))
+                hooks = loop.create_task(self._consult(local, question))
             question.end_if_over()
             closed = await question.future
         finally:
@@ -126,8 +124,16 @@ class Dispatcher:
             if closed.agreed and local is None and not audience.shadows and asked == audience.names:
                 call.agreed = audience.group
             if closed.silent:
-                call.silent.extend(name for name in closed.silent if name not in call.silent)
+                call.silent += tuple(name for name in closed.silent if name not in call.silent)
         return closed
+
+    def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
+        """The body of a question; what was kept back in it is kept with the call."""
+        if asking.phase == "select":
+            call.body, call.outgoing = write_question(asking, self._redactor)
+            return call.body
+        body, call.replaced = write_question(asking, self._redactor, call.outgoing)
+        return body
 
     def _whom(
         self, call: DecisionState, audience: Audience, now: float
@@ -145,8 +151,8 @@ class Dispatcher:
         for name in audience.names:
             if awaited.get(name) is False and client.breaker.passes_over(name, self._patience):
                 del awaited[name]
-                call.passed_over.append(name)
-                call.failed_open.setdefault(name, "gone" if name in audience.absent else "passed_over")
+                call.passed_over += (name,)
+                call.fail_open(name, "gone" if name in audience.absent else "passed_over")
                 if not client.breaker.probe(name, self._patience, now):
                     continue
             asked.append(name)
@@ -160,7 +166,7 @@ class Dispatcher:
             return []
         given_up = [name for name in audience.absent if awaited.get(name) and name in client.absence.given_up]
         for name in given_up:
-            call.unasked.setdefault(name, self._absent(client, name))
+            call.leave_unasked(name, self._absent(client, name))
         return given_up
 
     @staticmethod
@@ -178,9 +184,9 @@ class Dispatcher:
         kept = dict(awaited)
         for name, why in unasked.items():
             if kept.get(name):
-                call.unasked[name] = why.words
+                call.unasked = {**call.unasked, name: why.words}
             elif kept.pop(name, None) is not None:
-                call.failed_open.setdefault(name, why.reason)
+                call.fail_open(name, why.reason)
         return kept, tuple(name for name in asked if name not in unasked)
 
     # ------------------------------------------------------------------ what a question asks back
@@ -189,8 +195,8 @@ class Dispatcher:
         """What is wrong with a scheduler's modify, or None."""
         return check_modify(
             modify,
-            tool_name=call.tool_name,
-            tool_input=call.tool_input,
+            tool_name=call.question.tool_name,
+            tool_input=call.question.tool_input,
             tools=call.tools,
             limits=self._config.schedulers.get(scheduler),
             placeholders=call.placeholders,
@@ -203,22 +209,21 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ the bus
 
-    def _publish(self, client: GateClient, body: bytes, question: PendingDecision) -> None:
-        key, audience = question.key, question.audience
+    def _publish(self, client: GateClient, question: PendingDecision) -> None:
+        (id_, phase), body, asked = question.key, question.body, question.asked
+        versions, version = question.audience.versions, question.audience.version
         question.outages = client.outages
-        if self.keyring is None:
-            version = audience.version
-            item = packing.item(key[0], key[1], body, None, version or packing.NEWEST)
-            older = item if version else packing.item(key[0], key[1], body, None, packing.VERSION)
-            for name in question.asked:
-                newest = version or audience.versions[name] == packing.NEWEST
-                client.bus.ask(name, key[0], item if newest else older)
-            return
-        question.digest = digest(packing.bytes_to_sign(*key, body))
-        for name in question.asked:
-            client.bus.ask(
-                name, key[0], self._sign_item("question", name, question, body, audience.versions[name])
-            )
+        if self.keyring is not None:
+            question.digest = digest(packing.bytes_to_sign(id_, phase, body))
+            for name in asked:
+                client.ask((name,), id_, self._sign_item("question", name, question, body, versions[name]))
+        elif version:
+            client.ask(asked, id_, packing.item(id_, phase, body, None, version))
+        else:
+            for version in packing.VERSIONS:
+                alike = tuple(name for name in asked if max(versions[name], packing.VERSION) == version)
+                if alike:
+                    client.ask(alike, id_, packing.item(id_, phase, body, None, version))
 
     def _sign_item(
         self, kind: Kind, name: str, question: PendingDecision, body: bytes, version: int
@@ -234,12 +239,15 @@ class Dispatcher:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
         if self._client is not None and name in question.asked:
             item = self._sign_item("question", name, question, question.body, version)
-            self._client.bus.ask(name, question.key[0], item)
+            self._client.ask((name,), question.key[0], item)
 
     def _settle(
         self, client: GateClient, question: PendingDecision, closed: RoundResult, patience: float
     ) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
+        if closed.agreed and not (question.has_shadows or question.call.passed_over or client.failures.rows):
+            client.table.record_end(question, complete=True)
+            return
         client.table.record_end(
             question,
             complete=not (
@@ -261,7 +269,7 @@ class Dispatcher:
                     refused = name in question.refused_by and not outage
                     excuse = "refused" if refused else "bus_down" if outage else None
                     reason = excuse or self._reason(name, question.audience, closed)
-                    question.call.failed_open.setdefault(name, reason)
+                    question.call.fail_open(name, reason)
                     client.failures.record_failure(name, reason)
                     if reason in ("silent", "gone") and fair:
                         client.breaker.silent(name, self._patience, question.started, time.monotonic())
@@ -269,13 +277,15 @@ class Dispatcher:
             for name in holders(closed.heard):
                 self.withdraw(question, name)
 
-    def on_held(self, call: DecisionState, heard: ReceivedVerdict) -> None:
+    def on_held(self, question: PendingDecision, heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for: whoever shows this call to a person is told."""
+        call = question.call
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return
         seconds = min(heard.verdict.seconds, self._config.max_hold_s)
         reason = heard.verdict.reason
-        held = HeldCall(call.id.hex(), call.tool_name, heard.phase, heard.scheduler, reason, seconds)
+        asked = question.question
+        held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)
         call_guarded(call.on_hold, held)
 
     def withdraw(self, question: PendingDecision, scheduler: str) -> None:
@@ -287,7 +297,7 @@ class Dispatcher:
         announced = client.announced.get(scheduler)
         version = announced.version if announced is not None else question.audience.versions.get(scheduler, 0)
         item = self._sign_item("withdrawn", scheduler, question, body, version or packing.VERSION)
-        client.bus.ask(scheduler, question.key[0], item, "tool:withdrawn")
+        client.ask((scheduler,), question.key[0], item, "tool:withdrawn")
 
     @staticmethod
     def _reason(name: str, audience: Audience, closed: RoundResult) -> str:
@@ -301,20 +311,17 @@ class Dispatcher:
     ) -> None:
         """A required scheduler that said nothing: where it is not even alive, that is what is told."""
         if name in question.audience.absent and name not in question.refused_by:
-            question.call.unasked.setdefault(name, self._absent(client, name))
+            question.call.leave_unasked(name, self._absent(client, name))
             if fair and not any(one.scheduler == name for one in closed.heard):
                 client.absence.give_up(name)
 
     # ------------------------------------------------------------------ in process
 
-    async def _consult(
-        self, local: LocalScheduler, call: DecisionState, fields: dict[str, Any], question: PendingDecision
-    ) -> None:
+    async def _consult(self, local: LocalScheduler, question: PendingDecision) -> None:
         """Hear the hooks of this process: one more scheduler, whose failure is its own."""
-        seen = ToolSelecting.model_construct(id=call.id.hex(), **{**fields, "tool_input": call.tool_input})
         verdicts: Sequence[Verdict | Failure]
         try:
-            verdicts = [_sanitize_answer(one) for one in await local(seen)]
+            verdicts = [_sanitize_answer(one) for one in await local(question.question)]
         except (Exception, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

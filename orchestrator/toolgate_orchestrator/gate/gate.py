@@ -14,11 +14,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
-from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, ReceivedVerdict, ToolSelecting
+from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, ReceivedVerdict, ToolQuestion
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
@@ -29,13 +29,20 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.gate.caller_fields import TOO_DEEP, UnreadableQuestion, are_texts, make_plain
 from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
 from toolgate_orchestrator.gate.faults import BROKEN, note_fault
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
+from toolgate_orchestrator.gate.question import (
+    TOO_DEEP,
+    UnreadableQuestion,
+    arguments_of,
+    make_plain,
+    name_of,
+    names_of,
+)
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
 from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decision, tell
 from toolgate_orchestrator.gate.redact import Redactor
@@ -46,19 +53,17 @@ from toolgate_orchestrator.gate.ruling import (
     OnHold,
     RulingResult,
     final_call,
-    question_fields,
 )
 from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.gate.vacancy import explain_vacancy
 from toolgate_orchestrator.gate.validation import Tools
 
 _log = loggers.get_logger("toolgate.gate")
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
-_UNREAD: Final = "⟦unreadable⟧"
-
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
-Ask = Callable[[AskUser, ToolSelecting], Awaitable[Answer]]
+Ask = Callable[[AskUser, ToolQuestion], Awaitable[Answer]]
 """Asks a person about the call that would run, which is given unredacted."""
 
 
@@ -85,6 +90,7 @@ class Gate:
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late)
         self._patience = config.patience_ms / 1000
+        self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
             client.bus.watch(config.required)
             client.absence.anew()
@@ -128,6 +134,10 @@ class Gate:
             if client is not None:
                 await release(client)
             raise
+
+    async def explain_vacancy(self) -> str | None:
+        """Why calls would run unasked now; None where somebody is asked, or they are denied."""
+        return await explain_vacancy(self.config, self._client)
 
     def tell_if_nobody(self) -> None:
         """Log, once a bus, that nobody rules on it, where nobody must: perhaps another was meant."""
@@ -223,48 +233,57 @@ class Gate:
         trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
         Never raises for what others did; a cancelled caller withdraws the question.
         """
-        name = tool_name if type(tool_name) is str and tool_name.isascii() else _name(tool_name)
-        if len(name) > MAX_NAME:
-            name = name[:MAX_NAME]
-        given = dict(tool_input) if type(tool_input) is dict else _arguments_of(tool_input)
-        who: dict[str, Any] = {
-            "agent": self.config.agent if agent is None else agent,
-            "labels": {**self.config.labels, **labels} if labels else self.config.labels,
-            "parent": parent,
-            "parallel_group_id": parallel_group_id,
-            "iteration": iteration,
-            "root_session": root_session or session,
-            "session": session,
-            "tool_call_id": tool_call_id,
-        }
-        if lineage:
-            who["lineage"] = list(lineage)
-        texts = [session, root_session, who["agent"], tool_call_id, parallel_group_id]
-        texts += [one for one in (parent, agent_target) if one is not None]
-        if labels or lineage or type(iteration) is not int or not are_texts(texts):
-            who = make_plain({**who, "agent_target": agent_target})
-            agent_target = who.pop("agent_target")
-        call = DecisionState(
-            id=decision_id(),
-            tool_name=name,
-            tool_input=given,
-            tools=available_tools,
-            agents=available_agents,
-            agent_target=agent_target,
-            who=who,
-            labels=(name if name in available_tools else OTHER, who["agent"]),
-            trace=tracing.filter_context(trace) if trace else {},
-            started=time.monotonic(),
-            on_hold=on_hold,
+        config, id_ = self.config, decision_id()
+        plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
+        agent = config.agent if agent is None else agent
+        root_session = root_session or session
+        asking = ToolQuestion(
+            id_.hex(),
+            tool_name if plain else name_of(tool_name),
+            dict(tool_input) if type(tool_input) is dict else arguments_of(tool_input),
+            names_of(available_tools),
+            self._ttl_ms,
+            agent,
+            {**config.labels, **labels} if labels else config.labels,
+            session,
+            root_session,
+            parent,
+            list(lineage) if lineage else [],
+            tool_call_id,
+            iteration,
+            parallel_group_id,
+            None if available_agents is None else names_of(available_agents),
+            agent_target,
+            tracing.filter_context(trace) if trace else {},
+            len(available_tools) > packing.MAX_ENTRIES or len(available_agents or ()) > packing.MAX_ENTRIES,
         )
-        before = DECISION.set(call.id.hex())
+        if (
+            labels
+            or lineage
+            or not (type(session) is type(root_session) is type(agent) is type(tool_call_id) is str)
+            or not (type(parallel_group_id) is str and type(iteration) is int)
+            or (parent is not None and type(parent) is not str)
+            or (agent_target is not None and type(agent_target) is not str)
+        ):
+            asking = make_plain(asking)
+        name = asking.tool_name
+        call = DecisionState(
+            id_,
+            asking,
+            available_tools,
+            available_agents,
+            (name if name in available_tools else OTHER, asking.agent),
+            time.monotonic(),
+            on_hold,
+        )
+        before = DECISION.set(asking.id)
         try:
             if tracing.is_active():
-                with span_of_decision(call, parent=call.trace if trace is not None else None) as span:
-                    call.trace = tracing.headers()
+                with span_of_decision(call, parent=asking.trace if trace is not None else None) as span:
+                    call.question = asking._replace(trace=tracing.headers())
                     return await self._decide(call, local, ask, span)
-            if call.trace:
-                with about(trace=call.trace):
+            if asking.trace:
+                with about(trace=asking.trace):
                     return await self._decide(call, local, ask)
             return await self._decide(call, local, ask)
         finally:
@@ -294,21 +313,22 @@ class Gate:
         return decision
 
     async def _rule(self, call: DecisionState, local: LocalScheduler | None, ask: Ask | None) -> RulingResult:
-        if call.agents and two_agents(call.tool_input, call.agents):
+        asking, client = call.question, self._client
+        if call.agents and two_agents(asking.tool_input, call.agents):
             return RulingResult("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
-        if "lineage" in call.who and len(call.who["lineage"]) > MAX_LINEAGE:
-            call.who["lineage"] = call.who["lineage"][-MAX_LINEAGE:]
+        if len(asking.lineage) > MAX_LINEAGE:
+            call.question = asking._replace(lineage=asking.lineage[-MAX_LINEAGE:])
             raise UnreadableQuestion(TOO_DEEP)
-        audience = self._audience(call.tool_name)
-        if not (self._client is not None and self._client.up) and not await self._bus_usable(call, audience):
-            if self._on_bus_down == "deny":
+        audience = self._audience(asking.tool_name)
+        if not (client is not None and client.up) and not await self._bus_usable(call, audience):
+            if self.config.denies_without_bus:
                 return RulingResult(
                     "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
                 )
             audience = Audience.NOBODY
         if local is None and not audience.required and not audience.names:
             return UNASKED
-        first = await self._asking.dispatch(call, audience, local, "select", self._patience)
+        first = await self._asking.dispatch(call, asking, audience, local, self._patience)
         ruling = final_call(call, first, self.config)
         if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
             ruling = await self._verify(call, ruling, local)
@@ -328,14 +348,14 @@ class Gate:
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None
     ) -> RulingResult:
         """A winning modify is a new call that nobody has judged: once more to all but its author."""
-        changed = call.with_ruling(ruling)
+        spent = time.monotonic() - call.started
+        patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
+        changed = ruling.replacement(call.question, int(patience * 1000) or 1)
         audience = self._audience(changed.tool_name).without(ruling.scheduler)
         if local is None and not audience.required and not audience.names:
             return ruling
-        spent = time.monotonic() - call.started
-        patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
-        second = await self._asking.dispatch(changed, audience, local, "verify", patience)
-        return ruling.with_verification(changed, second, self.config)
+        second = await self._asking.dispatch(call, changed, audience, local, patience)
+        return ruling.with_verification(call, second, self.config)
 
     async def _ask_person(self, call: DecisionState, ruling: RulingResult, ask: Ask | None) -> RulingResult:
         """Somebody said `ask_user`: the person is asked about the call that would run."""
@@ -343,10 +363,9 @@ class Gate:
         asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
         if ask is not None and asked is not None:
-            final = call if ruling.winner is None else call.with_ruling(ruling)
-            fields = question_fields(final, "verify" if ruling.winner else "select", self._patience)
-            fields["tool_input"] = final.tool_input
-            question = ToolSelecting.model_construct(id=call.id.hex(), **fields)
+            question = call.question
+            if ruling.winner is not None:
+                question = ruling.replacement(question, self._ttl_ms)
             try:
                 answer = await ask(asked, question)
             except BROKEN as error:  # the app's approval system; its failure is a denial
@@ -360,19 +379,15 @@ class Gate:
 
     # ------------------------------------------------------------------ the bus being away
 
-    @property
-    def _on_bus_down(self) -> Literal["continue", "deny"]:
-        return self.config.on_bus_down or ("deny" if self.config.required else "continue")
-
     async def _bus_usable(self, call: DecisionState, audience: Audience) -> bool:
         client = self._client
         if client is None:
-            return self._on_bus_down == "continue" and not self.config.required
+            return not self.config.denies_without_bus and not self.config.required
         if await client.reachable(self._patience):
             return True
-        if self._on_bus_down == "continue":
+        if not self.config.denies_without_bus:
             for name in audience.names or self.config.required or ("unknown",):
-                call.failed_open.setdefault(name, "bus_down")
+                call.fail_open(name, "bus_down")
         return False
 
 
@@ -381,18 +396,3 @@ def _trace(span: tracing.Span, decision: Decision) -> None:
         tell(span, decision)
     except Exception as error:  # noqa: BLE001 - an exporter's fault; what was ruled stands
         note_fault("span", error)
-
-
-def _arguments_of(tool_input: Any) -> dict[str, Any]:
-    """Arguments as a map; what is none travels as a placeholder, which no rule can see into."""
-    try:
-        return dict(tool_input) if isinstance(tool_input, Mapping) else {_UNREAD: tool_input}
-    except Exception:  # noqa: BLE001 - another's mapping may raise anything
-        return {_UNREAD: tool_input}
-
-
-def _name(tool_name: Any) -> str:
-    # An LLM wrote it: it must fit the wire, whatever it is.
-    if not isinstance(tool_name, str):
-        return _UNREAD
-    return packing.make_readable(str.__str__(tool_name))

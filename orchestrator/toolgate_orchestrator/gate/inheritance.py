@@ -51,8 +51,7 @@ def _shadow(parent: ToolgateConfig, own: ToolgateConfig) -> tuple[str, ...]:
 
 def _on_bus_down(parent: ToolgateConfig, own: ToolgateConfig) -> str | None:
     """`deny` if either denies; the parent's word, unless the child requires somebody more."""
-    denies = parent.on_bus_down == "deny" or (parent.on_bus_down is None and bool(parent.required))
-    if denies or own.on_bus_down == "deny":
+    if parent.denies_without_bus or own.on_bus_down == "deny":
         return "deny"
     if own.on_bus_down is None and not set(own.required) <= set(parent.required):
         return None

@@ -11,7 +11,7 @@ from typing import Final
 
 from toolgate_bus.protocol.events import AskUser, ReceivedVerdict
 from toolgate_bus.ruling.merge import rank
-from toolgate_bus.telemetry.printable import printable
+from toolgate_bus.telemetry.printable import printable, shorten
 
 OPTIONS: Final = ("Allow once", "Deny")
 """Where they have fewer than two options in common."""
@@ -44,11 +44,6 @@ def one_question(asks: Sequence[ReceivedVerdict]) -> AskUser | None:
 
 def _asks(heard: ReceivedVerdict) -> bool:
     return isinstance(heard.verdict, AskUser)
-
-
-def shorten(shown: str, most: int) -> str:
-    """A text of at most so many characters; the last of them says where it was cut."""
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def _line(name: str, prompt: str, askers: int) -> str:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Deny, Failure, Modify, Phase, ReceivedVerdict, Verdict
+from toolgate_bus.protocol.events import Deny, Failure, Modify, ReceivedVerdict, ToolQuestion, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.merge import RESTRICTIVE
@@ -43,7 +43,7 @@ class Judge(Protocol):
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A genuine verdict came after the end."""
 
-    def on_held(self, call: DecisionState, heard: ReceivedVerdict) -> None:
+    def on_held(self, question: "PendingDecision", heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for."""
 
     def withdraw(self, question: "PendingDecision", scheduler: str) -> None:
@@ -56,55 +56,36 @@ class Judge(Protocol):
 class PendingDecision:
     """A question that waits for verdicts in one phase."""
 
-    __slots__ = (
-        "_graces",
-        "_judge",
-        "_round",
-        "asked",
-        "audience",
-        "body",
-        "call",
-        "closed",
-        "deadline",
-        "digest",
-        "free_from",
-        "future",
-        "key",
-        "lag",
-        "outages",
-        "phase",
-        "refused_by",
-        "started",
-    )
+    body = b""
+    """As it was written."""
+    digest = b""
+    outages = 0
+    refused_by: tuple[str, ...] = ()
+    """Whose inboxes the bus would not write to."""
+    closed: RoundResult | None = None
+    deadline: float | None = None
+    """When `tick` must be called if nothing comes; None when it need not be."""
+    lag = 0.0
+    """Seconds for which the own event loop stood still during the wait."""
+    free_from = 0.0
+    """Nobody counts as silent before this (`time.monotonic`): the loop stood, and must read first."""
+    _graces = GRACES
 
     def __init__(
         self,
         judge: Judge,
         call: DecisionState,
+        question: ToolQuestion,
         audience: Audience,
-        phase: Phase,
         round_: Round,
         asked: Sequence[str],
         future: asyncio.Future[RoundResult],
         started: float,
     ) -> None:
-        self._judge, self.call, self.audience, self._round = judge, call, audience, round_
-        self.phase, self.asked, self.future, self.started = phase, asked, future, started
-        self.key = (call.id, 0 if phase == "select" else 1)
-        self.body = b""
-        """As it was written."""
-        self.digest = b""
-        self.outages = 0
-        self.refused_by: tuple[str, ...] = ()
-        """Whose inboxes the bus would not write to."""
-        self.closed: RoundResult | None = None
-        self.deadline: float | None = None
-        """When `tick` must be called if nothing comes; None when it need not be."""
-        self.lag = 0.0
-        """Seconds for which the own event loop stood still during the wait."""
-        self.free_from = 0.0
-        """Nobody counts as silent before this (`time.monotonic`): the loop stood, and must read first."""
-        self._graces = GRACES
+        self._judge, self.call, self.question, self._round = judge, call, question, round_
+        self.audience, self.asked, self.future, self.started = audience, asked, future, started
+        self.phase = question.phase
+        self.key = (call.id, 0 if question.phase == "select" else 1)
 
     @property
     def has_shadows(self) -> bool:
@@ -138,12 +119,10 @@ class PendingDecision:
                 b"",
                 revision,
             )
-        elif (read := self._read(scheduler, item, now)) is not None:
-            heard = read
-        else:
-            return
-        if not self.receive(heard, now):
-            self._late(heard)
+            if not self._round.receive(heard, now):
+                self._late(heard)
+        elif (read := self._read(scheduler, item, now)) is not None and not self.receive(read, now):
+            self._late(read)
 
     def take_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
         """One verdict after the end; True if it was genuine."""
@@ -156,10 +135,10 @@ class PendingDecision:
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """One verdict, checked; False when it came too late to count."""
         in_time = self._round.receive(heard, now)
-        if in_time and not codec.is_plain(heard.verdict):
+        if heard.verdict is not codec.PLAIN_CONTINUE and in_time and not codec.is_plain(heard.verdict):
             count_verdict(self.call, heard)
             if heard.verdict.action == "hold" and not heard.shadow:
-                self._judge.on_held(self.call, heard)
+                self._judge.on_held(self, heard)
         return in_time
 
     def deny(self, scheduler: str, now: float) -> None:
@@ -270,7 +249,7 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
     action = heard.verdict.action
     metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
     if action != "hold":  # an answer is still to come
-        trace = trace_id(call.trace) if call.trace else None
+        trace = trace_id(call.question.trace) if call.question.trace else None
         metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
     count_remarks(heard)
 

@@ -33,11 +33,11 @@ _NEVER: Final = float("inf")
 class Table:
     """Open and recent questions."""
 
-    __slots__ = ("_armed", "_ids", "_leaving", "_loop", "_older_ids", "_timer", "_unheard", "open")
+    __slots__ = ("_armed", "_ids", "_leaving", "_older_ids", "_timer", "_unheard", "loop", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: dict[Key, PendingDecision] = {}
-        self._loop = loop
+        self.loop = loop
         self._armed = _NEVER
         self._leaving = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -56,13 +56,13 @@ class Table:
                 self._timer.cancel()
             self._armed = at
             # Not call_at: uvloop's own clock has a resolution of a millisecond.
-            self._timer = self._loop.call_later(max(0.0, at - now), self._look)
+            self._timer = self.loop.call_later(max(0.0, at - now), self._look)
 
     def leaves(self, now: float) -> None:
         """A question leaves with this turn of the loop: see that it does."""
         if not self._leaving:
             self._leaving = now
-            self._loop.call_soon(self._measure_lag)
+            self.loop.call_soon(self._measure_lag)
 
     def record_end(self, question: PendingDecision, *, complete: bool) -> None:
         """A question was closed; `complete` if everyone asked has answered."""

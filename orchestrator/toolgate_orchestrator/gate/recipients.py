@@ -57,15 +57,23 @@ class Audience:
     """Those of them who are not alive."""
     group: Group = ()
     """The names with their priorities."""
+    _lesser: dict[str, "Audience"] = field(default_factory=dict, compare=False, repr=False)
+    """The same without one of them, by that one; made when first needed."""
 
     NOBODY: ClassVar["Audience"]
 
     def without(self, name: str | None) -> "Audience":
         """The same audience, but this scheduler is not asked."""
-        if name not in self.names:
+        if name is None or name not in self.names:
             return self
+        if (lesser := self._lesser.get(name)) is None:
+            lesser = self._lesser[name] = self._leave_out(name)
+        return lesser
+
+    def _leave_out(self, name: str) -> "Audience":
         return replace(
             self,
+            _lesser={},
             group=tuple(one for one in self.group if one[0] != name),
             names=tuple(one for one in self.names if one != name),
             required={one: required for one, required in self.required.items() if one != name},

@@ -23,13 +23,13 @@ from toolgate_bus.telemetry.fact_metrics import decides, trace_id
 from toolgate_bus.telemetry.unanimous import Batch, Group
 from toolgate_bus.transport.ports import FactItem
 
-from toolgate_orchestrator.gate.caller_fields import UnreadableQuestion, clip_fields
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
+from toolgate_orchestrator.gate.question import UnreadableQuestion, clip, write_question
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult, question_fields
+from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult
 
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
 """Fields of a verdict that may repeat what is secret."""
@@ -45,6 +45,7 @@ OWN: Final = frozenset(
 )
 _NUMBERS: Final = frozenset((int, float, bool, type(None)))
 _MAX_LENGTH: Final = 4096
+_NO_ID: Final = bytes(packing.ID_BYTES)
 
 
 class DecisionRecorder:
@@ -79,7 +80,7 @@ class DecisionRecorder:
     def _record_unanimous(self, call: DecisionState, now: float) -> bool:
         """The usual case, in short: everyone said continue. False where there is more to tell after all."""
         group, client = call.agreed, self._client
-        if group is None or client is None or call.trace:  # (a trace id may become an example)
+        if group is None or client is None or call.question.trace:  # (a trace id may become an example)
             return False
         if len(call.body) > MAX_QUESTION or len(group) > MAX_RECIPIENTS:
             return False
@@ -102,14 +103,15 @@ class DecisionRecorder:
             batch.notes += note
         else:
             client.batch = batch = metrics.agreed_batch(seq, group, note)
-            client.bus.fact(partial(_facts, client, batch))
+            client.fact(partial(_facts, client, batch))
         return True
 
     def _record_in_full(self, call: DecisionState, decision: Decision) -> None:
         """Count and keep whatever came of a call."""
         asked = _recipients_of(call)
         _count(call, decision, asked)
-        call.shadows.record_decision(decision, call.agent_target, call.outgoing)
+        if call.shadows is not None:
+            call.shadows.record_decision(decision, call.question.agent_target, call.outgoing)
         disagreeing = self._compare(call)
         if decision.verdicts or self.is_recording:
             self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
@@ -120,34 +122,53 @@ class DecisionRecorder:
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
             count_remarks(heard)
-            call.shadows.add_late(heard)
+            if call.shadows is not None:
+                call.shadows.add_late(heard)
         else:
             metrics.count(metrics.LATE, heard.scheduler)
             count_remarks(heard)
-        fields = {"event": "verdict", "id": call.id.hex(), **self._verdict(call, told)}
+        fields = {"event": "verdict", "id": call.question.id, **self._verdict(call, told)}
         if heard.shadow:
             fields["tool_label"], fields["agent"] = call.labels
             if disagreeing := self._compare(call):
                 fields["disagreeing"] = disagreeing
         self._keep(lambda seq, at: record.other_fact(fields, seq, at))
         for subscriber in tuple(self.late_subscribers):
-            call_guarded(subscriber, call.id.hex(), told)
+            call_guarded(subscriber, call.question.id, told)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """Any other fact, counted; what is not the engine's own in it is redacted as arguments are.
 
         What becomes of a decision is told in any case: somebody may have reserved for it and died.
         """
-        metrics.record({**data, "event": event})
-        if self.is_recording or data.get("decision_id"):
+        told = {**data, "event": event}
+        metrics.record(told)
+        client = self._client
+        if client is None or not (self.is_recording or data.get("decision_id")):
+            return
+        seq, at = client.facts + 1, time.time()
+        body = self._plain_body({**told, "seq": seq, "at": at})
+        if body is not None:
+            make = partial(packing.item, _NO_ID, 0, body)
+        else:
             own = own_fields(data)
             foreign = {name: value for name, value in data.items() if name not in own}
             fields = {**foreign_fields(self._redactor.redact_arguments(foreign).value), **own, "event": event}
-            self._keep(lambda seq, at: record.other_fact(fields, seq, at))
+            make = partial(record.other_fact, fields, seq, at)
+        client.facts, client.batch = seq, None
+        client.fact(make)
+
+    def _plain_body(self, fields: dict[str, Any]) -> bytes | None:
+        """The bytes of a fact of which everything may leave as it is, which most are; else None."""
+        try:
+            body = packing.pack(fields)
+        except CodecError:
+            return None
+        return body if self._redactor.leaves_as_is(fields, body) else None
 
     def _compare(self, call: DecisionState) -> tuple[str, ...]:
         """The shadows now found to have changed what came of this call, counted."""
-        disagreeing = call.shadows.take_disagreeing(self._limits)
+        disagreeing = call.shadows.take_disagreeing(self._limits) if call.shadows is not None else ()
         for name in disagreeing:
             metrics.count(metrics.SHADOW_DISAGREEMENTS, name)
         return disagreeing
@@ -158,7 +179,7 @@ class DecisionRecorder:
         if client is not None:
             client.facts += 1
             client.batch = None  # what is agreed on after this comes after it
-            client.bus.fact(partial(make, client.facts, time.time()))
+            client.fact(partial(make, client.facts, time.time()))
 
     def _decision(
         self,
@@ -169,12 +190,11 @@ class DecisionRecorder:
         seq: int,
         at: float,
     ) -> bytes:
-        if call.outgoing is None:
-            fields = question_fields(call, "select", 0)
+        if not call.body:  # nobody was asked
             try:
-                call.body, call.outgoing = self._redactor.question(fields, call.tool_input)
+                call.body, call.outgoing = write_question(call.question, self._redactor)
             except UnreadableQuestion:
-                call.body, call.outgoing = self._redactor.question(clip_fields(fields), call.tool_input)
+                call.body, call.outgoing = write_question(clip(call.question), self._redactor)
         final = None
         if decision.outcome == "modify":
             final = self._redactor.redact_arguments(
@@ -190,14 +210,13 @@ class DecisionRecorder:
     def _verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
         """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
         fields = record.verdict_fields(heard)
-        if call.outgoing is not None and not WORDS.isdisjoint(fields):
+        if call.body and not WORDS.isdisjoint(fields):
+            outgoing = call.outgoing_of(heard.phase)
             if "arguments" in fields:
-                fields["arguments"] = self._redactor.redact_arguments(
-                    fields["arguments"], call.outgoing
-                ).value
+                fields["arguments"] = self._redactor.redact_arguments(fields["arguments"], outgoing).value
             for words in ("reason", "prompt"):
                 if words in fields:
-                    fields[words] = self._redactor.text(packing.make_readable(fields[words]), call.outgoing)
+                    fields[words] = self._redactor.text(packing.make_readable(fields[words]), outgoing)
         return fields
 
 
@@ -210,7 +229,7 @@ def _recipients_of(call: DecisionState) -> Sequence[str]:
 def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> None:
     """Count a decision, exactly as `toolgate_bus.telemetry.fact_metrics` does from its fact."""
     tool, agent = call.labels
-    trace = trace_id(call.trace) if call.trace else None
+    trace = trace_id(call.question.trace) if call.question.trace else None
     metrics.count(metrics.DECISIONS, decision.outcome, tool, agent)
     metrics.observe(metrics.DECISION_SECONDS, decision.seconds, trace=trace)
     for name in asked:
@@ -291,11 +310,11 @@ def span_of_decision(call: DecisionState, parent: Mapping[str, str] | None) -> t
         f"toolgate.decide {tool}",
         parent=parent,
         attributes={
-            "toolgate.decision.id": call.id.hex(),
-            "toolgate.tool": call.tool_name,
+            "toolgate.decision.id": call.question.id,
+            "toolgate.tool": call.question.tool_name,
             "gen_ai.agent.name": agent or None,
-            "gen_ai.conversation.id": call.who["session"] or None,
-            "gen_ai.tool.call.id": call.who["tool_call_id"] or None,
+            "gen_ai.conversation.id": call.question.session or None,
+            "gen_ai.tool.call.id": call.question.tool_call_id or None,
         },
     )
 

@@ -5,12 +5,13 @@
 string; its token is a digest of what it hides by a key of this process, so that equal values have equal
 ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it
 is. What was secret once stays secret in a replacement of the call, under whatever name a scheduler or a
-hook put it. A question is never dropped for its size: what does not fit travels as a placeholder and the
-question is `truncated` (DESIGN §6).
+hook put it. Nothing is dropped for its size: what does not fit travels as a placeholder, and the question is
+`truncated` (DESIGN §6). What is written of it is `question`'s affair.
 """
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -20,7 +21,6 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
 from toolgate_bus.ruling.conditions import globs
 
-from toolgate_orchestrator.gate.caller_fields import UnreadableQuestion, check_fields
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
 from toolgate_orchestrator.gate.scanning import Scanner, TextScan, secrets_within
 
@@ -33,6 +33,11 @@ _WHOLE_BYTES: Final = WHOLE.encode()
 _BRACKET: Final = _MARK_BYTES[0]
 """With which both begin: one byte is found much faster than several."""
 _MAX_VALUE: Final = 2**63
+_CONTAINERS: Final = frozenset((dict, list))
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+_STRINGS: Final = frozenset((str,))
+_WIDE: Final = 0xCF
+"""With which msgpack begins a number that may be larger."""
 _REDACTED: Final = f"{MARK}redacted:"
 _HIDDEN: Final = "⟦redacted⟧"
 _SHORT: Final = 4
@@ -124,6 +129,10 @@ class Redactor:
 
         `before` is what left of the call that this one replaces: its secrets are secrets here, too.
         """
+        if not self.configured and not (before is not None and before.placeholders):
+            with suppress(CodecError):
+                if self.is_harmless(tool, tool_input, packing.pack(tool_input)):
+                    return RedactedArguments(dict(tool_input))
         look = self._scanner.start_look() if self._scanner else None
         out = RedactedArguments({}, max_chars=self.max_chars(tool), look=look)
         if before is not None and before.placeholders:
@@ -151,53 +160,23 @@ class Redactor:
             most = self._of_tools[tool] = next(fitting, MAX_CHARS)
         return most
 
-    def question(
-        self, fields: dict[str, Any], tool_input: dict[str, Any], before: RedactedArguments | None = None
-    ) -> tuple[bytes, RedactedArguments]:
-        """The body of a question about these arguments; `fields` are completed with what travels.
+    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
+        """Whether arguments may leave as they are, packed in this body; where nothing is configured."""
+        harmless = self._harmless
+        if harmless is None:
+            harmless = min(self.max_chars(tool), _FEW_BYTES)
+        return (
+            len(body) <= harmless
+            and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
+            and packing.within_bounds(arguments, _DEPTH)
+        )
 
-        Raises UnreadableQuestion for fields that no scheduler could read.
-
-        Most arguments need no second look: nothing is configured, they can be packed, and the whole
-        is too small for anything in it to be too long or too many.
-        """
-        fields["tool_input"] = tool_input
-        tool = fields["tool_name"]
-        if not self.configured:
-            harmless = self._harmless
-            if harmless is None:
-                harmless = min(self.max_chars(tool), _FEW_BYTES)
-            try:
-                body = packing.pack(fields)
-                if (
-                    len(body) <= harmless
-                    and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
-                    and packing.within_bounds(tool_input, _DEPTH)
-                ):
-                    return body, RedactedArguments(tool_input)
-            except CodecError:
-                pass
-        out = self.redact_arguments(tool_input, before, tool)
-        fields["tool_input"], fields["truncated"] = out.value, out.truncated or fields["truncated"]
-        try:
-            body = packing.pack(fields)
-        except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
-            fields |= {name: _readable(value) for name, value in fields.items() if name != "tool_input"}
-            if type(fields.get("iteration")) is not int:
-                fields["iteration"] = 0
-            body = packing.pack(fields)
-        if len(body) > packing.MAX_QUESTION:  # the names of the tools, most likely
-            fields |= {"available_tools": [fields["tool_name"]], "truncated": True}
-            body = packing.pack(fields)
-        check_fields(fields)
-        if len(body) > packing.MAX_QUESTION:
-            raise UnreadableQuestion(f"it would be {len(body)} bytes, and {packing.MAX_QUESTION} can be read")
-        return body, out
-
-    def text(self, text: str | None, out: RedactedArguments) -> str | None:
+    def text(self, text: str | None, out: RedactedArguments | None) -> str | None:
         """A free text (a reason) for the record: without patterns and without redacted values."""
-        if text is None or not (self._scanner or out.placeholders):
+        if text is None or not (self._scanner or (out is not None and out.placeholders)):
             return text
+        if out is None:
+            return self.hide(text)
         if out.uncertain:
             return _HIDDEN
         for original in (*out.secrets, *out.placeholders.values()):
@@ -286,6 +265,25 @@ class Redactor:
                 return
         whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
         out.value = {WHOLE: _hide(whole, "truncated", out)}
+
+    def leaves_as_is(self, fields: Mapping[str, Any], body: bytes) -> bool:
+        """Whether a fact's fields, packed in `body`, need no second look: for the reasons of `question`.
+
+        A number of 64 bits may be too large to travel: it gets its second look.
+        """
+        return (
+            not self.configured
+            and len(body) <= min(self.max_chars(""), _FEW_BYTES)
+            and _BRACKET not in body
+            and _WIDE not in body
+            and len(fields) <= packing.MAX_ENTRIES
+            and _STRINGS.issuperset(map(type, fields))
+            and all(
+                type(value) in _CONTAINERS and packing.within_bounds(value, _DEPTH - 1)
+                for value in fields.values()
+                if type(value) not in _SCALARS
+            )
+        )
 
 
 def _count(value: Any) -> int:
@@ -385,19 +383,6 @@ def _fits(text: str) -> bool:
         return len(text.encode()) <= packing.MAX_STRING
     except UnicodeEncodeError:
         return False
-
-
-def _readable(value: Any) -> Any:
-    """The nearest value that can travel: texts with question marks for what they cannot hold."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, Mapping):
-        return {_readable(str(key)): _readable(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_readable(child) for child in value]
-    if isinstance(value, int) and -_MAX_VALUE <= value < _MAX_VALUE:
-        return value
-    return None if value is None else _readable(str(value))
 
 
 def canonicalize(value: Any) -> bytes:

@@ -1,17 +1,25 @@
 """From closed rounds to a decision: what would run, who decided, what the LLM is told."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import reroute, target_of
-from toolgate_bus.protocol.events import Decision, Deny, Modify, Outcome, Phase, ReceivedVerdict, Why
+from toolgate_bus.protocol.events import (
+    Decision,
+    Deny,
+    Modify,
+    Outcome,
+    Phase,
+    ReceivedVerdict,
+    ToolQuestion,
+    Why,
+)
 from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall, actual, change, with_shadow
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
-from toolgate_orchestrator.gate.caller_fields import are_texts, make_texts
 from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
@@ -107,58 +115,66 @@ class ShadowLog:
         return heard._replace(verdict=heard.verdict.model_copy(update={"arguments": arguments}))
 
 
-@dataclass(slots=True)
 class DecisionState:
-    """One call on its way through the gate, and what was heard about it so far."""
+    """One call on its way through the gate: its question, and what was heard about it so far."""
 
-    id: bytes
-    tool_name: str
-    tool_input: dict[str, Any]
-    tools: Tools
-    agents: Sequence[str] | None
-    agent_target: str | None
-    who: dict[str, Any]
-    labels: tuple[str, str]
-    """Tool and agent as metrics labels."""
-    trace: dict[str, str]
-    """The trace context that travels with the question."""
-    started: float
-    outgoing: RedactedArguments | None = None
-    """The arguments as they travelled; None until the question was written."""
-    before: RedactedArguments | None = None
-    """Those of the call that this one replaces."""
     body: bytes = b""
-    """The question of the select phase as it was written."""
-    heard: list[ReceivedVerdict] = field(default_factory=list)
-    silent: list[str] = field(default_factory=list)
-    passed_over: list[str] = field(default_factory=list)
-    asked: list[Sequence[str]] = field(default_factory=list)
+    """The question as it was written; empty until it was."""
+    outgoing: RedactedArguments | None = None
+    """The arguments as they travelled; None where nothing was kept back."""
+    replaced: RedactedArguments | None = None
+    """Those of the replacement, likewise."""
+    heard: tuple[ReceivedVerdict, ...] = ()
+    asked: tuple[Sequence[str], ...] = ()
     """Who was asked, round by round; `in-process` among them."""
+    shadows: ShadowLog | None = None
+    """What shadows say about it, where any were asked."""
     agreed: Group | None = None
     """Everyone who was asked, where all of them said continue and there is nothing to remark on."""
-    failed_open: dict[str, str] = field(default_factory=dict)
+    silent: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    failed_open: Mapping[str, str] = MappingProxyType({})
     """Optional schedulers that the decision was made without, and why."""
-    unasked: dict[str, str] = field(default_factory=dict)
+    unasked: Mapping[str, str] = MappingProxyType({})
     """Required schedulers that could not be asked, and why, in words."""
-    shadows: ShadowLog = field(default_factory=ShadowLog)
-    on_hold: OnHold | None = None
-    """Who wants to know that somebody holds it."""
+
+    def __init__(
+        self,
+        id: bytes,  # noqa: A002 - the wire's word
+        question: ToolQuestion,
+        tools: Tools,
+        agents: Sequence[str] | None,
+        labels: tuple[str, str],
+        started: float,
+        on_hold: OnHold | None = None,
+    ) -> None:
+        """All `tools`, perhaps with their schemas, and agents, of which the question names as many as fit.
+
+        `labels` are tool and agent for metrics, `started` is monotonic, in seconds.
+
+        `on_hold` is who wants to know that somebody holds the call.
+        """
+        self.id, self.question, self.tools, self.agents = id, question, tools, agents
+        self.labels, self.started, self.on_hold = labels, started, on_hold
 
     @property
     def placeholders(self) -> Mapping[str, Any]:
         """What stands for what in the question."""
         return {} if self.outgoing is None else self.outgoing.placeholders
 
-    def with_ruling(self, ruling: "RulingResult") -> "DecisionState":
-        """The call that a ruling would have run instead; what is heard of it is kept together."""
-        return replace(
-            self,
-            tool_name=ruling.tool_name or self.tool_name,
-            tool_input=self.tool_input if ruling.tool_input is None else ruling.tool_input,
-            agent_target=self.agent_target if ruling.winner is None else ruling.agent_target,
-            outgoing=None,
-            before=self.outgoing,
-        )
+    def outgoing_of(self, phase: Phase) -> RedactedArguments | None:
+        """The arguments as they travelled in a phase."""
+        return self.outgoing if phase == "select" else self.replaced
+
+    def fail_open(self, name: str, reason: str) -> None:
+        """The decision is made without an optional scheduler; the first reason stands."""
+        if name not in self.failed_open:
+            self.failed_open = {**self.failed_open, name: reason}
+
+    def leave_unasked(self, name: str, words: str) -> None:
+        """A required scheduler cannot be asked; the first words stand."""
+        if name not in self.unasked:
+            self.unasked = {**self.unasked, name: words}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +192,16 @@ class RulingResult:
     asks: tuple[ReceivedVerdict, ...] = ()
     held: bool = False
     asked_user: bool = False
+
+    def replacement(self, question: ToolQuestion, ttl_ms: int) -> ToolQuestion:
+        """The question about the call that would run instead, which nobody has judged."""
+        return question._replace(
+            phase="verify",
+            tool_name=self.tool_name or question.tool_name,
+            tool_input=question.tool_input if self.tool_input is None else self.tool_input,
+            agent_target=question.agent_target if self.winner is None else self.agent_target,
+            ttl_ms=ttl_ms,
+        )
 
     def with_verification(
         self, call: DecisionState, second: RoundResult, config: ToolgateConfig
@@ -203,51 +229,24 @@ class RulingResult:
 
     def decision(self, call: DecisionState, now: float) -> Decision:
         """The decision, with everything that was heard."""
-        modified = self.outcome == "modify"
+        modified, asked = self.outcome == "modify", call.question
         return Decision(
-            call.id.hex(),
+            asked.id,
             self.outcome,
             self.why,
-            (self.tool_name or call.tool_name) if modified else call.tool_name,
-            self.tool_input if modified and self.tool_input is not None else call.tool_input,
-            call.tool_name,
-            call.tool_input,
+            (self.tool_name or asked.tool_name) if modified else asked.tool_name,
+            self.tool_input if modified and self.tool_input is not None else asked.tool_input,
+            asked.tool_name,
+            asked.tool_input,
             self.reason,
             self.scheduler,
-            self.agent_target if modified else call.agent_target,
-            tuple(call.heard),
-            tuple(call.silent),
-            tuple(call.passed_over),
+            self.agent_target if modified else asked.agent_target,
+            call.heard,
+            call.silent,
+            call.passed_over,
             now - call.started,
             self.asked_user,
         )
-
-
-def _fit_names(names: list[Any]) -> list[str]:
-    """As many as a question can hold, each as a text."""
-    if len(names) > packing.MAX_ENTRIES:
-        names = names[: packing.MAX_ENTRIES]
-    return names if are_texts(names) else make_texts(names)
-
-
-def question_fields(call: DecisionState, phase: Phase, patience: float) -> dict[str, Any]:
-    """The fields of `tool:selecting` but for id and arguments (`Redactor.question` adds those).
-
-    What many calls have in common comes first: the record keeps it once (`columnar`).
-    """
-    few = len(call.tools) <= packing.MAX_ENTRIES and len(call.agents or ()) <= packing.MAX_ENTRIES
-    tools, agents = list(call.tools), None if call.agents is None else list(call.agents)
-    return {
-        "phase": phase,
-        "available_tools": _fit_names(tools),
-        "available_agents": None if agents is None else _fit_names(agents),
-        "truncated": not few,
-        "ttl_ms": int(patience * 1000) or 1,
-        "trace": call.trace,
-        "agent_target": call.agent_target,
-        **call.who,
-        "tool_name": call.tool_name,
-    }
 
 
 AGREED: Final = RulingResult("continue", "agreed")
@@ -301,15 +300,15 @@ def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig)
             return AGREED
         why: Why = "failed_open" if closed.silent else "agreed"
         return RulingResult("continue", why, asks=closed.merged.asks, held=closed.was_held)
-    modify = winner.verdict
+    modify, asked = winner.verdict, call.question
     arguments = final_arguments(
         modify,
-        call.tool_name,
-        call.tool_input,
+        asked.tool_name,
+        asked.tool_input,
         call.placeholders,
         config.schedulers.get(winner.scheduler),
     )
-    arguments, target = reroute(call.tool_input, call.agent_target, arguments, modify.agent_target)
+    arguments, target = reroute(asked.tool_input, asked.agent_target, arguments, modify.agent_target)
     return RulingResult(
         "modify",
         "modified",

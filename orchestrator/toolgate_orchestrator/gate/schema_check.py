@@ -20,6 +20,7 @@ from toolgate_bus.ruling.conditions.patterns import Pattern, Unknown, compile_pa
 from toolgate_bus.ruling.conditions.placeholder_schema import keywords
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.printable import shorten
 
 REFERENCE: dict[str, Any] = {"type": "string", "pattern": "^†"}
 """The schema of a reference: what a widened schema also takes."""
@@ -168,5 +169,5 @@ def _lines(error: ValidationError, called: str) -> Iterator[str]:
                 yield from _lines(inner, called)
         return
     where = ".".join([*([called] if called else []), *map(str, error.absolute_path)])
-    message = error.message if len(error.message) <= _MAX_LENGTH else f"{error.message[:_MAX_LENGTH]}…"
+    message = shorten(error.message, _MAX_LENGTH)
     yield f"{where}: {message}" if where else message

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
+from toolgate_orchestrator.turn.call_order import is_sequence, run_in_order
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig, ParallelConfig
 from toolgate_orchestrator.turn.messages import ToolCall
@@ -31,11 +32,8 @@ class LoopBasic(LoopBase[ParallelConfig]):
             ran = await turn.run(await turn.select(call))
             await results.give(call, ran.content)
 
-        if not self.settings.parallel_tools:
-            for call in calls:  # the result of each is stored before the next begins
-                if turn.cancelled:
-                    return
-                await run(call)
+        if not self.settings.parallel_tools or is_sequence(calls):
+            await run_in_order(turn, calls, results)
             return
         if turn.cancelled:
             return

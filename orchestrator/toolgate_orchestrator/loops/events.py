@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
+from toolgate_orchestrator.turn.call_order import run_in_order
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
 from toolgate_orchestrator.turn.messages import ToolCall
@@ -50,12 +51,7 @@ class LoopEvents(LoopBase[EventsConfig]):
 
     async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
         """One call after another: what schedulers select runs, or the LLM is told why nothing does."""
-        for call in calls:
-            if turn.cancelled:
-                return
-            selected = await turn.select(call)
-            ran = await turn.run(selected)
-            await results.give(call, ran.content)
+        await run_in_order(turn, calls, results)
 
 
 mount = mount_of(LoopEvents)

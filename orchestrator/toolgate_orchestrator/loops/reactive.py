@@ -29,12 +29,13 @@ from toolgate_orchestrator.loops.reactive_engine.schemas import offer
 from toolgate_orchestrator.loops.reactive_engine.state import Data
 from toolgate_orchestrator.loops.reactive_engine.tick import Tick, settle, store
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
+from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
-from toolgate_orchestrator.turn.turn import LIMIT_REMINDER, Turn
+from toolgate_orchestrator.turn.turn import Turn
 
 __amplifier_module_type__ = "orchestrator"
 
@@ -169,7 +170,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         """The last request of a turn at its limit; only the output can be given in it."""
         progress = self._of(turn)
         if progress.goal is None:
-            return await super().wrap_up(turn)
+            return await turn.conclude([each.spec for each in offer(turn.tools.tools).values()])
         turn.injections.remind(LIMIT_REMINDER)
         tick = Tick(turn, {}, progress.data, progress.tool)
         reply = await self._run(turn, tick, progress, last=True)
@@ -183,7 +184,9 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         goal, tool = progress.goal, progress.tool
         specs = [*(each.spec for each in tick.offered.values()), *([goal.spec] if goal else [])]
         said = notes(bool(tick.offered), tool, progress.data, nothing_given=progress.empty > 0)
-        choice = "required" if goal and (last or progress.empty) else None
+        # What thinks may not be forced to call: servers refuse that.
+        forced = goal and (last or progress.empty) and not self.settings.extended_thinking
+        choice = "required" if forced else None
         try:
             return await tick.run(
                 lambda on_call: turn.llm.ask(specs, on_call=on_call, notes=said, tool_choice=choice)

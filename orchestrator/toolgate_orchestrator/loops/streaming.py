@@ -2,7 +2,8 @@
 
 Each piece goes to the hooks as content_block:delta, and to whoever reads `stream()`. Tool calls in a
 stream are executed when the response is complete, in parallel. The session can be cancelled in the
-middle of a response: what was said so far stays in the conversation.
+middle of a response: what was said so far stays in the conversation. A tool that raises is told of twice,
+by tool:error and then by tool:post with `success: false`: hosts that save on tool:post miss none.
 """
 
 from typing import ClassVar
@@ -18,6 +19,7 @@ class LoopStreaming(LoopBasic):
 
     name: ClassVar[str] = "loop-streaming"
     streams: bool = True
+    posts_errors: bool = True
 
 
 mount = mount_of(LoopStreaming)

@@ -1,9 +1,9 @@
 """Fits a conversation into a token budget. Pure.
 
-What stays: every system message, the latest user message, and the newest messages that fit; of
-older turns only whole ones. A tool call and its results are one piece: both stay or both go. Where
-even the newest piece is too large, the longest texts in it are shortened. Tokens are estimated at
-four characters each.
+What stays: every system message, the first user message (the task) and the latest one, and the newest
+messages that fit; of older turns only whole ones. A tool call and its results are one piece: both stay or
+both go. Where even the newest piece is too large, the longest texts in it are shortened. Tokens are
+estimated at four characters each.
 """
 
 import json
@@ -38,12 +38,11 @@ def compact(messages: Sequence[Message], budget: int) -> list[Message]:
     """
     if estimate_tokens(messages) <= budget:
         return list(messages)
-    # System messages, the latest user message, the newest piece.
+    # System messages, the first and the latest user message, the newest piece.
     kept = {index for index, message in enumerate(messages) if message.get("role") in _PINNED}
-    users = (index for index, message in enumerate(messages) if message.get("role") == "user")
-    latest = max(users, default=None)
-    if latest is not None:
-        kept.add(latest)
+    users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
+    latest = users[-1] if users else None
+    kept |= {*users[:1], *users[-1:]}
     others = [piece for piece in pieces(messages) if not set(piece) <= kept]
     newest = max(others, key=lambda piece: piece[-1], default=None)
     if newest is not None and (latest is None or newest[-1] > latest):

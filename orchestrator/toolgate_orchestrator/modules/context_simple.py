@@ -1,12 +1,15 @@
 """`context-simple`: keeps the conversation in memory and fits each request into the model's window.
 
-The stored history stays as it was given; what is sent is compacted for each request, unless
-`keep_history: false` has the history replaced by what was sent. How is `compaction`'s affair.
+The stored history stays as it was given, with the time of each message in `metadata.timestamp`; what is
+sent is compacted for each request, unless `keep_history: false` has the history replaced by what was sent.
+How is `compaction`'s affair. A host's factory of system prompts is asked for each request: what it gives
+stands before the conversation, in place of the system messages that were stored other than by hooks.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from amplifier_core.events import CONTEXT_COMPACTION, CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
@@ -19,6 +22,9 @@ from toolgate_orchestrator.turn.hook_dispatch import Emitter
 __amplifier_module_type__ = "context"
 
 logger = logging.getLogger(__name__)
+
+PromptFactory = Callable[[], Awaitable[str]]
+"""Makes the system prompt of one request."""
 
 _FALLBACK_TOKENS = 100_000
 _MARGIN_TOKENS = 1_000
@@ -47,12 +53,17 @@ class ContextSimple:
         self.config = given or check(ContextConfig, config or {}, "context-simple")
         self._emitter = Emitter(hooks) if hooks is not None else None
         self._messages: list[dict[str, Any]] = []
+        self._system_prompt_factory: PromptFactory | None = None  # hooks wrap it under this name
 
     async def add_message(self, message: dict[str, Any]) -> None:
-        """Append one message; it must have a role."""
+        """Append one message, with the time unless it tells one; it must have a role."""
         if not isinstance(message.get("role"), str):
             raise ValueError("a message needs a role: system, developer, user, assistant or tool")
-        self._messages.append(message)
+        self._messages.append(_stamp(message))
+
+    async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
+        """Ask this for the system prompt of each request from now on; None ends that."""
+        self._system_prompt_factory = factory
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
@@ -61,9 +72,12 @@ class ContextSimple:
         budget = int(
             budget_of(token_budget, provider, self.config.max_tokens) * self.config.compact_threshold
         )
-        if not self.config.auto_compact or estimate_tokens(self._messages) <= budget:
-            return deepcopy(self._messages)
-        return await self._compact_messages(budget)
+        messages = deepcopy(self._messages)
+        if self._system_prompt_factory is not None:
+            messages = _with_prompt(messages, await self._system_prompt_factory())
+        if self.config.auto_compact and estimate_tokens(messages) > budget:
+            messages = await self._compact_messages(messages, budget)
+        return list(map(without_timestamp, messages))
 
     async def get_messages(self) -> list[dict[str, Any]]:
         """The stored history, as it was given."""
@@ -77,10 +91,10 @@ class ContextSimple:
         """Forget everything."""
         self._messages = []
 
-    async def _compact_messages(self, budget: int) -> list[dict[str, Any]]:
-        before = _counts(self._messages)
+    async def _compact_messages(self, messages: list[dict[str, Any]], budget: int) -> list[dict[str, Any]]:
+        before = _counts(messages)
         await self._emit(CONTEXT_PRE_COMPACT, {**before, "budget": budget})
-        sent = compact(deepcopy(self._messages), budget)
+        sent = compact(messages, budget)
         if not self.config.keep_history:
             self._messages = deepcopy(sent)
         after = _counts(sent)
@@ -125,6 +139,38 @@ def _window(provider: Any | None) -> int | None:
     if not isinstance(window, int) or not isinstance(answer, int) or window <= answer + _MARGIN_TOKENS:
         return None
     return window - answer - _MARGIN_TOKENS
+
+
+def _stamp(message: dict[str, Any]) -> dict[str, Any]:
+    metadata = message.get("metadata")
+    known = metadata if isinstance(metadata, Mapping) else {}
+    if "timestamp" in known:
+        return message
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {**message, "metadata": {**known, "timestamp": now}}
+
+
+def without_timestamp(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as it is sent: when it was stored is no affair of the LLM's."""
+    metadata = message.get("metadata")
+    if not isinstance(metadata, dict) or "timestamp" not in metadata:
+        return message
+    left = {key: value for key, value in metadata.items() if key != "timestamp"}
+    rest = {key: value for key, value in message.items() if key != "metadata"}
+    return {**rest, "metadata": left} if left else rest
+
+
+def _with_prompt(messages: Sequence[dict[str, Any]], prompt: Any) -> list[dict[str, Any]]:
+    """The conversation behind a fresh system prompt; of stored system messages, those of hooks stay."""
+    if not isinstance(prompt, str):
+        raise ValueError(f"the factory of system prompts gave {type(prompt).__name__} instead of a text")
+    kept = [each for each in messages if each.get("role") != "system" or _is_hooks(each)]
+    return [{"role": "system", "content": prompt}, *kept] if prompt else kept
+
+
+def _is_hooks(message: Mapping[str, Any]) -> bool:
+    metadata = message.get("metadata")
+    return isinstance(metadata, Mapping) and metadata.get("source") == "hook"
 
 
 def _counts(messages: Sequence[dict[str, Any]]) -> dict[str, int]:

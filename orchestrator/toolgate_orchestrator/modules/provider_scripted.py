@@ -8,7 +8,7 @@ calls one by one. Past its end the LLM says an empty final text.
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,8 +82,8 @@ class ProviderScripted:
         self.name = settings.name
         self.priority = settings.priority
         self.model = settings.model
-        self.requests: list[ChatRequest] = []
-        """Every request so far, for tests to look at."""
+        self.requests: list[ChatRequest] | None = None
+        """Every request, for tests that set a list here: each holds the conversation anew."""
         self._settings = settings
         self._turns = list(settings.turns)
         if settings.script:
@@ -92,6 +92,10 @@ class ProviderScripted:
             if not isinstance(turns, list):
                 raise ConfigError(f"provider-scripted: script: {settings.script} must hold a list of turns")
             self._turns += check(ScriptConfig, {"turns": turns}, document).turns
+
+    def add_turns(self, turns: Sequence[Mapping[str, Any]]) -> None:
+        """Have the LLM say these when it has said what it was given before; raises ConfigError."""
+        self._turns += check(ScriptConfig, {"turns": turns}, "provider-scripted").turns
 
     def get_info(self) -> ProviderInfo:
         """What the provider is; no credentials are needed."""
@@ -136,7 +140,8 @@ class ProviderScripted:
         yield response
 
     def _next(self, request: ChatRequest) -> ChatResponse:
-        self.requests.append(request)
+        if self.requests is not None:
+            self.requests.append(request)
         turn = self._turns.pop(0) if self._turns else ScriptedTurn()
         if turn.error is not None:
             raise LLMError(turn.error, provider=self.name, model=self.model)

@@ -7,6 +7,7 @@ agent named here.
 """
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -14,14 +15,16 @@ from typing import Annotated, Any, Final
 from amplifier_core import ToolResult
 from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
-from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.delegation import TWO_AGENTS
 
 from toolgate_orchestrator.modules.tool_base import ToolRefusal, text_argument
+from toolgate_orchestrator.turn.leg_budget import BUDGET_EXHAUSTED
 from toolgate_orchestrator.turn.session_tree import agents_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
 __amplifier_module_type__ = "tool"
+
+logger = logging.getLogger(__name__)
 
 _MAX_LENGTH: Final = 100_000
 
@@ -30,8 +33,11 @@ class DelegateConfig(StrictModel):
     """The config of `tool-delegate`."""
 
     name: Annotated[str, Field(min_length=1)] = "delegate"
+    """Of the tool, as the LLM sees it."""
     exclude_tools: tuple[str, ...] = ()
     """Modules that children do not get."""
+    llm_call_budget: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Requests to the LLM that a piece of work may make; then the agent reports, and can be resumed."""
 
 
 config_model = DelegateConfig
@@ -40,8 +46,15 @@ config_model = DelegateConfig
 class Delegate:
     """The tool; its agents are those of the session's plan."""
 
-    def __init__(self, coordinator: Any, name: str = "delegate", exclude_tools: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        coordinator: Any,
+        name: str = "delegate",
+        exclude_tools: tuple[str, ...] = (),
+        llm_call_budget: int | None = None,
+    ) -> None:
         self.name = name
+        self._llm_call_budget = llm_call_budget
         self._coordinator = coordinator
         self._inheritance = {"exclude_tools": list(exclude_tools)}
         self.agents: Mapping[str, Any] = (getattr(coordinator, "config", None) or {}).get("agents") or {}
@@ -61,7 +74,11 @@ class Delegate:
         return {
             "type": "object",
             "properties": {
-                "agent": {"type": "string", "enum": list(self.agents), "description": "Who is to do it"},
+                "agent": {
+                    "type": "string",
+                    "description": "Who is to do it",
+                    **({"enum": list(self.agents)} if self.agents else {}),
+                },
                 "instruction": {"type": "string", "description": "What to do, with all it has to know"},
                 "session_id": {
                     "type": "string",
@@ -101,6 +118,10 @@ class Delegate:
         event = "delegate:agent_cancelled" if cancelled else "delegate:agent_completed"
         await self._emit(event, {**told, "status": finished.get("status"), "success": not cancelled})
         answer = {"answer": finished["output"], "session_id": finished["session_id"]}
+        if finished.get("status") == BUDGET_EXHAUSTED:
+            answer |= {
+                "note": "its requests were used up before it was done: resume it by session_id to go on"
+            }
         if cancelled:
             return _make_failure(f"the agent {told['agent']} was stopped before it was done", answer)
         return ToolResult(output={**answer, "status": finished.get("status", "success")})
@@ -134,8 +155,14 @@ class Delegate:
             agent_configs=dict(self.agents),
             tool_inheritance=self._inheritance,
             **({"budget": budget, "slice_id": call.decision} if budget is not None and call else {}),
+            **self._leg(),
         )
         return made
+
+    def _leg(self) -> dict[str, Any]:
+        """What says to the child's loop how many requests it may make."""
+        limit = self._llm_call_budget
+        return {} if limit is None else {"orchestrator_config": {"max_iterations": limit}}
 
     def _check_arguments(self, arguments: dict[str, Any]) -> tuple[str, str]:
         agent, instruction = (
@@ -160,9 +187,12 @@ def _make_failure(message: str, answer: Mapping[str, Any] | None = None) -> Tool
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
-    """Mount the tool; raises ConfigError for a wrong config, or a plan without agents."""
+    """Mount the tool; raises ConfigError for a wrong config.
+
+    A plan without agents is told, and not refused: the kernel mounts a module in an empty session to try it.
+    """
     settings = check(DelegateConfig, config or {}, "tool-delegate")
     if agents_of(getattr(coordinator, "config", None)) is None:
-        raise ConfigError("tool-delegate: the plan has no `agents:` to delegate to")
-    tool = Delegate(coordinator, settings.name, settings.exclude_tools)
+        logger.warning("tool-delegate: the plan has no `agents:` to delegate to")
+    tool = Delegate(coordinator, settings.name, settings.exclude_tools, settings.llm_call_budget)
     await coordinator.mount("tools", tool, name=settings.name)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from amplifier_core import HookResult
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
-from toolgate_bus.protocol.events import AskUser, ToolSelecting
+from toolgate_bus.protocol.events import AskUser, ToolQuestion
 from toolgate_bus.telemetry.logging import where
-from toolgate_bus.telemetry.printable import printable, visible
+from toolgate_bus.telemetry.printable import printable, shorten, visible
 
 from toolgate_orchestrator.gate.gate import Answer
-from toolgate_orchestrator.gate.one_question import MAX_PROMPT, shorten
+from toolgate_orchestrator.gate.one_question import MAX_PROMPT
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Approvals:
     open: int = 0
     """How many questions are asked right now."""
 
-    async def __call__(self, ask: AskUser, call: ToolSelecting) -> Answer:
+    async def __call__(self, ask: AskUser, call: ToolQuestion) -> Answer:
         """The person's answer; any failure of the approval system is a refusal."""
         self.open += 1
         try:
@@ -60,7 +60,7 @@ class Approvals:
         finally:
             self.open -= 1
 
-    async def _answer(self, ask: AskUser, prompt: str, call: ToolSelecting) -> Answer:
+    async def _answer(self, ask: AskUser, prompt: str, call: ToolQuestion) -> Answer:
         coordinator = self._hooks.coordinator
         if coordinator is None or getattr(coordinator, "approval_system", None) is None:
             return "no_approver"
@@ -91,7 +91,7 @@ class Approvals:
         return "refuse"
 
 
-def question_text(ask: AskUser, call: ToolSelecting) -> str:
+def question_text(ask: AskUser, call: ToolQuestion) -> str:
     """The scheduler's question followed by the very call that would run; neither hides the other."""
     return f"{shorten(printable(ask.prompt), MAX_PROMPT)}\n{shown_call(call.tool_name, call.tool_input)}"
 

@@ -41,7 +41,7 @@ class CallResult(NamedTuple):
     """Type and message, where the tool failed."""
 
 
-class Passage:
+class CallPipeline:
     """The way of one turn's calls; without a selection every call stands as the LLM chose it."""
 
     def __init__(

@@ -119,7 +119,8 @@ class Hooks(Emitter):
 
     async def show(self, result: HookResult, event: str, subject: str) -> None:
         """Let the app display a hook's message to the user, if there is one."""
-        if self.coordinator is None or not result.user_message:
+        # Registries other than the kernel's give answers that may have an action and nothing else.
+        if self.coordinator is None or not getattr(result, "user_message", None):
             return
         shown = HookResult(
             user_message=result.user_message,

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_core import HookResult
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolQuestion, Verdict
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
-from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+from toolgate_orchestrator.turn.jsonable import find_change, jsonable
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class HookScheduler:
     _also: Mapping[str, Any] = field(default_factory=dict)
     """What hooks are told beside the question."""
 
-    async def __call__(self, question: ToolSelecting) -> Sequence[Verdict]:
+    async def __call__(self, question: ToolQuestion) -> Sequence[Verdict]:
         """The most restrictive of all handlers' answers: deny, ask_user, modify, continue (DESIGN §4)."""
         payload = {**payload_of(question), **self._also}
         result = await self._hooks.emit(TOOL_SELECTING, payload)
@@ -56,7 +56,7 @@ class HookScheduler:
             logger.warning("the answer of a hook could not be read: %s", where(error))
             return [Deny(reason="a hook objected to this call or changed it, and its answer cannot be read")]
 
-    async def _answer(self, question: ToolSelecting, payload: dict[str, Any], result: HookResult) -> Verdict:
+    async def _answer(self, question: ToolQuestion, payload: dict[str, Any], result: HookResult) -> Verdict:
         """What the kernel's one result of all handlers comes to."""
         if result.action == "deny":
             reason = result.reason or "a hook refused without a reason"
@@ -79,7 +79,7 @@ class HookScheduler:
         return await self._modify(question, payload, result) or Continue()
 
     async def _modify(
-        self, question: ToolSelecting, payload: dict[str, Any], result: HookResult
+        self, question: ToolQuestion, payload: dict[str, Any], result: HookResult
     ) -> Modify | None:
         """The modify that counts among the handlers', if any."""
         own = modify_in(result.data, question)
@@ -94,20 +94,20 @@ class HookScheduler:
         return max(able, key=lambda modify: modify.priority or 0, default=None) or own
 
 
-def payload_of(question: ToolSelecting) -> dict[str, Any]:
+def payload_of(question: ToolQuestion) -> dict[str, Any]:
     """What hooks on tool:selecting are given: the seed's fields and everything else of the question."""
-    fields = (name for name in ToolSelecting.model_fields if name not in _NOT_FOR_HOOKS)
+    fields = (name for name in ToolQuestion._fields if name not in _NOT_FOR_HOOKS)
     payload: dict[str, Any] = {name: jsonable(getattr(question, name)) for name in fields}
     return {**payload, "decision_id": question.id}
 
 
-def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify | None:
+def modify_in(data: Mapping[str, Any] | None, question: ToolQuestion) -> Modify | None:
     """The replacement that returned data ask for; None where they leave the call as it is."""
     if not isinstance(data, Mapping):
         return None
-    tool = _find_change(data, ("tool", "tool_name"), str, question.tool_name)
-    arguments = _find_change(data, ("arguments", "tool_input"), dict, jsonable(question.tool_input))
-    agent = _find_change(data, ("agent_target",), str, question.agent_target)
+    tool = find_change(data, ("tool", "tool_name"), str, question.tool_name)
+    arguments = find_change(data, ("arguments", "tool_input"), dict, jsonable(question.tool_input))
+    agent = find_change(data, ("agent_target",), str, question.agent_target)
     if tool is None and arguments is None and agent is None:
         return None
     reason = data.get("reason")
@@ -118,11 +118,6 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolSelecting) -> Modify
         reason=reason if isinstance(reason, str) else None,
         priority=_priority(data),
     )
-
-
-def _find_change(data: Mapping[str, Any], keys: Sequence[str], kind: type, sent: Any) -> Any | None:
-    given = (data[key] for key in keys if isinstance(data.get(key), kind))
-    return next((value for value in given if not same_json(value, sent)), None)
 
 
 def _priority(data: Any) -> int | None:

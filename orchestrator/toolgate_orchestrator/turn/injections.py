@@ -1,13 +1,15 @@
 """What hooks inject into the conversation: for the next request only, or to be stored.
 
-An ephemeral injection appears in the next LLM request and nowhere else. A stored one is held until
-every tool call of the current assistant message has its result: providers refuse a message between
-a call and its result. Storing goes through the kernel, which limits, audits and marks it.
+An ephemeral injection appears in the next LLM request and nowhere else: behind everything that will be
+sent again, and marked `metadata.ephemeral`, so that a provider's prompt cache ends before it. A stored
+one is held until every tool call of the current assistant message has its result: providers refuse a
+message between a call and its result. Storing goes through the kernel, which limits, audits and marks it.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from amplifier_core import HookResult
@@ -26,6 +28,11 @@ class Injection:
     append_to_last_tool_result: bool = False
     hook_name: str = "hook"
     event: str = ""
+
+
+def ephemeral_message(role: str, content: Any) -> dict[str, Any]:
+    """A message of one request only, marked as such for the provider."""
+    return {"role": role, "content": content, "metadata": {"ephemeral": True}}
 
 
 @dataclass(slots=True)
@@ -62,17 +69,20 @@ class Injections:
 
     def into(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """A copy of a request's messages with the ephemeral injections, which are used up."""
+        return self.overlay()(messages)
+
+    def overlay(
+        self, *, before_prompt: bool = False
+    ) -> Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]]:
+        """Lays the ephemeral injections, which are used up, over whichever view of the messages is sent."""
         used, self._next_request = self._next_request, []
-        sent = list(messages)
-        for injection in used:
-            text = injection.content
-            if injection.append_to_last_tool_result and sent and sent[-1].get("role") == "tool":
-                content = sent[-1].get("content", "")
-                blocks = [*content, {"type": "text", "text": text}] if isinstance(content, list) else None
-                sent[-1] = {**sent[-1], "content": f"{content}\n\n{text}" if blocks is None else blocks}
-            else:
-                sent.append({"role": injection.role, "content": text})
-        return sent
+        return partial(_lay_over, used, before_prompt)
+
+    def take_reminders(self) -> list[str]:
+        """The texts that hooks meant as messages of the next request, which are used up."""
+        taken = [one for one in self._next_request if one.event and not one.append_to_last_tool_result]
+        self._next_request = [one for one in self._next_request if one not in taken]
+        return [one.content for one in taken]
 
     async def store(self, context: Any, coordinator: Any | None) -> None:
         """Write the held ones into the context, in the order in which they came."""
@@ -89,3 +99,19 @@ class Injections:
                 await coordinator.process_hook_result(given, injection.event, injection.hook_name)
             except Exception as error:  # noqa: BLE001 - too large for the session's limit, say; the turn goes on
                 logger.warning("injection of hook %s was not stored: %s", injection.hook_name, where(error))
+
+
+def _lay_over(
+    used: Sequence[Injection], before_prompt: bool, messages: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    sent = list(messages)
+    last_word = sent.pop() if before_prompt and sent and sent[-1].get("role") == "user" else None
+    for injection in used:
+        text = injection.content
+        if injection.append_to_last_tool_result and sent and sent[-1].get("role") == "tool":
+            content = sent[-1].get("content", "")
+            blocks = [*content, {"type": "text", "text": text}] if isinstance(content, list) else None
+            sent[-1] = {**sent[-1], "content": f"{content}\n\n{text}" if blocks is None else blocks}
+        else:
+            sent.append(ephemeral_message(injection.role, text))
+    return sent if last_word is None else [*sent, last_word]

@@ -146,6 +146,12 @@ def _text(text: str, room: Room) -> str:
     return told
 
 
+def find_change(data: Mapping[str, Any], keys: Iterable[str], kind: type, sent: Any) -> Any | None:
+    """What hooks made of a value that they were sent, under any of these spellings; None: nothing else."""
+    given = (data[key] for key in keys if isinstance(data.get(key), kind))
+    return next((value for value in given if not same_json(value, sent)), None)
+
+
 def same_json(one: Any, other: Any) -> bool:
     """Whether two JSON values are the same, the last digit of a number with a point aside.
 

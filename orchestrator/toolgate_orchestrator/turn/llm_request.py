@@ -12,15 +12,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from amplifier_core import ToolSpec
+from amplifier_core import ChatRequest, ToolSpec
 from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RESPONSE
+from amplifier_core.llm_errors import ContextLengthError
 from pydantic import BaseModel
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.turn.facts import USAGE, Note, seconds_since, span_of_request, tell_usage
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
+from toolgate_orchestrator.turn.injections import ephemeral_message
 from toolgate_orchestrator.turn.messages import chat_request, text_of
+from toolgate_orchestrator.turn.pace import RequestPace
 from toolgate_orchestrator.turn.provider_stream import (
     ContentBlocks,
     OnCall,
@@ -29,8 +32,9 @@ from toolgate_orchestrator.turn.provider_stream import (
     ResponseReader,
     usage_of,
 )
-
-__all__ = ["Llm", "LlmFailure", "Reply", "RequestDenial", "choose_provider", "model_of"]
+from toolgate_orchestrator.turn.reminders import ReminderPolicy
+from toolgate_orchestrator.turn.request_budget import Build, RequestFitter
+from toolgate_orchestrator.turn.result_images import lift_images
 
 _UNRANKED = float("inf")
 
@@ -58,6 +62,9 @@ class Llm:
         hooks: Hooks,
         *,
         thinking: bool = False,
+        effort: str | None = None,
+        pace: RequestPace | None = None,
+        reminders: ReminderPolicy | None = None,
         streams: bool = False,
         note: Note | None = None,
         on_text: OnText | None = None,
@@ -68,6 +75,8 @@ class Llm:
         self.iterations = 0
         """Requests sent in this turn."""
         self.tokens = 0
+        self.said = ""
+        """The latest text of a whole response."""
         self.broken = False
         """Whether the provider has failed: what it began to say is not gone on with."""
         self.stopped = False
@@ -79,7 +88,10 @@ class Llm:
         self._options: dict[str, Any] = {"extended_thinking": True} if thinking else {}
         self._note, self._on_text, self._stopping = note, on_text, stopping
         self._spoken = self._apart = False
-        self._streams = streams
+        self._streams, self._effort = streams, effort
+        self._pace = pace or RequestPace(0, hooks)
+        self._reminders = reminders or ReminderPolicy()
+        self._fitter = RequestFitter(provider, hooks, self._options)
 
     @property
     def partial(self) -> str:
@@ -110,25 +122,56 @@ class Llm:
         if self._hooks.injections.has_pending:
             await self._hooks.injections.store(self._context, self._hooks.coordinator)
             messages = await self._messages()
-        request = chat_request([*self._hooks.injections.into(messages), *notes], list(specs), tool_choice)
+        last = [ephemeral_message(note["role"], note["content"]) for note in notes]
+        injections, number = self._hooks.injections, self.iterations
+        if await self._reminders.persist(injections, self._context, messages, number):
+            messages = await self._messages()
+        overlay = injections.overlay(before_prompt=self._reminders.precedes_prompt(number))
+
+        async def build(token_budget: int | None) -> ChatRequest:
+            sent = messages if token_budget is None else await self._messages(token_budget)
+            shown = [*lift_images([*overlay(sent), *last])]
+            request = chat_request(shown, list(specs), tool_choice)
+            request.reasoning_effort = self._effort
+            return request
+
         started = time.monotonic()
         try:
+            request = await self._fitter.fit(build)
+            await self._pace.wait(self.iterations)
+            started = time.monotonic()
             with span_of_request(self.name, model_of(self.provider), self.iterations) as span:
-                reply = await self._reply(request, on_call)
+                reply = await self._answer(request, build, on_call)
                 tell_usage(span, usage_of(reply.response))
         except Exception as error:
             self.broken = True
             self._fact(PROVIDER_ERROR, {"error": type(error).__name__}, started)
             await self._on_error(error)
             raise LlmFailure(error) from error
+        self._pace.note_answer()
         response, usage = reply.response, usage_of(reply.response)
         total = (usage or {}).get("total_tokens")
         self.tokens += total if isinstance(total, int) else 0
+        self.said = text_of(response) or self.said
         self._fact(USAGE, usage or {}, started)
         await self._hooks.consult(
             PROVIDER_RESPONSE, lambda: self._describe_response(response, usage, bool(reply.calls))
         )
         return reply
+
+    async def _answer(self, request: ChatRequest, build: Build, on_call: OnCall | None) -> Reply:
+        """The answer to a request, or to a shorter one where it was refused as too long."""
+        try:
+            return await self._reply(request, on_call)
+        except ContextLengthError as error:
+            if self._reading is not None and self._reading.has_begun:
+                raise
+            shorter = await self._fitter.recover(error, request, build)
+            self._pace.note_answer()
+            await self._pace.wait(self.iterations)
+            if shorter is None or self._stopping():
+                raise
+            return await self._reply(shorter, on_call)
 
     async def _reply(self, request: Any, on_call: OnCall | None) -> Reply:
         tell = self._tell if self._on_text is not None else None
@@ -150,8 +193,9 @@ class Llm:
             await self._on_text(f"\n{text}" if self._apart else text)
         self._apart, self._spoken = False, True
 
-    async def _messages(self) -> list[dict[str, Any]]:
-        return list(await self._context.get_messages_for_request(provider=self.provider))
+    async def _messages(self, token_budget: int | None = None) -> list[dict[str, Any]]:
+        asked = {} if token_budget is None else {"token_budget": token_budget}
+        return list(await self._context.get_messages_for_request(provider=self.provider, **asked))
 
     def _describe_request(self, messages: list[dict[str, Any]], specs: Sequence[ToolSpec]) -> dict[str, Any]:
         return {
@@ -195,17 +239,22 @@ class Llm:
 
 
 def choose_provider(
-    providers: Mapping[str, Any], default: str | None = None, wanted: str | None = None
+    providers: Mapping[str, Any],
+    default: str | None = None,
+    wanted: str | None = None,
+    pinned: str | None = None,
 ) -> tuple[str, Any]:
-    """Mount name and provider: as named, else the default, else the lowest priority number, else the first.
+    """Mount name and provider: as named, else pinned, else the default, else the lowest priority number, else
+    the first.
 
     Raises ConfigError that lists the mounted ones.
     """
     if not providers:
         raise ConfigError("no provider is mounted: add one under `providers:` in the mount plan")
-    named = wanted or default
+    named = wanted or pinned or default
     if named:
-        who = "the request" if wanted else "default_provider"
+        pin = "the pin (conversation.provider_pin; unpin() takes it off)"
+        who = "the request" if wanted else pin if pinned else "default_provider"
         for name in (named, named.removeprefix("provider-")):
             if name in providers:
                 return name, providers[name]

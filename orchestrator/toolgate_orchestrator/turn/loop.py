@@ -5,6 +5,7 @@ The kernel does not cancel a turn whose caller was cancelled, so closing a loop 
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -16,13 +17,24 @@ from toolgate_bus.protocol.agents import LiveAgent
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.turn.loop_config import LoopConfig
+from toolgate_orchestrator.turn.child_names import remember_child
+from toolgate_orchestrator.turn.completion import Completion
+from toolgate_orchestrator.turn.goals import GOAL_PROGRESS, find_pursuit
+from toolgate_orchestrator.turn.leg_budget import BUDGET_WARNING
+from toolgate_orchestrator.turn.loop_config import LoopConfig, split_unknown
 from toolgate_orchestrator.turn.messages import ToolCall
+from toolgate_orchestrator.turn.pace import RATE_LIMIT_DELAY
+from toolgate_orchestrator.turn.provider_pin import PROVIDER_PIN, ProviderPin
 from toolgate_orchestrator.turn.provider_stream import OnText
+from toolgate_orchestrator.turn.request_budget import OVERFLOW_RECOVERY, PROVIDER_BUDGET
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
 from toolgate_orchestrator.turn.session_tree import SessionNode, agents_of, enter_lineage
+from toolgate_orchestrator.turn.steering import STEER, STEERING_INJECTED, SteeringQueue
+from toolgate_orchestrator.turn.tool_call import current_call
 from toolgate_orchestrator.turn.turn import Turn
+
+logger = logging.getLogger(__name__)
 
 Config = TypeVar("Config", bound=LoopConfig)
 
@@ -36,6 +48,15 @@ DELEGATE_EVENTS: Final = (
 """What tools that delegate tell (Amplifier's tool-delegate)."""
 _TOLD: Final = ("sub_session_id", "tool_call_id", "decision_id", "status")
 """Not the words of an error: they may repeat what the agent was told to do."""
+ORCHESTRATOR_EVENTS: Final = (
+    RATE_LIMIT_DELAY,
+    STEERING_INJECTED,
+    BUDGET_WARNING,
+    GOAL_PROGRESS,
+    PROVIDER_BUDGET,
+    OVERFLOW_RECOVERY,
+)
+"""What the kernel has no name for, and every loop may emit."""
 _ENDING_S = 5.0
 
 _AHEAD = 64
@@ -49,6 +70,8 @@ class LoopBase(Generic[Config]):
     config_model: ClassVar[type[LoopConfig]] = LoopConfig
     raises_provider_errors: bool = True
     streams: bool = False
+    posts_errors: bool = False
+    """Whether tool:post follows tool:error where a tool raised."""
     own_events: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
@@ -60,7 +83,15 @@ class LoopBase(Generic[Config]):
         """The gate that `mount` gave this loop; None for one made by hand."""
         self.presence: Presence | None = None
         """How operators see the session; None for a loop made by hand."""
+        self.steering = SteeringQueue()
+        self.pin: ProviderPin | None = None
+        """None for a loop made by hand."""
+        self.completion = Completion(by_host=read.prompt_complete == "host")
         self._turns: set[asyncio.Task[Any] | None] = set()
+
+    def steer(self, message: str) -> None:
+        """Tell the LLM this in its next request (capability `session.steer`); see `SteeringQueue.steer`."""
+        self.steering.steer(message)
 
     async def execute(
         self,
@@ -82,26 +113,41 @@ class LoopBase(Generic[Config]):
         async def open_gate() -> Gate | None:
             if self.gate is not None or self.settings.toolgate is None:
                 return self.gate
-            opened.append(await Gate.start(self.settings.toolgate))
+            if not opened:
+                opened.append(await Gate.start(self.settings.toolgate))
             return opened[0]
 
         self._turns.add(task)
+        self.steering.clear()
+        coordinator, settings = kwargs.get("coordinator"), self.settings
+        pursuit = find_pursuit(coordinator, providers, settings, self.name, settings.default_provider)
+        following: str | None = prompt
+        answer, on_text = "", kwargs.get("on_text")
         try:
-            turn = Turn(
-                self,
-                prompt,
-                context,
-                providers,
-                tools,
-                hooks,
-                open_gate,
-                coordinator=kwargs.get("coordinator"),
-                request_options=kwargs.get("request_options"),
-                on_text=kwargs.get("on_text"),
-            )
-            return await turn.execute()
+            while following is not None:
+                turn = Turn(
+                    self,
+                    following,
+                    context,
+                    providers,
+                    tools,
+                    hooks,
+                    open_gate,
+                    coordinator=coordinator,
+                    request_options=kwargs.get("request_options"),
+                    on_text=on_text,
+                    pursuit=pursuit,
+                )
+                answer = await turn.execute()
+                following = None
+                if pursuit is not None:
+                    following = await pursuit.conclude(turn.hooks, is_cancelled=turn.cancelled)
+                if following is not None and on_text is not None:
+                    await on_text("\n")
+            return answer
         finally:
             self._turns.discard(task)
+            self.steering.clear()
             for gate in opened:
                 await gate.aclose()
 
@@ -148,7 +194,9 @@ def mount_of(
         coordinator: Any, config: Mapping[str, Any] | None = None
     ) -> Callable[[], Awaitable[None]]:
         """Mount the loop into a session; gives the cleanup that ends its turns and its gate."""
-        settings = check(loop_class.config_model, config or {}, loop_class.name)
+        settings = check(
+            loop_class.config_model, _known_keys(loop_class, coordinator, config), loop_class.name
+        )
         standing, leave = enter_lineage(coordinator, settings.toolgate)
         settings = settings.model_copy(update={"toolgate": standing.config})
         try:
@@ -171,15 +219,37 @@ def mount_of(
         except BaseException:
             await cleanup()
             raise
+        loop.pin = ProviderPin(coordinator, settings.default_provider)
+        coordinator.register_capability(STEER, loop.steer)
+        coordinator.register_capability(PROVIDER_PIN, loop.pin)
+        loop.completion.listen(coordinator.hooks)
         for event in DELEGATE_EVENTS:
             coordinator.hooks.register(event, _build_delegation_hook(loop, standing), name="toolgate-facts")
         # The events that the kernel does not know; a loop that asks about calls emits those of the asking.
         asking = (TOOL_SELECTING, TOOL_SELECTED) if settings.toolgate is not None else ()
+        contribute = coordinator.register_contributor
+        contribute("observability.events", "toolgate-turn", lambda: list(ORCHESTRATOR_EVENTS))
         if own := loop.own_events or asking:
-            coordinator.register_contributor("observability.events", loop.name, lambda: list(own))
+            contribute("observability.events", loop.name, lambda: list(own))
         return cleanup
 
     return mount
+
+
+def _known_keys(
+    loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """A loop's config as it is given; of a sub-agent's, what the loop knows.
+
+    Whoever delegates hands on keys of the parent's loop (`orchestrator_config`), which may be another one.
+    """
+    given = dict(config or {})
+    if not getattr(coordinator, "parent_id", None):
+        return given
+    known, unknown = split_unknown(loop_class.config_model, given)
+    if unknown:
+        logger.warning("%s of a sub-agent: passed over unknown keys: %s", loop_class.name, ", ".join(unknown))
+    return known
 
 
 def _presence(coordinator: Any, standing: SessionNode) -> Presence:
@@ -205,8 +275,12 @@ def _build_delegation_hook(
     who = {"session": place.session, "root_session": place.root, "agent": standing.agents[-1]}
 
     async def note(event: str, data: dict[str, Any]) -> HookResult:
+        if event == DELEGATE_EVENTS[0]:
+            remember_child(place.session, data)
         if loop.gate is not None:
             told = {key: data[key] for key in _TOLD if data.get(key) is not None}
+            if (call := current_call()) is not None and call.decision:
+                told.setdefault("decision_id", call.decision)
             loop.gate.note(event, {**told, **who, "agent_target": data.get("agent")})
         return HookResult()
 
@@ -232,7 +306,7 @@ async def pieces_of(run: Callable[[OnText], Awaitable[str]]) -> AsyncGenerator[s
                 said += piece
                 yield piece
         answer = await task
-        # Without line breaks: an answer joins its text blocks by them.
+        # Without line breaks: an answer has some between its text blocks.
         if not said.replace("\n", "").endswith(answer.replace("\n", "")):
             yield answer
     finally:

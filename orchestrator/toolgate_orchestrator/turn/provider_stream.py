@@ -9,6 +9,7 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -35,7 +36,8 @@ class ContentBlocks:
     """The blocks of one response on their way to the hooks: content_block:start, :delta, :end.
 
     A block ends when the next one begins; the last one ends with the response and carries its usage and the
-    number of blocks. Text also goes to `on_text`. A response in one piece is announced the same way.
+    number of blocks. Text also goes to `on_text`. A response in one piece is announced the same way; as it is
+    known by then, each of its blocks carries usage and number.
     """
 
     def __init__(self, hooks: Emitter, provider: str, iteration: int, on_text: OnText | None = None) -> None:
@@ -45,6 +47,14 @@ class ContentBlocks:
         self._open: dict[str, Any] | None = None
         self._texts: list[str] = []
         self._index = 0
+        self._total: int | None = None
+        self._usage: dict[str, Any] | None = None
+
+    def foresee(self, pieces: Sequence[Piece], usage: dict[str, Any] | None) -> None:
+        """All pieces of the response are there."""
+        kinds = [None if isinstance(piece, CompletedCall) else piece.kind for piece in pieces]
+        self._total = sum(kind is None or kind != before for before, kind in pairwise(["", *kinds]))
+        self._usage = usage
 
     async def take(self, piece: Piece) -> None:
         """Announce one piece of the response."""
@@ -60,6 +70,8 @@ class ContentBlocks:
         if self._open is None or self._open["type"] != piece.kind:
             await self._begin({"type": piece.kind})
         self._texts.append(piece.text)
+        if piece.signature and self._open is not None:
+            self._open["signature"] = piece.signature
         delta = {"type": piece.kind, "text": piece.text}
         await self._hooks.emit(
             CONTENT_BLOCK_DELTA, {**self._place(piece.kind), "delta": delta, "text": piece.text}
@@ -76,7 +88,7 @@ class ContentBlocks:
         self._open = block
         told = {key: block[key] for key in ("id", "name") if block.get(key)}
         await self._hooks.emit(
-            CONTENT_BLOCK_START, {**self._place(block["type"]), "total_blocks": None, **told}
+            CONTENT_BLOCK_START, {**self._place(block["type"]), "total_blocks": self._total, **told}
         )
 
     async def _end(self, total: int | None = None, usage: Any = None) -> None:
@@ -86,7 +98,8 @@ class ContentBlocks:
             return
         if texts:
             block |= {"text" if block["type"] == "text" else "thinking": "".join(texts)}
-        told = {**self._place(block["type"]), "total_blocks": total, "block": block}
+        told = {**self._place(block["type"]), "total_blocks": total or self._total, "block": block}
+        usage = usage or self._usage
         await self._hooks.emit(CONTENT_BLOCK_END, told | ({"usage": usage} if usage else {}))
 
     def _place(self, kind: str) -> dict[str, Any]:
@@ -118,6 +131,11 @@ class ResponseReader:
         """The text that came so far in a stream."""
         return self._streamed.text
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything came in a stream."""
+        return not self._streamed.empty
+
     async def read(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
         """The whole answer, or what came of it until the session was cancelled.
 
@@ -131,7 +149,9 @@ class ResponseReader:
             given = await self._provider.complete(request, **options)
             calls = self._calls_of(given)
             response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
-            await self._take([*_texts_in(response), *map(CompletedCall, calls)])
+            pieces = [*_texts_in(response), *map(CompletedCall, calls)]
+            self._blocks.foresee(pieces, usage_of(response))
+            await self._take(pieces)
             await self._blocks.close(usage_of(response))
             return Reply(response, calls)
         await self._blocks.close(None)
@@ -198,7 +218,8 @@ def _texts_in(response: Any) -> list[Piece]:
         for kind in ("thinking", "text"):
             said = read(kind)
             if isinstance(said, str) and said and read("type") in (None, kind):
-                pieces.append(Text(said, kind))
+                signed = read("signature") if kind == "thinking" else None
+                pieces.append(Text(said, kind, signed if isinstance(signed, str) else ""))
     return pieces
 
 

@@ -16,6 +16,8 @@ from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.jsonable import MAX_CHARS, jsonable, readable
 
+EXECUTION_MODE: Final = "_amplifier_execution_mode"
+"""How a provider marks a call that builds on those before it: `sequential`."""
 MAX_ID: Final = 16 * 1024
 """Some providers keep state of their own in ids."""
 MAX_DEPTH: Final = 96
@@ -31,7 +33,8 @@ class _Plain(dict[str, Any]):
 
 
 def plain_call(raw: Any) -> dict[str, Any]:
-    """`id` (may be empty), `name`, `arguments`, `problem` (None: it is sound), and `raw`: their text then."""
+    """`id` (may be empty), `name`, `arguments`, `problem` (None: it is sound), `raw`: their text then, and
+    `sequential`: whether it runs after those before it."""
     if type(raw) is _Plain:
         return raw
     try:
@@ -44,12 +47,15 @@ def plain_call(raw: Any) -> dict[str, Any]:
         if problem:  # the beginning of arguments that cannot be taken, for the LLM that sent them
             shown = given if isinstance(given, str) else json.dumps(jsonable(given), ensure_ascii=False)
             shown = readable(shown[:MAX_SHOWN])
-        return _Plain(id=_id(id_), name=named, arguments=arguments, problem=problem, raw=shown)
+        in_order = read(EXECUTION_MODE) == "sequential"
+        return _Plain(
+            id=_id(id_), name=named, arguments=arguments, problem=problem, raw=shown, sequential=in_order
+        )
     except BaseException as error:
         if not theirs(error):
             raise
         problem = f"the call cannot be read: {name_of(error)}"
-        return _Plain(id="", name="unnamed", arguments={}, problem=problem, raw="…")
+        return _Plain(id="", name="unnamed", arguments={}, problem=problem, raw="…", sequential=False)
 
 
 def reader_of(item: Any) -> Callable[[str], Any]:

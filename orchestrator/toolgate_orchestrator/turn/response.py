@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from toolgate_orchestrator.turn.jsonable import MAX_CHARS, readable
 from toolgate_orchestrator.turn.messages import text_of
-from toolgate_orchestrator.turn.raw_call import plain_call
+from toolgate_orchestrator.turn.raw_call import EXECUTION_MODE, plain_call
 
 
 class Text(NamedTuple):
@@ -25,6 +25,8 @@ class Text(NamedTuple):
     text: str
     kind: str = "text"
     """Or `thinking`."""
+    signature: str = ""
+    """Of thinking that came whole, where its provider signed it."""
 
 
 class CompletedCall(NamedTuple):
@@ -134,6 +136,7 @@ class ResponseAssembler:
             "id": call_id,
             "name": event.get("name") or begun["name"],
             "arguments": "".join(begun["parts"]) if arguments is None else arguments,
+            EXECUTION_MODE: event.get(EXECUTION_MODE),
         }
         return self._call(raw)
 

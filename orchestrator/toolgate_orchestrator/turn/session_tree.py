@@ -14,6 +14,7 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.inheritance import inherit_config
+from toolgate_orchestrator.turn.child_names import name_child
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Session
     config = own
     if above is not None and above.config is not None:
         config = inherit_config(above.config, own or ToolgateConfig())
+    if config is not None:
+        name = name_child(coordinator, session, parent_id, config.agent, above.agents[-1] if above else "")
+        config = config if name == config.agent else config.model_copy(update={"agent": name})
     standing = _make_node(session, parent_id, above, config)
     if len(standing.agents) > MAX_DEPTH:
         raise ConfigError(f"a tree of agents may be {MAX_DEPTH} deep: {session} would be deeper")

@@ -25,9 +25,15 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, seconds_since, span_of_tool
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
-from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+from toolgate_orchestrator.turn.jsonable import find_change, jsonable
 from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.tool_output import as_tool_result, find_change, read_result, result_for_hooks
+from toolgate_orchestrator.turn.running_tool import show_running
+from toolgate_orchestrator.turn.tool_output import (
+    as_tool_result,
+    find_replacement,
+    read_result,
+    result_for_hooks,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -75,26 +81,25 @@ class ToolCalls:
     tools: Mapping[str, Any]
     _hooks: Hooks
     _note: Note | None = None
+    _posts_errors: bool = False
+    """Whether tool:post follows tool:error where a tool ran, as hosts of loop-streaming expect."""
 
     async def before(self, call: ToolCall) -> ToolCall | CallRefusal:
         """Ask the hooks on tool:pre; a modify changes the tool or its arguments."""
-        if call.problem or call.name not in self.tools:
+        if call.problem:
             return call
         consulted = await self._hooks.consult(TOOL_PRE, lambda: payload_of(call), call.name)
         if consulted.denied is not None:
             told = payload_of(call) | {"reason": consulted.denied}
             await self._hooks.emit(POLICY_VIOLATION, told)
             return CallRefusal(consulted.denied, call)
-        # A hook's changes, under any of the spellings; what is missing is unchanged.
-        sent, data = jsonable(call.arguments), consulted.data
         spellings = ("arguments", "tool_input", "input")
-        given = [data[key] for key in spellings if isinstance(data.get(key), dict)]
-        arguments = next((each for each in given if not same_json(each, sent)), call.arguments)
-        names = [data[key] for key in ("tool", "tool_name") if isinstance(data.get(key), str)]
-        name = next((name for name in names if name != call.name), call.name)
-        if name == call.name and arguments is call.arguments:
+        arguments = find_change(consulted.data, spellings, dict, jsonable(call.arguments))
+        name = find_change(consulted.data, ("tool", "tool_name"), str, call.name)
+        if name is None and arguments is None:
             return call
-        return replace(call, name=name, arguments=arguments)
+        arguments = call.arguments if arguments is None else arguments
+        return replace(call, name=call.name if name is None else name, arguments=arguments)
 
     async def run(self, call: ToolCall) -> ToolOutcome:
         """Run the tool and tell what came of it."""
@@ -125,11 +130,8 @@ class ToolCalls:
             raise _ToolFailure(
                 "UnknownTool", f"there is no tool {call.name!r}; there are: {', '.join(self.tools)}"
             )
-        token = getattr(self._hooks.coordinator, "cancellation", None)
-        if token is not None:
-            token.register_tool_start(call.id, call.name)
         try:
-            with enter_call(call):
+            with show_running(self._hooks.coordinator, call), enter_call(call):
                 given = tool.execute(call.arguments)
                 return as_tool_result(await given if inspect.isawaitable(given) else given)
         except Exception:
@@ -143,9 +145,6 @@ class ToolCalls:
             raised = f"raised {name_of(error)}{f': {words}' if words else ''}"
             came = "cancelled itself" if isinstance(error, asyncio.CancelledError) else raised
             raise _ToolFailure(name_of(error), f"the tool {came}", ran=True) from None
-        finally:
-            if token is not None:
-                token.register_tool_complete(call.id)
 
     async def _record_result(self, call: ToolCall, result: ToolResult, started: float) -> ToolOutcome:
         heard = self._hooks.has_listeners(TOOL_POST)
@@ -159,16 +158,18 @@ class ToolCalls:
         cost = {} if told.cost is None else {"cost": told.cost}
         self._fact(TOOL_POST, call, {"success": told.success, **seconds_since(started), **cost})
         outcome = ToolOutcome(told.content, told.output, told.error)
-        if not heard:
-            return outcome
+        return await self._after(call, shown, outcome) if heard else outcome
+
+    async def _after(self, call: ToolCall, shown: Any, outcome: ToolOutcome) -> ToolOutcome:
+        """Tell the hooks on tool:post, who may withhold the result or replace it."""
         payload = payload_of(call) | {"result": shown, "tool_result": shown}
         consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
         if consulted.denied is not None:
             return ToolOutcome(
-                f"The result was withheld: {consulted.denied}", error=told.error, withheld=consulted.denied
+                f"The result was withheld: {consulted.denied}", error=outcome.error, withheld=consulted.denied
             )
-        changed = find_change(shown, consulted.data)
-        return outcome if changed is None else ToolOutcome(changed.content, changed.output, told.error)
+        changed = find_replacement(shown, consulted.data)
+        return outcome if changed is None else ToolOutcome(changed.content, changed.output, outcome.error)
 
     async def _record_failure(
         self, call: ToolCall, kind: str, message: str, started: float, *, ran: bool = True
@@ -177,7 +178,11 @@ class ToolCalls:
         logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
         payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
-        return ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
+        outcome = ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
+        if not (ran and self._posts_errors) or not self._hooks.has_listeners(TOOL_POST):
+            return outcome
+        error = {"type": kind, "message": message}
+        return await self._after(call, {"success": False, "output": None, "error": error}, outcome)
 
     def _fact(self, event: str, call: ToolCall, data: dict[str, Any]) -> None:
         if self._note is not None:

@@ -95,7 +95,7 @@ class ResultReplacement(NamedTuple):
     output: Any
 
 
-def find_change(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | None:
+def find_replacement(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | None:
     """The new result if a hook on tool:post changed it, else None."""
     for key in ("result", "tool_result"):
         if key in data and not same_json(data[key], sent):

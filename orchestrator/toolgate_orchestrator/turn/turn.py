@@ -19,11 +19,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from amplifier_core import ToolSpec
 from amplifier_core.events import (
     EXECUTION_END,
     EXECUTION_START,
     ORCHESTRATOR_COMPLETE,
-    PROMPT_COMPLETE,
     PROMPT_SUBMIT,
 )
 from toolgate_bus.protocol.agents import LiveAgent
@@ -32,33 +32,27 @@ from toolgate_bus.telemetry.logging import about
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult, Passage
+from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallPipeline, CallResult
 from toolgate_orchestrator.turn.cancellation import Watch, despite_cancellation
-from toolgate_orchestrator.turn.facts import FactWriter, span_of_turn
+from toolgate_orchestrator.turn.checkpoint import save_checkpoint
+from toolgate_orchestrator.turn.facts import FactWriter, Note, span_of_turn
+from toolgate_orchestrator.turn.goals import NO_GOAL, GoalPursuit
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
+from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER, LegBudget
 from toolgate_orchestrator.turn.llm_request import Llm, LlmFailure, RequestDenial, choose_provider
 from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, calls_in, text_of, tool_specs
+from toolgate_orchestrator.turn.pace import RequestPace, slow_down
 from toolgate_orchestrator.turn.provider_stream import OnText
+from toolgate_orchestrator.turn.reminders import ReminderPolicy
 from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
+from toolgate_orchestrator.turn.turn_end import CANCELLED, FAILED, announce_cancellation, close_conversation
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.turn.loop import LoopBase
-
-LIMIT_REMINDER = """\
-<system-reminder source="orchestrator-loop-limit">
-You have reached the maximum number of iterations for this turn.
-Please provide a response to the user now, summarizing your progress
-and noting what remains to be done. You can continue in the next turn
-if needed.
-
-DO NOT mention this iteration limit or reminder to the user explicitly.
-Simply wrap up naturally.
-</system-reminder>"""
-"""What the LLM is told in the last request of a turn that reached max_iterations (seed loop-basic)."""
 
 _PREVIEW = 200
 
@@ -73,7 +67,8 @@ class _TurnEnd:
 
     answer: str
     execution: Literal["completed", "cancelled", "error"] = "completed"
-    status: Literal["success", "incomplete", "cancelled"] = "success"
+    status: str = "success"
+    """success, incomplete, cancelled, or that of a budget used up."""
 
 
 _CANCELLED = _TurnEnd("", "cancelled", "cancelled")
@@ -95,6 +90,7 @@ class Turn:
         coordinator: Any | None = None,
         request_options: Mapping[str, Any] | None = None,
         on_text: OnText | None = None,
+        pursuit: GoalPursuit | None = None,
     ) -> None:
         self.loop = loop
         self.prompt = prompt
@@ -108,15 +104,24 @@ class Turn:
         self._facts = FactWriter(
             coordinator, asking.agent if asking is not None else "", tools, self._seen.add_cost
         )
-        self.tools = ToolCalls(tools, self.hooks, self._facts.note)
+        self.tools = ToolCalls(tools, self.hooks, self._facts.note, loop.posts_errors)
         self._open_gate = open_gate
         self._started, self._span = time.monotonic(), tracing.NO_SPAN
-        self._passage: Passage | None = None
+        self._pipeline: CallPipeline | None = None
         self._results = Results(context)
+        self._prompted = False
         self._llm: Llm | None = None
         self._providers = providers
         self._options = request_options or {}
-        self._on_text = on_text
+        self._on_text = slow_down(on_text, loop.settings.stream_delay)
+        self._budget = LegBudget(
+            loop.settings.max_iterations,
+            loop.settings.budget_warn_ratio,
+            is_delegated=bool(getattr(coordinator, "parent_id", None)),
+        )
+        self._pursuit = pursuit
+        self.tool_runs = 0
+        """Calls that were run so far."""
         self._token = getattr(coordinator, "cancellation", None)
 
     @property
@@ -130,12 +135,18 @@ class Turn:
         return self.cancelled and self._token is not None and self._token.is_immediate is not True
 
     @property
+    def note(self) -> Note:
+        """Takes a fact about this turn."""
+        return self._facts.note
+
+    @property
     def llm(self) -> Llm:
         """The provider of this turn."""
         if self._llm is None:
             settings = self.loop.settings
+            pinned = self.loop.pin.current() if self.loop.pin is not None else None
             name, provider = choose_provider(
-                self._providers, settings.default_provider, self._options.get("provider")
+                self._providers, settings.default_provider, self._options.get("provider"), pinned
             )
             self._llm = Llm(
                 name,
@@ -143,6 +154,9 @@ class Turn:
                 self.context,
                 self.hooks,
                 thinking=settings.extended_thinking,
+                effort=settings.reasoning_effort,
+                pace=RequestPace(settings.min_delay_between_calls_ms, self.hooks, lambda: self.is_stopping),
+                reminders=ReminderPolicy(settings.ephemeral_injection_mode, settings.reminder_placement),
                 streams=self.loop.streams,
                 note=self._facts.note,
                 on_text=self._on_text,
@@ -168,6 +182,7 @@ class Turn:
         with about(decision=decision or None):
             ran = await self._way.run(selected)
         self._seen.end_call(ran.call.id)
+        self.tool_runs += ran.refused is None
         return ran
 
     async def request(self, run_calls: "RunCalls") -> str | None:
@@ -206,11 +221,16 @@ class Turn:
             raise
         await results.close(NOT_RUN)
         await self.injections.store(self.context, self.coordinator)
+        await save_checkpoint(self.coordinator)
 
-    async def conclude(self) -> str:
-        """The usual end of a turn at its limit: without tools, and with a reminder that is not stored."""
+    async def conclude(self, specs: Sequence[ToolSpec] = ()) -> str:
+        """The usual end of a turn at its limit: no tool may be called, and a reminder that is not stored.
+
+        The tools are still sent (`specs`, where they were offered as something else): with calls in the
+        conversation some servers insist on them, and the prompt cache begins with them.
+        """
         self.injections.remind(LIMIT_REMINDER)
-        reply = await self.llm.ask(())
+        reply = await self.llm.ask(specs or tool_specs(self.tools.tools), tool_choice="none")
         if reply.stopped:
             await self._store_partial(text_of(reply.response))
         else:
@@ -227,6 +247,7 @@ class Turn:
         interruption = Watch(lambda: token is not None and token.is_immediate is True)
         with about(session=place.session), span_of as self._span, self._seen.turn():
             self._started = time.monotonic()
+            self.loop.completion.begin_turn()
             if callable(reset := getattr(self.coordinator, "reset_turn", None)):
                 reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
             try:
@@ -238,6 +259,9 @@ class Turn:
                         await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
                     self._facts.gate = await self._open_gate()
                     ended = await self._converse()
+                    if self._pursuit is not None:
+                        is_answer = ended.execution == "completed" and self._llm is not None
+                        await self._pursuit.review(self, None if is_answer else ended.answer)
             except asyncio.CancelledError:
                 await despite_cancellation(self._finish(_CANCELLED))
                 raise
@@ -254,6 +278,7 @@ class Turn:
         await self.injections.store(self.context, self.coordinator)
         changed = submitted.data.get("prompt")
         prompt = changed if isinstance(changed, str) else self.prompt
+        self._prompted = True
         await self.context.add_message({"role": "user", "content": prompt})
         try:
             return await self._iterate()
@@ -266,19 +291,35 @@ class Turn:
             return _TurnEnd(str(failed), "error", "incomplete")
 
     async def _iterate(self) -> _TurnEnd:
-        llm, limit = self.llm, self.loop.settings.max_iterations
+        llm, steering, said = self.llm, self.loop.steering, list[str]()
         try:
             while not self.cancelled:
-                if llm.iterations == limit:
-                    last = _TurnEnd(await self.loop.wrap_up(self), status="incomplete")
-                    return _CANCELLED if llm.stopped else last
+                following = llm.iterations + 1
+                await steering.inject(self.context, self.hooks, self.loop.name, following)
+                if llm.iterations == self._budget.limit:
+                    status = self._budget.exhaust()
+                    last = await self._wrap_up()
+                    said += [last] if said[-1:] != [last] else []
+                    return _CANCELLED if llm.stopped else _TurnEnd("\n".join(said), status=status)
+                await self._budget.warn(self.context, self.hooks, self.loop.name, following)
                 answer = await self.loop.step(self)
                 if answer is not None:
-                    return _TurnEnd(answer)
+                    said.append(answer)
+                    if not steering.has_pending:
+                        return _TurnEnd("\n".join(said))
         except asyncio.CancelledError:
             await despite_cancellation(self._store_partial(llm.partial))
             raise
         return _CANCELLED
+
+    async def _wrap_up(self) -> str:
+        """The answer of the last request; where that fails, what was said until then."""
+        try:
+            return await self.loop.wrap_up(self)
+        except LlmFailure as failed:
+            answer = self.llm.partial or self.llm.said or str(failed)
+            await self._store_partial(answer)
+            return answer
 
     async def _store_partial(self, text: str) -> None:
         """Text that was shown belongs to the conversation, also where the response broke off."""
@@ -288,28 +329,26 @@ class Turn:
             )
 
     @property
-    def _way(self) -> Passage:
+    def _way(self) -> CallPipeline:
         """The way of this turn's calls, made with its first one."""
-        if self._passage is None:
-            gate, note, config, selection = (
-                self._facts.gate,
-                self._facts.note,
-                self.loop.settings.toolgate,
-                None,
-            )
+        if self._pipeline is None:
+            gate, note, config = self._facts.gate, self._facts.note, self.loop.settings.toolgate
+            selection = None
             if gate is not None and config is not None:
                 place = place_of(self.coordinator)
                 selection = Selection(self.hooks, self.tools.tools, gate, config, note, place)
-            self._passage = Passage(
+            self._pipeline = CallPipeline(
                 selection, self.tools, note, lambda: self.cancelled, lambda: self.is_stopping
             )
-        return self._passage
+        return self._pipeline
 
     async def _finish(self, ended: _TurnEnd) -> None:
         """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
         try:
+            if ended.status != "success":
+                await despite_cancellation(self._leave(ended))
             if ended.execution == "completed" or ended.answer:
-                await self.hooks.emit(PROMPT_COMPLETE, lambda: self._completion(ended.answer))
+                await self.loop.completion.tell(self.hooks, lambda: self._describe_answer(ended.answer))
         finally:
             try:
                 await self.hooks.emit(ORCHESTRATOR_COMPLETE, lambda: self._summary(ended))
@@ -317,6 +356,17 @@ class Turn:
                 self._tell(ended)
                 response = ended.answer if ended.execution == "completed" else ""
                 await self.hooks.emit(EXECUTION_END, {"response": response, "status": ended.execution})
+
+    async def _leave(self, ended: _TurnEnd) -> None:
+        """Close a turn that came to no answer, so that the next one finds the conversation in order."""
+        try:
+            if ended.execution == "cancelled":
+                turns = self._llm.iterations if self._llm else 0
+                await announce_cancellation(self.hooks, self._token, self.loop.name, turns)
+        finally:
+            if self._prompted:
+                said = ended.answer or (CANCELLED if ended.execution == "cancelled" else FAILED)
+                await close_conversation(self.context, said)
 
     def _tell(self, ended: _TurnEnd) -> None:
         """How the turn ended, as a fact and on its span."""
@@ -335,9 +385,11 @@ class Turn:
             "iterations": turns,
             "tokens": self._llm.tokens if self._llm else 0,
             "status": ended.status,
+            **(NO_GOAL if self._pursuit is None else self._pursuit.describe_turn()),
+            "metadata": self._budget.report(turns, resumable=ended.execution != "error"),
         }
 
-    def _completion(self, answer: str) -> dict[str, Any]:
+    def _describe_answer(self, answer: str) -> dict[str, Any]:
         return {
             "prompt": self.prompt,
             "response": answer,

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 from pydantic import Field, JsonValue
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, QuietOption
-from toolgate_bus.commands.terminal import console, escape, print_json
+from toolgate_bus.commands.terminal import console, print_json
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from toolgate_bus.commands.completion import complete_installed
 from toolgate_bus.commands.main import own_entry_points
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
     KeysOption,
@@ -24,7 +25,7 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import escape, print_json, print_text
+from toolgate_bus.commands.terminal import print_json, print_text
 
 from toolgate_schedulers.worker.task_pool import CONCURRENCY
 
@@ -49,6 +50,12 @@ def _overview() -> str:
     return OVERVIEW.replace("{}.", f"{', '.join(names)} and {last}." if names else f"{last}.")
 
 
+def complete_spec(incomplete: str) -> list[str]:
+    """Schedulers that can be run by name, also under a name of their own (`treasury=approval`)."""
+    own, equals, begun = incomplete.rpartition("=")
+    return [f"{own}{equals}{name}" for name in complete_installed(begun)]
+
+
 app = typer.Typer(name="scheduler", help=_overview(), no_args_is_help=True)
 
 SpecArgument = Annotated[
@@ -59,19 +66,34 @@ SpecArgument = Annotated[
         autocompletion=complete_installed,
     ),
 ]
+SpecsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[NAME=]NAME_OR_MODULE:ATTR...",
+        help="Installed schedulers (policy, router …) or yours, all in one process; "
+        "with NAME= it runs under that name.",
+        autocompletion=complete_spec,
+    ),
+]
 ConfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its configuration, in YAML.")]
 
 
 @app.command()
 def run(
     ctx: typer.Context,
-    spec: SpecArgument,
+    specs: SpecsArgument,
     name: Annotated[str | None, typer.Option(help="Run it under another name.")] = None,
     priority: Annotated[int | None, typer.Option(help="Priority of its verdicts; the higher wins.")] = None,
     tools: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Only rule on these tools; may be repeated.")
     ] = None,
-    config: ConfigOption = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE",
+            help="Its configuration, in YAML; of several NAME=FILE for each.",
+        ),
+    ] = None,
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Record and compare its verdicts; never act on them.")
     ] = False,
@@ -81,7 +103,7 @@ def run(
         typer.Option(metavar="LABEL", help="What you call this configuration: verdicts and lists name it."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Questions that one process decides at a time.")
+        int, typer.Option(min=1, max=10_000, help="Questions that each decides at a time in one process.")
     ] = CONCURRENCY,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -90,15 +112,22 @@ def run(
     metrics_address: MetricsAddressOption = "127.0.0.1",
     json_: JsonOption = False,
 ) -> None:
-    """Run a scheduler: from now on it is asked about every tool call that it names.
+    """Run schedulers: from now on each is asked about every tool call that it names.
 
     \b
       toolgate scheduler run my_rules:rule
       toolgate scheduler run policy --config policy.yaml --shadow    rehearse
       toolgate scheduler run cost-aware --config cost.yaml --replicas 3
       toolgate scheduler run approval --name treasury --tools 'pay_*' --config a.yaml
+      toolgate scheduler run policy own=approval \\
+        --config policy=p.yaml --config own=a.yaml         in one process
 
-    Ctrl-C and SIGTERM finish what is in hand; SIGHUP reads the configuration again.
+    Several in one process cost less than a process each. Each has its own name and
+    verdicts, and none waits for another that awaits something; code that does not
+    give way stops all of them.
+
+    Ctrl-C and SIGTERM finish what is in hand; SIGHUP reads the configurations again:
+    all are taken, or none.
     Optional unless an agent's plan names it under `toolgate: required:`.
     With --metrics-port and --replicas each replica has a port of its own: PORT, PORT+1, …
 
@@ -106,11 +135,11 @@ def run(
     2 an option or the configuration is wrong (nothing was joined).
     """
     from toolgate_schedulers.commands.scheduler_run import (  # here: `list` and the help do without all of it
-        ReplicaOptions,
+        RunOptions,
         launch,
     )
 
-    asked = ReplicaOptions(spec, name, priority, tools, config, shadow, revision, concurrency, json_)
+    asked = RunOptions(specs, name, priority, tools, config, shadow, revision, concurrency, json_)
     launch(asked, redis, namespace, keys, replicas, metrics_port, metrics_address, ctx.find_root().params)
 
 
@@ -129,12 +158,14 @@ def new(
       toolgate scheduler run my_guard:MyGuard --config config.yaml
       toolgate run "Tidy up" --plan agent.yaml           in another terminal
     """
-    from toolgate_schedulers.commands.scheduler_new import contents, names_of, write  # here: as above
+    from toolgate_bus.commands.new_files import write_new_files  # here: as above
+
+    from toolgate_schedulers.commands.scheduler_new import contents, names_of
 
     names = names_of(name)
     folder = Path(name) if directory is None else directory
     texts = contents(names, description)
-    write(texts, folder)
+    write_new_files(folder, texts)
     console.print(escape(f"Wrote {folder}: {', '.join(texts)}."), soft_wrap=True)
     console.print("Start it:")
     start = f"toolgate scheduler run {names.module}:{names.cls} --config config.yaml"

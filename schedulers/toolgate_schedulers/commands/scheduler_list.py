@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from toolgate_bus.commands.terminal import escape, new_table
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.terminal import new_table
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.ports import Commands, Member

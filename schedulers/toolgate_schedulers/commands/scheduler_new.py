@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 
 from toolgate_bus.errors import ConfigError
@@ -99,19 +98,3 @@ def contents(names: SchedulerNames, description: str) -> dict[str, str]:
         ).substitute(fields)
         for path, template in _TEMPLATES.items()
     }
-
-
-def write(texts: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder, made if need be. Raises ConfigError if one is there already."""
-    there = [path for path in texts if (folder / path).exists() or (folder / path).is_symlink()]
-    if there:
-        raise ConfigError(f"{folder / there[0]} is there already: nothing was written")
-    try:
-        for path, text in texts.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            with (folder / path).open("x", encoding="utf-8") as file:
-                file.write(text)
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename or folder} cannot be written: {error.strerror or error}"
-        ) from None

@@ -1,9 +1,10 @@
-"""What `toolgate scheduler run` does: from checked options to a scheduler that serves, or several replicas.
+"""What `toolgate scheduler run` does: from checked options to schedulers that serve, or several replicas.
 
 Everything that can be wrong with the call is found before a server is started or joined. How one
-replica serves is `serve`'s affair, how several are kept `supervise`'s.
+process serves is `serve`'s affair, how several are kept `supervise`'s.
 """
 
+import difflib
 import os
 import sys
 import threading
@@ -22,7 +23,14 @@ from toolgate_bus.telemetry import tracing
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.bus_address import bus_url
 from toolgate_schedulers.worker.loading import load
-from toolgate_schedulers.worker.process import WorkerSpec, notice, serve, tell_refused
+from toolgate_schedulers.worker.process import (
+    ReloadError,
+    WorkerSpec,
+    notice,
+    read_again,
+    serve,
+    tell_all_refused,
+)
 from toolgate_schedulers.worker.reload_signal import hangups
 from toolgate_schedulers.worker.supervisor import Reloads, die_with_parent, supervise
 
@@ -32,35 +40,108 @@ FRAME_OPTIONS: Final = ("log_level", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaOptions:
-    """The options that say which scheduler, and how it runs: a replica is given them again."""
+class RunOptions:
+    """The options that say which schedulers, and how they run: a replica is given them again."""
 
-    spec: str
+    specs: list[str]
+    """Each `NAME_OR_MODULE:ATTR`, or `NAME=` and that."""
     name: str | None
     priority: int | None
     tools: list[str] | None
-    config: Path | None
+    config: list[str] | None
+    """Each a file, or `NAME=FILE` for one of several."""
     shadow: bool
     revision: str | None
     concurrency: int
     json: bool
 
+    def schedulers(self) -> "list[SchedulerOptions]":
+        """Those of each scheduler; raises ConfigError that says what to write instead."""
+        return divide(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """The options of one scheduler."""
+
+    label: str
+    """What it is called in the command: its own name, where one is given, else how it was named."""
+    spec: str
+    config: Path | None
+    more: Mapping[str, Any]
+    is_alone: bool
+
     def load(self) -> Scheduler:
         """The scheduler, with its configuration as it is now; raises ConfigError."""
-        options: dict[str, Any] = {"name": self.name, "priority": self.priority, "tools": self.tools}
-        return load(
-            self.spec, **options, shadow=self.shadow or None, config=self.config, revision=self.revision
-        )
+        try:
+            return load(self.spec, config=self.config, **self.more)
+        except ConfigError as error:
+            if self.is_alone:
+                raise
+            told = str(error).replace("--config FILE", f"--config {self.label}=FILE")
+            raise ConfigError(f"{self.label}: {told}") from None
 
-    def load_again(self) -> Scheduler:
-        """The same for a reload, for which there must be a configuration."""
-        if self.config is None:
-            raise ConfigError("It was started without --config: there is nothing to read again")
-        return self.load()
+
+def divide(asked: RunOptions) -> list[SchedulerOptions]:
+    """The options of each scheduler of a call; raises ConfigError that says what to write instead."""
+    labels = [spec.partition("=")[0] for spec in asked.specs]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ConfigError(
+                f"{label} is named twice: give one of them a name of its own, "
+                f"for example second-{label.partition(':')[0]}={label}"
+            )
+    several = len(labels) > 1
+    for option, value in {"name": asked.name, "priority": asked.priority, "tools": asked.tools}.items():
+        if several and value:
+            raise ConfigError(_ALONE[option].format(labels[0], asked.specs[0].rpartition("=")[2], value))
+    files = _configs(asked.config or [], labels)
+    found = []
+    for spec, label in zip(asked.specs, labels, strict=True):
+        own, equals, what = spec.rpartition("=")
+        if equals and not own:
+            raise ConfigError(f"{spec}: a name stands before =, for example treasury{spec}")
+        more = {
+            "name": own or asked.name,
+            "priority": asked.priority,
+            "tools": asked.tools,
+            "shadow": asked.shadow or None,
+            "revision": asked.revision,
+        }
+        found.append(SchedulerOptions(label, what, files.get(label), more, is_alone=not several))
+    return found
+
+
+_ALONE: Final = {
+    "name": "--name: there are several schedulers: write {2}={1} in place of the one that it is for",
+    "priority": "--priority: there are several schedulers: set it in the configuration, or run {0} alone",
+    "tools": "--tools: there are several schedulers: set them in the configuration, or run {0} alone",
+}
+
+
+def _configs(given: Sequence[str], labels: Sequence[str]) -> dict[str, Path]:
+    """The file of each scheduler that has one."""
+    files: dict[str, Path] = {}
+    for one in given:
+        label, _, file = one.partition("=")
+        if label in labels and file:
+            pass
+        elif len(labels) == 1:
+            label, file = labels[0], one
+        else:
+            close = difflib.get_close_matches(label, labels, n=1) or [labels[0]]
+            named = f"{close[0]}={file or one}"
+            raise ConfigError(
+                f"--config {one}: say whose it is, one of {', '.join(labels)}: --config {named}"
+            )
+        if label in files:
+            raise ConfigError(f"--config {one}: {label} has one already, {files[label]}; it takes one file")
+        files[label] = Path(file)
+    return files
 
 
 def launch(
-    asked: ReplicaOptions,
+    asked: RunOptions,
     redis: str | None,
     namespace: str,
     keys: Path | None,
@@ -69,23 +150,28 @@ def launch(
     metrics_address: str,
     frame: Mapping[str, Any],
 ) -> None:
-    """Run it until it is told to end; `frame` are the options of `toolgate` itself.
+    """Run them until told to end; `frame` are the options of `toolgate` itself.
 
     Raises ToolgateError where the call is wrong or the bus is away, typer.Exit where replicas ended.
     """
     die_with_parent()
-    scheduler = asked.load()
-    keyring = _load_keyring(bus_settings(redis, namespace, keys), scheduler)
-    job = WorkerSpec(scheduler, asked.load_again, keyring, asked.concurrency, asked.json)
+    given = asked.schedulers()
+    schedulers = [one.load() for one in given]
+    _check_names([scheduler.name for scheduler in schedulers])
+    keyring = _load_keyring(bus_settings(redis, namespace, keys), schedulers)
+    jobs = [
+        WorkerSpec(scheduler, one.load if one.config else None, keyring, asked.concurrency, asked.json)
+        for one, scheduler in zip(given, schedulers, strict=True)
+    ]
     with tracing.configure("toolgate-scheduler"), start_bus(redis, namespace, keys) as settings:
         if replicas > 1:
-            given = asdict(asked)
-            command = replica_command(given.pop("spec"), given)
+            options = asdict(asked)
+            command = replica_command(options.pop("specs"), options)
             env = _replica_env(settings, frame)
             own = _own_ports(metrics_port, metrics_address, replicas)
-            raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], job)))
+            raise typer.Exit(run_async(lambda: _supervise(command, [env | one for one in own], jobs)))
         with serve_metrics(metrics_port, metrics_address, "scheduler") as url:
-            run_async(lambda: serve(replace(job, metrics=url), settings))
+            run_async(lambda: serve([replace(job, metrics=url) for job in jobs], settings))
     # If a plain function of the author's still hangs, end now, with 0: Python would wait for its thread.
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -96,14 +182,21 @@ def launch(
                 os._exit(0)
 
 
-def _load_keyring(settings: BusSettings, scheduler: Scheduler) -> Keyring | None:
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two schedulers are called {name}: give one another name, NAME=MODULE:ATTR")
+
+
+def _load_keyring(settings: BusSettings, schedulers: Sequence[Scheduler]) -> Keyring | None:
     if settings.keys is None:
         return None
     keyring = Keyring(read_keys(settings.keys))
-    if not keyring.knows(scheduler.name):
-        raise ConfigError(
-            f"keys: {settings.keys} has no key for {scheduler.name}: add `{scheduler.name}: <hex>`"
-        )
+    for scheduler in schedulers:
+        if not keyring.knows(scheduler.name):
+            raise ConfigError(
+                f"keys: {settings.keys} has no key for {scheduler.name}: add `{scheduler.name}: <hex>`"
+            )
     return keyring
 
 
@@ -117,15 +210,22 @@ def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str,
     return [{METRICS_PORT: str(port), "TOOLGATE_METRICS_ADDRESS": address} for port in ports]
 
 
-async def _supervise(command: Sequence[str], envs: Sequence[dict[str, str]], job: WorkerSpec) -> int:
-    """Keep the replicas; a SIGHUP is passed on to each once the configuration was found right."""
+async def _supervise(
+    command: Sequence[str], envs: Sequence[dict[str, str]], jobs: Sequence[WorkerSpec]
+) -> int:
+    """Keep the replicas; a SIGHUP is passed on to each once the configurations were found right."""
+
+    def refused(error: ConfigError) -> None:
+        if isinstance(error, ReloadError):
+            tell_all_refused(error)
 
     with hangups() as asked:
-        reloads = Reloads(asked.each(), job.load, lambda error: tell_refused(str(error), job))
-        return await supervise(command, envs, notice, reloads)
+        return await supervise(
+            command, envs, notice, Reloads(asked.each(), lambda: read_again(jobs), refused)
+        )
 
 
-def replica_command(spec: str, given: Mapping[str, Any]) -> list[str]:
+def replica_command(specs: Sequence[str], given: Mapping[str, Any]) -> list[str]:
     """The command of one replica: the options that were given, no others: a reload may change the rest."""
     options: list[str] = []
     for option, value in given.items():
@@ -133,7 +233,7 @@ def replica_command(spec: str, given: Mapping[str, Any]) -> list[str]:
             options.append(f"--{option}")
         elif value is not None and value is not False:
             options += [f"--{option}={one}" for one in (value if isinstance(value, list) else [value])]
-    return [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *options, "--", spec]
+    return [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *options, "--", *specs]
 
 
 def _replica_env(settings: BusSettings, frame: Mapping[str, Any]) -> dict[str, str]:

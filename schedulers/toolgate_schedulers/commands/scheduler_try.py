@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
-from toolgate_bus.commands.terminal import console, escape
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.terminal import console
 from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Hold, Modify, ToolSelecting

@@ -17,14 +17,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-
-from toolgate_schedulers.shipped.router.router import Literally, map_arguments
+from toolgate_bus.ruling.conditions.arguments import Literally, is_source, map_arguments
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Source = str | Literally
 Sources = Source | Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]
 _FORMS = "must be $ (all arguments), $.path (one of them), {value: …} for a literal, or a list of these"
-_TWO = 2
 
 
 class Alternative(NamedTuple):
@@ -47,11 +45,8 @@ class Interchangeable(StrictModel):
     @classmethod
     def _sources(cls, arguments: Any) -> Any:
         for name, source in arguments.items() if isinstance(arguments, Mapping) else ():
-            for one in source if isinstance(source, list | tuple) else [source]:
-                path = isinstance(one, str) and (one == "$" or (one.startswith("$.") and len(one) > _TWO))
-                literal = isinstance(one, Literally) or (isinstance(one, Mapping) and set(one) == {"value"})
-                if not path and not literal:
-                    raise ValueError(f"{name}: {_FORMS}")
+            if not all(map(is_source, source if isinstance(source, list | tuple) else [source])):
+                raise ValueError(f"{name}: {_FORMS}")
         return arguments
 
 

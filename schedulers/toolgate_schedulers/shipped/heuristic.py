@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
-from toolgate_bus.state.counters import MemoryTurns, Turns
+from toolgate_bus.state.counters import MemoryCounter, SharedCounter
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.alternatives import Alternative, Groups, alternatives, group_of, team_of
@@ -102,7 +102,7 @@ class Heuristic:
 
     def __init__(self, config: HeuristicConfig) -> None:
         self.config = config
-        self.turns: Turns = MemoryTurns()
+        self.turns: SharedCounter = MemoryCounter()
 
     async def start(self, context: SchedulerContext) -> None:
         """From now on turns are counted over all replicas."""

@@ -20,7 +20,7 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob
-from toolgate_bus.state.call_counts import MAX_WINDOW, CallCounts, CountedCall, DelegationResult, Tally
+from toolgate_bus.state.call_counts import MAX_WINDOW, CallCounter, CallCounts, CountedCall, DelegationResult
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 
@@ -192,7 +192,7 @@ class LoopGuard:
     priority = 0
     tools = ("*",)
     config_model: ClassVar[type[BaseModel]] = LoopGuardConfig
-    _tally: Tally
+    _tally: CallCounter
     _scope: str
 
     def __init__(self, config: LoopGuardConfig) -> None:

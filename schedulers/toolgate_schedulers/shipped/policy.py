@@ -17,7 +17,7 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.conditions.conditions import Globs, Truth
-from toolgate_bus.ruling.conditions.matching import About, Unknown, check_unique, describe_unseen
+from toolgate_bus.ruling.conditions.matching import CallMatcher, Unknown, check_unique, describe_unseen
 from toolgate_bus.ruling.merge import ORDER
 
 Action = Literal["allow", "deny", "ask"]
@@ -29,7 +29,7 @@ _ALLOWED = Continue()
 _WOULD = {"deny": "denied", "ask": "asked a person"}
 
 
-class PolicyRule(About):
+class PolicyRule(CallMatcher):
     """What happens to the calls that fit. Denials call it by its name, or `rule 1` and so on."""
 
     tools: Globs

@@ -156,9 +156,12 @@ def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolS
         return Continue()
     short = limits[taken.short]
     limited = short.limit.tools
-    tools = " or ".join(limited[:3]) + (" or others" if len(limited) > 3 else "")
-    if short.limit.per == "tool" or limited[0] == "*":
-        tools = call.tool_name if short.limit.per == "tool" else "tools"
+    if short.limit.per == "tool":
+        tools = call.tool_name
+    elif limited[0] == "*":
+        tools = "tools"
+    else:
+        tools = " or ".join(limited[:3]) + (" or others" if len(limited) > 3 else "")
     seconds = max(1, math.ceil(taken.wait_s))
     again = "1 second" if seconds == 1 else f"{seconds} seconds"
     return Deny(

@@ -25,13 +25,14 @@ _log = get_logger("toolgate.worker")
 class Tenure:
     """A scheduler, what it shares, and how many of its decisions are under way."""
 
-    __slots__ = ("_all_tools", "_last", "_open", "revision", "scheduler", "shared")
+    __slots__ = ("_last", "_open", "revision", "rules_on_all", "scheduler", "shared")
 
     def __init__(self, scheduler: Scheduler, shared: SharedState) -> None:
         self.scheduler, self.shared = scheduler, shared
         self.revision = scheduler.revision.text
         """What its verdicts name."""
-        self._all_tools = "*" in scheduler.tools
+        self.rules_on_all = "*" in scheduler.tools
+        """Whether it names every tool."""
         self._open = 0
         self._last: asyncio.Event | None = None
 
@@ -49,7 +50,7 @@ class Tenure:
 
     def rules_on(self, tool: str) -> bool:
         """Whether it is one of the tools that the scheduler names."""
-        return self._all_tools or globs.either(self.scheduler.tools, tool)
+        return self.rules_on_all or globs.either(self.scheduler.tools, tool)
 
     def begin(self) -> None:
         """A decision is its own from here to `end`."""

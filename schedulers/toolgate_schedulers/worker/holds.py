@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Deny, Failure, Hold, Phase, ToolSelecting, Verdict
-from toolgate_bus.transport.ports import SchedulerBus, Store
+from toolgate_bus.protocol.events import Deny, Failure, Hold, Phase, Verdict
+from toolgate_bus.transport.ports import Store
 from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
@@ -189,35 +189,3 @@ def _decode_reply_to(raw: bytes | None) -> ReplyTo | None:
     if not isinstance(orchestrator, str):
         return None
     return ReplyTo(orchestrator, packing.Item(id_, phase, body, None))
-
-
-class InboxEntry:
-    """One delivered entry and how many of its questions are still open."""
-
-    __slots__ = ("id", "open")
-
-    def __init__(self, id: str, open: int) -> None:  # noqa: A002 - the bus's word
-        self.id, self.open = id, open
-
-
-class Job:
-    """One question on its way through a lane."""
-
-    __slots__ = ("asked", "entry", "written")
-
-    def __init__(self, entry: InboxEntry, asked: ReplyTo, written: float) -> None:
-        self.entry: InboxEntry | None = entry
-        self.asked, self.written = asked, written
-        """`written` is when the question was written, on this process's monotonic clock."""
-
-    def keep_until(self, call: ToolSelecting) -> float:
-        """Until when its hold may be stored, so that it, or a denial, is heard in time (`time.monotonic`)."""
-        return self.written + call.ttl_ms / 1000 * KEEPING_SHARE
-
-    def settle(self, bus: SchedulerBus) -> None:
-        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
-        entry, self.entry = self.entry, None
-        if entry is not None:
-            entry.open -= 1
-            if entry.open == 0:
-                bus.acknowledge(entry.id)

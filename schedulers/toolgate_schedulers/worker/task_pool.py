@@ -1,7 +1,7 @@
 """Tasks that take work from a queue: as many as the work needs, no more than allowed.
 
-A task for every question would cost more than most questions. A lane takes one after the other; as
-long as deciding does not wait for anything, one lane does them all in one go. A lane that takes work
+A task for every question would cost more than most questions. A lane does one after the other; as
+long as deciding does not wait for anything, one lane does them all in one go. A lane that begins one
 while more is queued wakes the next first, so that work which waits is done side by side.
 """
 
@@ -15,10 +15,10 @@ CONCURRENCY: Final = 64
 
 
 class Lanes:
-    """Runs `take` (which gives False when there is nothing to do) in up to `limit` tasks."""
+    """Runs `work` (which tells whether there is more to do) in up to `limit` tasks."""
 
-    def __init__(self, limit: int, take: Callable[[], Awaitable[bool]]) -> None:
-        self._limit, self._take = limit, take
+    def __init__(self, limit: int, work: Callable[[], Awaitable[bool]]) -> None:
+        self._limit, self._work = limit, work
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._lent = 0
@@ -62,7 +62,7 @@ class Lanes:
         loop = asyncio.get_running_loop()
         while True:
             self._coming = False
-            while await self._take():
+            while await self._work():
                 pass
             idle = loop.create_future()
             self._idle.append(idle)

@@ -10,30 +10,18 @@ each is decided by the one in whose tenure it began. Not here: Redis
 """
 
 import asyncio
-import os
-import secrets
-import socket
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from importlib.metadata import version
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import anyio
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import (
-    AskUser,
-    Continue,
-    Deny,
-    Failure,
-    Hold,
-    Modify,
-    ToolSelecting,
-    Verdict,
-)
-from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_bus.protocol.events import Deny, Failure, Hold, ToolSelecting, Verdict
+from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.loggers import get_logger
@@ -42,11 +30,13 @@ from toolgate_bus.transport.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_schedulers.author.scheduler import Scheduler, asking
+from toolgate_schedulers.worker.answers import AnswerWriter
 from toolgate_schedulers.worker.generation import Tenure, ruling
-from toolgate_schedulers.worker.holds import InboxEntry, Job, ReplyTo, StoredHolds, deny_unstored
+from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
+from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
+from toolgate_schedulers.worker.replica import describe_replica, name_replica
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
-from toolgate_schedulers.worker.verdict_writer import write_verdict
 
 __all__ = ["CONCURRENCY", "Worker"]
 
@@ -54,13 +44,41 @@ POISON_DELIVERIES: Final = 3
 DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05
 WITHDRAWN: Final = "tool:withdrawn"
-KINDS: Final = ("question", "withdrawn")
-"""What comes into its inbox."""
-BUILD: Final = f"toolgate {version('toolgate-bus')}"
 NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
-_VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
 _log = get_logger("toolgate.worker")
+
+
+@dataclass(slots=True, eq=False)
+class InboxEntry:
+    """One delivered entry and how many of its questions are still open."""
+
+    id: str
+    open: int
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One question on its way through a lane."""
+
+    entry: InboxEntry | None
+    orchestrator: str
+    item: packing.Item
+    written: float
+    """When the question was written, on this process's monotonic clock."""
+
+    @property
+    def asked(self) -> ReplyTo:
+        """Where it came from."""
+        return ReplyTo(self.orchestrator, self.item)
+
+    def settle(self, bus: SchedulerBus) -> None:
+        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry.open -= 1
+            if not entry.open:
+                bus.acknowledge(entry.id)
 
 
 class Worker:
@@ -76,20 +94,31 @@ class Worker:
         namespace: str = "default",
         concurrency: int = CONCURRENCY,
         replica: str | None = None,
+        questions: QuestionCache | None = None,
     ) -> None:
-        """`shared` is closed when the scheduler has stopped."""
+        """`shared` is closed when the scheduler has stopped; `questions` are those of all in this process."""
         self._name, self._bus, self._keyring = scheduler.name, bus, keyring
+        self._answers = AnswerWriter(scheduler.name, keyring)
         self._namespace, self._concurrency = namespace, concurrency
         self._tenure = Tenure(scheduler, shared)
         self._retiring: set[asyncio.Task[None]] = set()
-        self.replica = replica or f"{_safe_host()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.replica = replica or name_replica()
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
+        self._read_items = packing.items if questions is None else questions.items
+        self._read_question: Callable[[packing.Item], ToolSelecting]
+        if questions is None:
+            self._read_question = codec.question
+        else:
+            self._read_question = questions.shared if changes_nothing(scheduler) else questions.own
         self._queue: deque[Job] = deque()
-        self._lanes = Lanes(concurrency, self._take)
+        self._lanes = Lanes(concurrency, self._work)
         self._working: dict[tuple[bytes, int], asyncio.Task[None]] = {}
         self._withdrawn: set[tuple[bytes, int]] = set()
         self._errands: set[asyncio.Task[None]] = set()
         self._deciding = 0
+        """Lanes that decide; one that only waits for somebody is not counted."""
+        self._is_traced = False
+        self._plain_labels = (scheduler.name, codec.PLAIN_CONTINUE.action)
         self._answered = 0
         self._late = 0
         self._draining = False
@@ -103,26 +132,11 @@ class Worker:
         await self._tenure.start(self._holds, self._namespace, self.replica)
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
-        member = await self._bus.start(self._member(self._tenure.scheduler))
+        member = await self._bus.start(describe_replica(self._tenure.scheduler, self.replica))
         self._want()
         if not await self._bus.wait_until_noticed(NOTICE_SECONDS):
             _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
         return member
-
-    def _member(self, scheduler: Scheduler) -> Member:
-        return Member(
-            name=scheduler.name,
-            replica=self.replica,
-            priority=scheduler.priority,
-            tools=scheduler.tools,
-            shadow=scheduler.shadow,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            wire=packing.VERSIONS,
-            kinds=KINDS,
-            build=BUILD,
-            revision=scheduler.revision,
-        )
 
     async def swap(self, scheduler: Scheduler, shared: SharedState) -> Member:
         """Have another scheduler decide all questions that begin from now on; none is lost.
@@ -142,7 +156,7 @@ class Worker:
         task = self._loop.create_task(old.stop(), name=f"toolgate-{self._name}-retiring")
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        return await self._bus.announce(self._member(scheduler))
+        return await self._bus.announce(describe_replica(scheduler, self.replica))
 
     async def run(self) -> None:
         """Start, work until cancelled, then drain."""
@@ -175,6 +189,7 @@ class Worker:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """New or taken-over entries."""
+        now, queue, held = time.monotonic(), self._queue, []
         for delivery in deliveries:
             if delivery.times > POISON_DELIVERIES:
                 metrics.count(metrics.POISONED, self._name)
@@ -182,26 +197,22 @@ class Worker:
                 self._bus.acknowledge(delivery.entry)
             elif delivery.event == WITHDRAWN:
                 self._withdraw(delivery)
+            elif items := self._items(delivery):
+                entry, written = InboxEntry(delivery.entry, len(items)), now - delivery.age
+                for item in items:
+                    queue.append(Job(entry, delivery.orchestrator, item, written))
+                held.append(delivery.entry)
             else:
-                self._accept(delivery)
-        if self._queue:
+                self._bus.acknowledge(delivery.entry)
+        if held:
+            self._bus.hold(held)
+        if queue:
             self._lanes.wake()
         self._want()
 
-    def _accept(self, delivery: Delivery) -> None:
-        written = time.monotonic() - delivery.age
-        items = self._items(delivery)
-        entry = InboxEntry(delivery.entry, len(items))
-        for item in items:
-            self._queue.append(Job(entry, ReplyTo(delivery.orchestrator, item), written))
-        if not items:
-            self._bus.acknowledge(delivery.entry)
-        else:
-            self._bus.hold((delivery.entry,))
-
     def _items(self, delivery: Delivery) -> list[packing.Item]:
         try:
-            found = packing.items(delivery.frame)
+            found = self._read_items(delivery.frame)
         except CodecError as error:
             found = [error]
         items, ring = [], self._keyring
@@ -239,78 +250,96 @@ class Worker:
         room = 0 if self._draining or self._queue else self._concurrency - self._deciding
         self._bus.want(max(0, room))
 
-    async def _take(self) -> bool:
-        """Decide the next question in a lane; False when there is none."""
-        if not self._queue:
+    async def _work(self) -> bool:
+        """Decide what is queued in this lane, one question after the other; whether there is more by then."""
+        queue, bus = self._queue, self._bus
+        if not queue:
             return False
-        job = self._queue.popleft()
-        if self._queue:
-            self._lanes.wake()
         tenure = self._tenure
         tenure.begin()
         self._deciding += 1
-        if not self._queue:
-            self._want()  # before deciding: it may take long, and there is room for others
+        self._is_traced = tracing.is_active()
+        now = time.monotonic()
         try:
-            call = codec.question(job.asked.item)
-            asking.set(job.asked.orchestrator)
-            ruling.set(tenure)
-            if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
-                metrics.count(metrics.EXPIRED, self._name)
-            elif not tenure.rules_on(call.tool_name):
-                self._send(job.asked, codec.PLAIN_CONTINUE)  # asked by one who does not know its tools yet
-                self._note(job, call)
-            else:
-                decide = self._decide_streaming if tenure.scheduler.streams else self._decide
-                DECISION.set(call.id)
-                if call.trace or tracing.is_active():
-                    with span_of_verdict(tenure.scheduler, call, self.replica):
-                        await decide(tenure.scheduler, job, call)
+            while queue:
+                job = queue.popleft()
+                if queue:
+                    self._lanes.wake()
                 else:
-                    await decide(tenure.scheduler, job, call)
-        except CodecError as error:
-            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+                    self._want()  # before deciding: it may take long, and there is room for others
+                if tenure is not self._tenure:
+                    tenure.end()
+                    tenure = self._tenure
+                    tenure.begin()
+                try:
+                    call = self._read_question(job.item)
+                    if (now - job.written) * 1000 > call.ttl_ms:
+                        metrics.count(metrics.EXPIRED, self._name)
+                    else:
+                        if not (tenure.rules_on_all or tenure.rules_on(call.tool_name)):
+                            self._send_plain(tenure, job)  # asked by one who does not know its tools yet
+                        else:
+                            if asking.get() != job.orchestrator:
+                                asking.set(job.orchestrator)
+                            if ruling.get() is not tenure:
+                                ruling.set(tenure)
+                            DECISION.set(call.id)
+                            decide = self._decide_streaming if tenure.scheduler.streams else self._decide
+                            if self._is_traced or call.trace:
+                                with span_of_verdict(tenure.scheduler, call, self.replica):
+                                    await decide(tenure, job, call)
+                            else:
+                                await decide(tenure, job, call)
+                        self._answered += 1
+                        if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
+                            self._late += 1
+                except CodecError as error:
+                    metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+                finally:
+                    job.settle(bus)
+                now = time.monotonic()
         finally:
             DECISION.set(...)
             self._deciding -= 1
             tenure.end()
-            job.settle(self._bus)
-        if not self._queue:
-            self._want()
-        return True
+        self._want()
+        return bool(queue)
 
-    async def _decide(self, scheduler: Scheduler, job: Job, call: ToolSelecting) -> None:
+    async def _decide(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
         """One question, one verdict; a Hold is stored first, and answered some other time."""
         verdict: Verdict | Failure
         try:
-            verdict = self._check_verdict(await cast("Awaitable[Any]", scheduler.decide(call)))
+            answer = await cast("Awaitable[Any]", tenure.scheduler.decide(call))
         except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises is counted, never ours
-            verdict = self._report_exception(call, error)
+            verdict = self._answers.report_exception(call, error)
         except asyncio.CancelledError as error:
             if is_cancel_requested():
                 raise
-            verdict = self._report_exception(
-                call, error
-            )  # something of the author's was cancelled, not this lane
+            # something of the author's was cancelled, not this lane
+            verdict = self._answers.report_exception(call, error)
+        else:
+            if codec.is_plain(answer):  # nearly every one
+                self._send_plain(tenure, job)
+                return
+            verdict = self._answers.check(answer)
         if isinstance(verdict, Hold):
             verdict = await self._keep(job, call, verdict)
-        self._send(job.asked, verdict)
-        self._note(job, call)
+        self._send(tenure, job, verdict)
 
-    async def _decide_streaming(self, scheduler: Scheduler, job: Job, call: ToolSelecting) -> None:
+    async def _decide_streaming(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
         """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
-        key = (job.asked.item.id, job.asked.item.phase)
+        key = (job.item.id, job.item.phase)
         lane = self._working[key] = cast("asyncio.Task[None]", asyncio.current_task())
         until: float | None = None  # when its hold runs out, once it holds
-        answers = cast("AsyncGenerator[Any, None]", scheduler.decide(call))
+        answers = cast("AsyncGenerator[Any, None]", tenure.scheduler.decide(call))
         try:
             async with aclosing(answers):
                 async for answer in answers:
-                    verdict = self._check_verdict(answer)
+                    verdict = self._answers.check(answer)
                     if isinstance(verdict, Hold):
                         verdict = await self._keep(job, call, verdict, until)
                     if not isinstance(verdict, Hold):
-                        await self._conclude(job, verdict, until)
+                        await self._conclude(tenure, job, verdict, until)
                         break
                     job.settle(self._bus)
                     if until is None:
@@ -318,30 +347,30 @@ class Worker:
                         self._lanes.release_slot()
                         self._want()
                     until = time.monotonic() + verdict.seconds
-                    self._send(job.asked, verdict)
+                    self._send(tenure, job, verdict)
         except asyncio.CancelledError as error:
             if key in self._withdrawn:
                 lane.uncancel()  # nobody waits for this question any longer; the lane goes on
             elif is_cancel_requested():
                 raise
             else:
-                await self._conclude(job, self._report_exception(call, error), until)
+                await self._conclude(tenure, job, self._answers.report_exception(call, error), until)
         except Exception as error:  # noqa: BLE001 - the author's code, as above
-            await self._conclude(job, self._report_exception(call, error), until)
+            await self._conclude(tenure, job, self._answers.report_exception(call, error), until)
         finally:
             del self._working[key]
             self._withdrawn.discard(key)
             if until is not None:
                 self._deciding += 1
                 self._lanes.take_slot()
-        self._note(job, call)
 
     async def _keep(
         self, job: Job, call: ToolSelecting, hold: Hold, until: float | None = None
     ) -> Hold | Deny:
         """The hold, once it is stored; a denial where it cannot be in time."""
         try:
-            await self._holds.keep(job.asked, hold, until or job.keep_until(call))
+            # So that it, or a denial, is heard in time.
+            await self._holds.keep(job.asked, hold, until or job.written + call.ttl_ms / 1000 * KEEPING_SHARE)
         except ToolgateError as error:
             metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
             _log.error("a hold could not be kept: denied", scheduler=self._name, error=str(error))
@@ -351,10 +380,12 @@ class Worker:
         metrics.count(metrics.HOLDS, self._name)
         return hold
 
-    async def _conclude(self, job: Job, verdict: Verdict | Failure, until: float | None) -> None:
+    async def _conclude(
+        self, tenure: Tenure, job: Job, verdict: Verdict | Failure, until: float | None
+    ) -> None:
         """Give the last answer; that of a hold (until then) once, and only while somebody waits for it."""
         if until is None:
-            self._send(job.asked, verdict)
+            self._send(tenure, job, verdict)
             return
         try:
             await self._holds.finish(job.asked, verdict, until)
@@ -367,58 +398,25 @@ class Worker:
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
 
-    def _report_exception(self, call: ToolSelecting, error: BaseException) -> Failure:
-        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
-        _log.error("the scheduler raised", scheduler=self._name, decision=call.id, exc_info=error)
-        return Failure(reason=f"it raised {type(error).__name__}")
+    def _send_plain(self, tenure: Tenure, job: Job) -> None:
+        question = job.item
+        if self._keyring is not None or self._is_traced:
+            self._send(tenure, job, codec.PLAIN_CONTINUE)
+            return
+        body = codec.plain_body(tenure.revision if question.version > packing.VERSION else "")
+        item = packing.item(question.id, question.phase, body, None, question.version)
+        metrics.WORKER_ANSWERS.add(self._plain_labels)
+        self._bus.answer(job.orchestrator, item)
 
-    def _check_verdict(self, verdict: Any) -> Verdict | Failure:
-        if isinstance(verdict, _VERDICTS):
-            return verdict
-        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "nonsense")
-        _log.error("the scheduler gave no verdict", scheduler=self._name, got=type(verdict).__name__)
-        return Failure(reason=f"it answered {type(verdict).__name__}, which is no verdict")
-
-    def _note(self, job: Job, call: ToolSelecting) -> None:
-        self._answered += 1
-        if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
-            self._late += 1
-
-    def _send(self, asked: ReplyTo, verdict: Verdict | Failure) -> None:
+    def _send(self, tenure: Tenure, job: Job, verdict: Verdict | Failure) -> None:
+        tell(verdict, tenure.scheduler.priority)
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
-        self._bus.answer(asked.orchestrator, self._item(asked, verdict))
+        self._bus.answer(job.orchestrator, self._answers.item(job.asked, verdict, tenure.revision))
 
     async def _send_now(self, asked: ReplyTo, verdict: Verdict | Failure) -> None:
-        with span_of_answer(self._tenure.scheduler, asked, self.replica):
-            await self._bus.answer_now(asked.orchestrator, self._item(asked, verdict))
-        metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
-
-    def _item(self, asked: ReplyTo, verdict: Verdict | Failure) -> bytes:
-        orchestrator, question = asked
         tenure = ruling.get() or self._tenure
-        tell(verdict, tenure.scheduler.priority)
-        revision = tenure.revision if question.version > packing.VERSION else ""
-        # Nearly every verdict is plain: there is nothing in it that could not be written.
-        plain = codec.is_plain(verdict)
-        body = codec.plain_body(revision) if plain else self._encode(verdict, revision)
-        mac = None
-        if self._keyring is not None:
-            mac = self._keyring.sign_verdict(
-                orchestrator, self._name, digest(question.signature_input), body, question.version
-            )
-        return packing.item(question.id, question.phase, body, mac, question.version)
-
-    def _encode(self, verdict: Verdict | Failure, revision: str) -> bytes:
-        written = write_verdict(verdict, revision)
-        if written.trouble is not None:
-            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
-            sent = written.verdict.action
-            _log.error("a verdict was mended", scheduler=self._name, why=written.trouble, sent=sent)
-        return written.body
-
-
-def _safe_host() -> str:
-    return (
-        "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in socket.gethostname())[:32]
-        or "host"
-    )
+        with span_of_answer(self._tenure.scheduler, asked, self.replica):
+            tell(verdict, tenure.scheduler.priority)
+            item = self._answers.item(asked, verdict, tenure.revision)
+            await self._bus.answer_now(asked.orchestrator, item)
+        metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)

@@ -1,17 +1,11 @@
 """The ledger: no budget is overspent, nothing leaks, whatever is repeated, overtaken or lost."""
 
-import asyncio
-import secrets
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import (
     MAX_SUM,
     Account,
-    Balance,
     Offer,
     Otherwise,
     Reservation,
@@ -19,7 +13,6 @@ from toolgate_bus.budgets.ledger import (
     Step,
 )
 from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
-from toolgate_bus.budgets.ledger_rules import Book
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
@@ -348,132 +341,3 @@ async def test_amounts_of_any_allowed_size_are_exact(ledger):
     assert await totals(ledger, "huge") == (0, MAX_AMOUNT - 1)
     assert (await ledger.reserve("b", 0, one(2), [huge], "o")).status == "denied"
     assert (await ledger.reserve("c", 0, one(1), [huge], "o")).status == "reserved"
-
-
-# ---------------------------------------------------------------- any order of anything
-
-ids = st.sampled_from(["a", "b", "c", "d"])
-who = st.sampled_from(["o", "o2", ""])
-amounts = st.integers(0, 60) | st.sampled_from([MAX_AMOUNT - 1, MAX_AMOUNT])
-account_sets = st.sampled_from([[FLEET], [MINE], [FLEET, MINE], [FLEET._replace(limit=None)]])
-otherwise = st.none() | st.builds(Otherwise, amounts, st.sampled_from([(), (FLEET,), (FLEET, MINE)]))
-steps = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("reserve"),
-            ids,
-            st.integers(0, 1),
-            st.lists(st.builds(Offer, st.sampled_from(["x", "y"]), amounts, amounts), min_size=1, max_size=3),
-            account_sets,
-            who,
-        ),
-        st.builds(Step, st.just("settle"), ids, st.none() | amounts, who, otherwise),
-        st.builds(Step, st.sampled_from(["release", "executing"]), ids, st.none(), who),
-        st.tuples(st.just("orphan"), ids),
-        st.tuples(st.just("claim"), ids, who, who),
-        # The last is what a decision is called: events and decisions do not meet.
-        st.tuples(st.just("charge"), st.sampled_from(["u1", "u2", "a"]), amounts, account_sets),
-    ),
-    max_size=40,
-)
-
-
-def apply(book: Book, step: Any) -> Any:
-    """Take one step in the pure book, at a time that does not matter here."""
-    if isinstance(step, Step):
-        return book.take(step, 1.0)
-    match step:
-        case ("reserve", id_, phase, offers, accounts, owner):
-            return book.reserve(id_, phase, offers, accounts, owner, 1.0)
-        case ("charge", id_, amount, accounts):
-            return book.charge(id_, amount, accounts, 1.0)
-        case (op, *words):
-            return getattr(book, op)(*words)
-
-
-@pytest.mark.pure
-@given(steps)
-def test_reserving_never_takes_an_account_over_its_limit(taken):
-    book = Book()
-    for step in taken:
-        before = {each.key: each for each in book.balances()}
-        answer = apply(book, step)
-        for each in book.balances():
-            assert 0 <= each.reserved <= MAX_SUM
-            assert 0 <= each.spent <= MAX_SUM
-            was = before.get(each.key, Balance(each.key, 0, None, 0, 0))
-            grew = each.reserved - was.reserved
-            if step[0] == "reserve" and answer.status == "reserved" and grew > 0 and each.limit is not None:
-                assert each.spent + each.reserved <= each.limit
-
-
-@pytest.mark.pure
-@given(steps)
-def test_what_somebody_else_tells_of_a_decision_moves_no_money_of_it(taken):
-    book = Book()
-    for step in taken:
-        record = book.records.get(step[1])
-        owner, held = (record.owner, record.phase >= 0) if record else ("", False)
-        before = book.balances()
-        answer = apply(book, step)
-        if isinstance(step, Step) and held and owner and step.by and step.by != owner:
-            assert answer.outcome == "foreign"
-            assert book.balances() == before
-
-
-@pytest.mark.pure
-@given(steps)
-def test_once_all_is_told_nothing_is_reserved_and_every_cost_is_counted_once(taken):
-    """An independent sum: what each decision cost the account, from the answers alone."""
-    book, cost = Book(), dict[str, int]()
-    for number, step in enumerate(taken):
-        state = book.records.get(step[1])
-        mine = state is not None and any(place[0] == FLEET.key for place in state.accounts)
-        was = (state.state, state.amount) if state is not None else ("", 0)
-        answer = apply(book, step)
-        if step[0] == "settle" and answer.outcome == "charged":
-            cost[f"{number}"] = step.otherwise.amount if step.cost is None else step.cost
-        elif step[0] == "settle" and mine and answer.outcome in ("settled", "corrected", "late"):
-            cost[step[1]] = was[1] if step.cost is None else step.cost
-        elif step[0] == "release" and mine and was[0] == "orphaned" and answer.outcome == "done":
-            del cost[step[1]]
-        elif step[0] == "orphan" and answer and mine:
-            cost[step[1]] = was[1]
-        elif step[0] == "charge" and answer and any(each.key == FLEET.key for each in step[3]):
-            cost[f"{number}"] = step[2]
-        if sum(cost.values()) > MAX_SUM:
-            return  # an account counts no further than that
-    for id_ in "abcd":
-        if book.records.get(id_) is None or book.records[id_].state != "orphaned":
-            book.release(id_, 2.0)
-    fleet = next((each for each in book.balances() if each.key == FLEET.key), None)
-    assert (fleet.spent, fleet.reserved) == (sum(cost.values()), 0) if fleet else not cost
-
-
-@settings(max_examples=60, deadline=None)
-@given(taken=steps)
-def test_the_server_keeps_the_same_book(server_url: str, taken: list[Any]) -> None:
-    asyncio.run(compare(server_url, taken))
-
-
-async def compare(url: str, taken: list[Any]) -> None:
-    book, commands = Book(), RedisCommands(url, "test")
-    ledger = RedisLedger(commands, f"t{secrets.token_hex(6)}")
-    try:
-        for step in taken:
-            expected, got = apply(book, step), await take(ledger, step)
-            assert got == expected, step
-            assert await ledger.balances() == book.balances()
-            assert await ledger.astray() == book.strays
-            assert sorted(each[:2] for each in await ledger.open()) == sorted(
-                (name, one.owner) for name, one in book.records.items() if one.state == "reserved"
-            )
-    finally:
-        await commands.aclose()
-
-
-async def take(ledger: RedisLedger, step: Any) -> Any:
-    if isinstance(step, Step):
-        return (await ledger.take([step]) or [SettlementResult("done")])[0]
-    run: Callable[..., Any] = getattr(ledger, step[0])
-    return await run(*step[1:])

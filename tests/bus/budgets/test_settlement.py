@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
-from toolgate_bus.budgets.settlement import AT_ONCE, GRACE_S, MAX_SECONDS, LedgerKeeper, step_of
+from toolgate_bus.budgets.settlement import AT_ONCE, GRACE_S, MAX_SECONDS, SettlementWorker, step_of
 from toolgate_bus.errors import BusDown
 from toolgate_bus.state.shared import make_shared_state
 
@@ -21,7 +21,7 @@ class World:
 
     def keeper(self, replica="r1", **options):
         shared = self.shared
-        return LedgerKeeper(
+        return SettlementWorker(
             shared.ledger,
             shared.facts,
             shared.store,

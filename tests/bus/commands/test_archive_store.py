@@ -10,7 +10,7 @@ from dying_disk import Died, DyingDisk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
-from toolgate_bus.commands.decisions.archive_standing import GAP, ArchiveProgress, words_of_gap
+from toolgate_bus.commands.decisions.archive_progress import GAP, ArchiveProgress, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, data_files, line_of
 from toolgate_bus.errors import ConfigError
 

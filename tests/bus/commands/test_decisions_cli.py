@@ -5,7 +5,7 @@ import json
 
 import pytest
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
-from toolgate_bus.commands.decisions.archive_reading import check, read_archived_facts
+from toolgate_bus.commands.decisions.archive_reader import check, read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED, ArchiveStore, line_of
 from toolgate_bus.commands.main import app as frame
 from toolgate_bus.errors import ConfigError, ToolgateError

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.exporter import fleet, service
+from toolgate_bus.commands.exporter.checkpoint import ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
 from toolgate_bus.commands.exporter.gauges import budget_gauges
 from toolgate_bus.commands.exporter.service import Exporter
-from toolgate_bus.commands.exporter.shelf import ExporterCheckpoint
 from toolgate_bus.errors import BusDown, TransportError
 from toolgate_bus.telemetry import definitions
 
@@ -50,7 +50,7 @@ def one_pass(facts):
 
 
 class Server:
-    """Facts streams and the shelf, in memory; a crash loses nothing here."""
+    """Facts streams and checkpoints, in memory; a crash loses nothing here."""
 
     def __init__(self, facts):
         self.facts = facts
@@ -59,7 +59,7 @@ class Server:
         self.down = False
 
     def exporter(self, name):
-        return Exporter(_Facts(self), _Shelf(self, name), _NoGauges())
+        return Exporter(_Facts(self), _Checkpoints(self, name), _NoGauges())
 
 
 class _Facts:
@@ -87,7 +87,7 @@ class _Facts:
         pass
 
 
-class _Shelf:
+class _Checkpoints:
     def __init__(self, server, name):
         self._server, self._name = server, name
 
@@ -262,7 +262,7 @@ class _Refused:
 
 async def test_gauges_that_may_not_be_read_leave_the_counters_as_they_are():
     server = Server(list(facts_of("o", range(1, 3))))
-    exporter = Exporter(_Facts(server), _Shelf(server, "1"), _Refused())
+    exporter = Exporter(_Facts(server), _Checkpoints(server, "1"), _Refused())
     assert await exporter.step()
     assert samples(exporter) == one_pass(server.facts)
 

@@ -1,6 +1,10 @@
 """Lines on the one console: a terminal parts them at words, a file keeps whole what is to be searched."""
 
 import io
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 from rich.text import Text
@@ -45,3 +49,21 @@ def test_a_line_of_nothing_but_spaces_is_printed_as_any(blank: str) -> None:
 def test_a_word_that_is_longer_than_the_terminal_stays_whole() -> None:
     address = f"listens at http://127.0.0.1:8765/?token={'x' * WIDTH}"
     assert printed(address, terminal=True, soft_wrap=True) == [address]
+
+
+WRITES_LATER = """
+from toolgate_bus.commands.terminal import err_console
+input()
+err_console.print("nobody sees this")
+"""
+
+
+def test_a_terminal_that_was_closed_fails_nobody_who_writes_to_it() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITES_LATER], stdin=subprocess.PIPE, stderr=theirs
+    ) as child:
+        os.close(theirs)
+        os.close(ours)
+        child.communicate(b"\n", timeout=30)
+    assert child.returncode == 0

@@ -117,6 +117,7 @@ async def test_writers_that_are_gone_are_not_waited_for_but_looked_at_again(
 
 
 async def test_writers_that_are_long_gone_are_forgotten(commands, namespace, write, monkeypatch):
+    monkeypatch.setattr(facts_reader, "BEAT_SECONDS", 0.0)
     await write("a", 1)
     reader = FactsReader(commands, namespace)
     await reader.next()

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,23 @@ async def test_a_command_killed_just_before_it_starts_the_guard_leaves_no_direct
     command = process("python", "-c", DIES_EARLY + HOLD, "private_server")
     assert command.wait() == -signal.SIGKILL
     assert not list(runtime.iterdir())
+
+
+@pytest.mark.acceptance
+def test_a_command_interrupted_while_its_server_starts_waits_until_all_is_gone(runtime, monkeypatch):
+    """Who removed the directory then left the guard to wait for a server that nobody could reach."""
+
+    def interrupt(_: socket.socket) -> None:
+        deadline = time.monotonic() + 10
+        while not list(runtime.glob("*/s.sock")) and time.monotonic() < deadline:
+            pass
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(embedded, "_hello", interrupt)
+    with pytest.raises(KeyboardInterrupt), private_server():
+        pass
+    assert not guards_in(runtime)
+    assert list(runtime.iterdir()) == []
 
 
 DIES_EARLY = """

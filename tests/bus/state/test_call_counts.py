@@ -17,8 +17,8 @@ from toolgate_bus.state.call_counts import (
     CallCounts,
     CountedCall,
     DelegationResult,
-    MemoryTally,
-    RedisTally,
+    MemoryCallCounter,
+    RedisCallCounter,
 )
 from toolgate_bus.transport.redis.connection import RedisCommands
 
@@ -29,10 +29,10 @@ CALL = CountedCall("s", "t", "c", 1, "g1")
 async def tally(request: pytest.FixtureRequest, namespace: str) -> Any:
     """Each kind of tally in turn, empty."""
     if request.param == "memory":
-        yield MemoryTally()
+        yield MemoryCallCounter()
         return
     commands = RedisCommands(request.getfixturevalue("server_url"), "test")
-    yield RedisTally(commands, namespace)
+    yield RedisCallCounter(commands, namespace)
     await commands.aclose()
 
 
@@ -210,7 +210,7 @@ class Watched:
 async def compare(url: str, taken: list[tuple[int, str, str, CountedCall, int]]) -> None:
     commands, counting = RedisCommands(url, "test"), CallCountRules()
     watched: Any = Watched(commands)
-    tally = RedisTally(watched, f"t{secrets.token_hex(6)}")
+    tally = RedisCallCounter(watched, f"t{secrets.token_hex(6)}")
     try:
         for ms, scope, decision, made, window in taken:
             watched.now_ms += ms
@@ -222,7 +222,7 @@ async def compare(url: str, taken: list[tuple[int, str, str, CountedCall, int]])
 
 async def test_counts_lie_in_the_ledgers_slot_and_all_keys_expire(server_url, namespace):
     commands = RedisCommands(server_url, "test")
-    tally = RedisTally(commands, namespace)
+    tally = RedisCallCounter(commands, namespace)
     await counted(tally, *called("abcdef"), field="session", window=3)
     await tally.delegate("x", "d", CALL, 1, 1)
     keys = await commands.execute("KEYS", f"*{namespace}*")

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from toolgate_bus.state.counters import MemoryTurns, RedisTurns
+from toolgate_bus.state.counters import MemoryCounter, RedisCounter
 from toolgate_bus.transport.redis.connection import RedisCommands
 
 
@@ -11,11 +11,11 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 async def turns(request, namespace):
     """Each kind in turn: two of them that share what they share."""
     if request.param == "memory":
-        both = MemoryTurns()
+        both = MemoryCounter()
         yield both, both
         return
     commands = RedisCommands(request.getfixturevalue("server_url"), "test")
-    yield RedisTurns(commands, namespace), RedisTurns(commands, namespace)
+    yield RedisCounter(commands, namespace), RedisCounter(commands, namespace)
     await commands.aclose()
 
 

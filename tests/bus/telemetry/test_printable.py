@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
-from toolgate_bus.commands.terminal import Terminal, escape
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.telemetry.printable import PieceCleaner, clean, printable, visible, visible_json
 
 pytestmark = pytest.mark.pure

@@ -174,7 +174,7 @@ async def test_answers_come_in_the_order_in_which_they_are_given(buses, wait_unt
         await wait_until(lambda: len(replica.inbox.deliveries) == number + 1)  # noqa: B023 - awaited here
     for at in (2, 0, 1):
         replica.answer(replica.inbox.deliveries[at])
-        await wait_until(lambda: id_of(at).hex() in str(asker.ears.verdicts()))  # noqa: B023
+        await wait_until(lambda: id_of(at).hex() in str(asker.ears.verdicts()))  # noqa: B023 - as above
     assert [id_ for _, id_, _ in asker.ears.verdicts()] == hexes([2, 0, 1])
 
 

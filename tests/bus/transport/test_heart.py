@@ -54,7 +54,8 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
 def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):
     async def abandoned():
         member = encode_member(Member("cost", "r1"))
-        beating = heartbeat.Heart(server_url, namespace, "s:cost:r1", lambda *_: member, ServerClock())
+        beating = heartbeat.Heart(server_url, namespace, ServerClock())
+        beating.add("s:cost:r1", lambda *_: member)
         await beating.start()
         await beating.beat()
 

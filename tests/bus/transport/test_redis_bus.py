@@ -7,10 +7,11 @@ from toolgate_bus.commands.agents import _stop
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
-from toolgate_bus.transport.redis.roster import Roster, encode_leave, encode_member, encode_reading
+from toolgate_bus.transport.redis.roster import Roster, encode_reading
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 
 
@@ -55,7 +56,7 @@ async def test_a_frame_of_long_questions_is_closed_at_64_kib(redis_buses, wait_u
     replica = await redis_buses.scheduler("cost")
     body = packing.pack({"phase": "select", "tool_name": "t", "tool_input": {"x": "y" * 30_000}})
     for number in range(5):
-        asker.bus.ask("cost", id_of(number), packing.item(id_of(number), 0, body))
+        asker.bus.ask(("cost",), id_of(number), packing.item(id_of(number), 0, body))
     await wait_until(lambda: len(replica.inbox.ids()) == 5)
     assert [len(packing.items(one.frame)) for one in replica.inbox.deliveries] == [2, 2, 1]
 
@@ -67,7 +68,7 @@ async def test_the_largest_question_that_may_be_asked_arrives(redis_buses, wait_
     fields["tool_input"]["e"] = "x" * (packing.MAX_QUESTION - packing.size(fields) - 5)
     body = packing.pack(fields)
     assert len(body) == packing.MAX_QUESTION
-    asker.bus.ask("cost", id_of(1), packing.item(id_of(1), 0, body))
+    asker.bus.ask(("cost",), id_of(1), packing.item(id_of(1), 0, body))
     await wait_until(lambda: replica.inbox.ids() == hexes([1]))
     (item,) = packing.items(replica.inbox.deliveries[0].frame)
     assert codec.question(item).tool_input == fields["tool_input"]
@@ -217,7 +218,7 @@ async def test_closing_leaves_no_connection_no_task_and_no_roster_entry(
         await orchestrator.start()
         await scheduler.start(Member("cost", "r1"))
         scheduler.want(10)
-        orchestrator.ask("cost", id_of(1), packing.item(id_of(1), 0, packing.pack({})))
+        orchestrator.ask(("cost",), id_of(1), packing.item(id_of(1), 0, packing.pack({})))
         assert await connections(commands) != before
         await scheduler.aclose()
         await orchestrator.aclose()
@@ -287,7 +288,7 @@ async def test_an_orchestrator_starts_without_a_server_and_says_that_it_is_down(
     bus.listen(Listens())
     await asyncio.wait_for(bus.start(), 5)
     assert not bus.is_connected
-    bus.ask("cost", id_of(1), b"item")
+    bus.ask(("cost",), id_of(1), b"item")
     await asyncio.sleep(0)
     assert heard == [("cost", [id_of(1)], "bus_down")]
     await asyncio.wait_for(bus.aclose(), 5)

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.roster import (
     EXPIRY_SECONDS,
     READER_ROLES,
     Roster,
-    decode_member,
     decode_role,
-    encode_member,
     encode_reading,
     encode_role,
 )

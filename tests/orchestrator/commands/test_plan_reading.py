@@ -152,6 +152,17 @@ def test_two_distributions_that_offer_a_module_are_both_named(plan: Any) -> None
         plan("session: {orchestrator: loop-events}" + PROVIDERS, offers)
 
 
+def test_of_a_module_of_ours_that_another_offers_too_the_id_that_is_only_ours_is_named(plan: Any) -> None:
+    ours = "toolgate_orchestrator.loops.events:mount"
+    names = ("loop-events", "loop-toolgate-events", "context-simple", "provider-scripted")
+    offers = offers_of(
+        [point("loop-events", "elsewhere"), *(point(name, "toolgate-bus", ours) for name in names)]
+    )
+    expected = "uninstall one, or name loop-toolgate-events, which nobody else offers"
+    with pytest.raises(ConfigError, match=expected):
+        plan("session: {orchestrator: loop-events}" + PROVIDERS, offers)
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -232,6 +243,15 @@ def test_a_foreign_loop_gets_no_toolgate_section_but_a_notice(plan: Any) -> None
     laid = with_bus(plan("session: {orchestrator: loop-other}" + PROVIDERS, offers), redis="redis://x")
     assert laid.orchestrator["config"] == {}
     assert "nothing rules on its calls" in laid.notices[-1]
+
+
+def test_a_foreign_loop_is_refused_where_somebody_must_rule_on_its_calls(plan: Any) -> None:
+    offers = offers_of([point(name, "d") for name in ("loop-other", "context-simple", "provider-scripted")])
+    loop = "{module: loop-other, config: {toolgate: {required: [policy]}}}"
+    with pytest.raises(
+        ConfigError, match=r"policy \(required\) would not be asked: use one of loop-toolgate-"
+    ):
+        with_bus(plan(f"session: {{orchestrator: {loop}}}" + PROVIDERS, offers), redis="redis://x")
 
 
 def test_agents_are_passed_on(plan: Any) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from questions import question_about
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts import record
@@ -10,12 +11,13 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Decision, Deny, Modify, ReceivedVerdict
 from toolgate_bus.ruling.counterfactual import Effect, ProposedCall
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
-from toolgate_orchestrator.commands.replay.asking_again import PassthroughRedactor
 from toolgate_orchestrator.commands.replay.cli import fail_on, seconds_of
 from toolgate_orchestrator.commands.replay.comparison import ComparedCall, Set, ToolPrices, build_comparison
+from toolgate_orchestrator.commands.replay.record_replay import PassthroughRedactor
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
 from toolgate_orchestrator.commands.replay.view import comparison_view
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of
+from toolgate_orchestrator.gate.question import write_question
 
 pytestmark = pytest.mark.pure
 
@@ -240,8 +242,7 @@ def test_a_question_that_has_travelled_is_asked_as_it_was(truncated):
     redactor = PassthroughRedactor()
     redactor.truncated = truncated
     arguments = {"key": HIDDEN, "deep": [{"more": HIDDEN}], "plain": 1}
-    fields = {"tool_name": "search", "truncated": False}
-    body, outgoing = redactor.question(fields, arguments)
+    body, outgoing = write_question(question_about("search", arguments), redactor)
     assert packing.unpack(body)["tool_input"] == arguments
     assert packing.unpack(body)["truncated"] is truncated
     assert outgoing.placeholders == {HIDDEN: HIDDEN}

@@ -93,3 +93,34 @@ async def test_a_fact_that_cannot_be_kept_is_still_told_of(gate):
     gate.note("odd\ud800", {"x": 1})
     (fact,) = facts(gate)
     assert fact["event"] == "unwritable"
+
+
+def nest(depth):
+    value = "end"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"tool": "a", "success": True, "seconds": 0.5, "cost": 2**62, "labels": {"team": "x"}, "lineage": []},
+        {"session": "naïve ⟦toolgate:redacted:x⟧", "words": "⟦toolgate:redacted:x⟧", "⟦toolgate:whole⟧": 1},
+        {"cost": 2**64, "count": -(2**64), "within": {"count": 2**64}},
+        {"pair": ("a", 1), "raw": b"raw", "session": ("a",), "tool": b"raw"},
+        {"words": "x" * 9000, "tool": "x" * 4097, "labels": {"x": "y" * 9000}},
+        {"deep": nest(29), "lineage": nest(29), "deepest": nest(28), "labels": {"a": nest(27)}},
+        {"wide": [0] * 1025, "labels": [0] * 1025},
+        {str(n): 0 for n in range(1025)},
+        {"mixed": {7: "seven"}, "words": type("Words", (str,), {})("hello")},
+    ],
+)
+async def test_a_fact_reads_the_same_whether_anything_is_secret_or_not(gate, told):
+    open_gate = Gate(parse({}), gate._client, None)
+    open_gate.note("tool:post", {**told, "decision_id": "d"})
+    gate.note("tool:post", {**told, "decision_id": "d"})
+    short, full = (packing.unpack(packing.items(packing.frame([raw]))[0].body) for raw in gate.hub.facts)
+    for fact in (short, full):
+        del fact["seq"], fact["at"]
+    assert short == full

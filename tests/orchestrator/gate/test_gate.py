@@ -229,7 +229,7 @@ async def test_decisions_that_all_agreed_on_are_one_fact_by_what_was_said_alone(
         await world.scheduler(name, Continue())
     gate = await world.gate()
     facts = []
-    gate._client.bus.fact = facts.append
+    gate._client.fact = facts.append
     for tool in TOOLS:
         await gate.decide(tool, {}, TOOLS)
     gate._client.breaker.silent("another", patience=1.0, asked=0.0, now=0.0)  # whom to ask is looked at anew

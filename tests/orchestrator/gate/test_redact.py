@@ -7,10 +7,12 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from questions import question_about
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.placeholders import type_behind
 from toolgate_orchestrator.gate.config import RedactConfig
+from toolgate_orchestrator.gate.question import write_question
 from toolgate_orchestrator.gate.redact import BadPlaceholder, RedactedArguments, Redactor, restore
 
 pytestmark = pytest.mark.pure
@@ -22,8 +24,8 @@ STRICT = Redactor(RedactConfig(fields=("Password", "api_key"), patterns=(r"sk-[a
 
 def travels(redactor, arguments):
     """Ask about these arguments and read the question as a scheduler does; fails unless that works."""
-    fields = {"phase": "select", "tool_name": "t", "available_tools": ["t"] * 100, "truncated": False}
-    body, outgoing = redactor.question(fields, arguments)
+    body, outgoing = write_question(question_about("t", arguments, available_tools=["t"] * 100), redactor)
+    outgoing = outgoing or RedactedArguments(arguments)
     question = codec.question(packing.Item(bytes(16), 0, body, None))
     assert isinstance(question, ToolSelecting)
     assert same(question.tool_input, outgoing.value)
@@ -199,8 +201,7 @@ def test_how_long_a_text_may_be_is_said_for_each_tool():
         "bash": [True, True, True],
         "ls": [False, True, True],
     }
-    fields = {"phase": "select", "tool_name": "bash", "available_tools": ["bash"], "truncated": False}
-    assert redactor.question(fields, {"a": "x" * 101})[1].truncated
+    assert write_question(question_about("bash", {"a": "x" * 101}), redactor)[1].truncated
 
 
 def test_very_many_secrets_hide_everything_rather_than_take_long():

@@ -21,7 +21,7 @@ def coordinator_of_tests() -> Any:
     [
         (
             {"max_iteration": 3},
-            "max_iteration: unknown key; allowed: default_provider, .*; did you mean max_iterations",
+            "max_iteration: unknown key; allowed: .*default_provider, .*; did you mean max_iterations",
         ),
         ({"max_iterations": 0}, "max_iterations: .*at least 1"),
         ({"max_iterations": "many"}, "max_iterations"),

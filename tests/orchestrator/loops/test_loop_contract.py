@@ -7,7 +7,7 @@ import pytest
 from amplifier_core import HookResult
 from toolgate_orchestrator.loops.events import LoopEvents
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
-from toolgate_orchestrator.turn.turn import LIMIT_REMINDER
+from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER
 
 pytestmark = pytest.mark.pure
 
@@ -103,7 +103,7 @@ async def test_an_error_of_the_context_ends_the_execution_once_and_is_raised(age
         assert a.told("orchestrator:complete")[0]["status"] == "incomplete"
 
 
-async def test_the_last_request_at_the_limit_has_the_reminder_and_no_tools(
+async def test_the_last_request_at_the_limit_has_the_reminder_and_tools_that_may_not_be_called(
     agent: Any, tool: Any, calls: Any
 ) -> None:
     turns = [calls("step"), calls("step"), {"text": "so far, two steps"}]
@@ -111,7 +111,8 @@ async def test_the_last_request_at_the_limit_has_the_reminder_and_no_tools(
         assert await a.ask() == "so far, two steps"
         assert len(a.tools["step"].calls) == 2
         last = a.requests[-1]
-        assert last.tools is None
+        assert ([spec.name for spec in last.tools], last.tool_choice) == (["step"], "none")
+        assert all(each.tool_choice is None for each in a.requests[:-1])
         assert last.messages[-1].content == LIMIT_REMINDER
         assert all(LIMIT_REMINDER not in str(each.messages) for each in a.requests[:-1])
         assert LIMIT_REMINDER not in str(await a.messages())
@@ -159,7 +160,7 @@ async def test_the_own_events_are_contributed_to_observability(agent: Any) -> No
 async def test_a_loop_made_by_hand_runs_without_mount_and_without_a_coordinator() -> None:
     from amplifier_core.testing import EventRecorder, MockContextManager
 
-    recorder, context = EventRecorder(), MockContextManager()  # type: ignore[no-untyped-call]  # the kernel's, untyped
+    recorder, context = EventRecorder(), MockContextManager()
     answer = await LoopEvents({}).execute(
         "hi", context, {"p": ProviderScripted({"turns": [{"text": "hello"}]})}, {}, recorder
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookResult
+from four_loops import LOOPS
 
 pytestmark = pytest.mark.pure
 
@@ -37,6 +38,24 @@ async def test_an_ephemeral_note_on_a_result_is_appended_to_it_in_the_next_reque
         assert a.requests[1].messages[-1].content == "done\n\n(stale)"
         assert "(stale)" not in str(a.requests[2].messages)
         assert await a.results() == ["done", "done"]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_what_is_in_one_request_only_is_marked_and_behind_all_that_is_sent_again(
+    agent: Any, tool: Any, calls: Any, loop: str
+) -> None:
+    async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")], loop=loop) as a:
+        note = ephemeral("todo: 3 left", context_injection_role="user")
+        a.on("provider:request", note, note)
+        await a.ask()
+        first, second = ([m.model_dump() for m in request.messages] for request in a.requests)
+        marks = [(message.get("metadata") or {}).get("ephemeral", False) for message in first]
+        assert marks == sorted(marks)
+        assert marks.count(False) == 1
+        assert second[:1] == first[:1]
+        marks = [(message.get("metadata") or {}).get("ephemeral", False) for message in second]
+        assert marks == sorted(marks)
+        assert marks.count(False) == 3
 
 
 async def test_a_note_for_the_last_result_becomes_a_message_where_there_is_no_result(agent: Any) -> None:

@@ -44,7 +44,7 @@ async def loaded(path: Path, mounts: Any) -> AsyncIterator[Any]:
     cleanup = await _load_module(path, mounts)
     yield mounts.mount_points
     if cleanup:
-        await cleanup()  # type: ignore[misc]  # typed as synchronous there, awaited there too
+        await cleanup()
 
 
 @pytest.fixture

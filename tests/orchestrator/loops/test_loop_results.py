@@ -123,14 +123,17 @@ async def test_tool_pre_is_honoured_without_a_coordinator(tool: Any) -> None:
     assert ["no" in results[0], "nobody is there to ask" in results[1]] == [True, True]
 
 
-async def test_an_assistant_message_is_stored_with_its_calls_under_every_spelling(
+async def test_an_assistant_message_is_stored_with_its_calls_in_both_places_where_providers_look(
     agent: Any, tool: Any, calls: Any
 ) -> None:
     async with agent([calls(("a", {"n": 1}), text="let me see"), {"text": "ok"}], tools=[tool("a")]) as a:
         await a.ask()
         stored = (await a.messages())[1]
-        assert stored["tool_calls"] == [{"id": "c1", "name": "a", "tool": "a", "arguments": {"n": 1}}]
-        assert stored["content"][0] == {"type": "text", "text": "let me see"}
+        assert stored["tool_calls"] == [{"id": "c1", "tool": "a", "arguments": {"n": 1}}]
+        assert stored["content"] == [
+            {"type": "text", "text": "let me see"},
+            {"type": "tool_call", "id": "c1", "name": "a", "input": {"n": 1}},
+        ]
         assert shape(await a.messages()) == ["user", "assistant", "tool:c1", "assistant"]
         sent = a.requests[1].messages
         assert [message.role for message in sent] == ["user", "assistant", "tool"]
@@ -248,4 +251,4 @@ async def test_a_provider_whose_calls_cannot_be_parsed_has_failed(agent: Any) ->
         await a.session.coordinator.mount("providers", Unparsable(), name="scripted")
         assert "cut off" in await a.ask()
         assert a.told("provider:error")[0]["error"]["type"] == "ValueError"
-        assert shape(await a.messages()) == ["user"]
+        assert shape(await a.messages()) == ["user", "assistant"]

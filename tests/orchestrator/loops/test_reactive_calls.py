@@ -166,7 +166,7 @@ async def test_r08_all_unblocked_calls_run_side_by_side(reactive: Reactive, tool
     answer = [wants("c1", "a"), wants("c2", "b")]
     async with reactive(answer, tools=[tool("a", meet), tool("b", meet)]) as a:
         await ask(a)
-        assert [each["data"] for each in (await results(a)).values()] == ["met", "met"]
+        assert [each["plain"] for each in (await results(a)).values()] == ["met", "met"]
         groups = {event["parallel_group_id"] for event in a.told("tool:pre")}
         assert len(groups) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from amplifier_core import HookResult, LLMError
 from reactive_session import BOUND_S, INTEGER, LOOP, Gate, Reached, ask, ends, phases, results, stream_over
 from toolgate_orchestrator.loops.reactive import NoOutput
-from toolgate_orchestrator.turn.turn import LIMIT_REMINDER
+from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER
 
 pytestmark = pytest.mark.pure
 
@@ -260,13 +260,14 @@ async def test_at_the_limit_a_text_is_taken_for_want_of_an_output(
         assert a.session.coordinator.get("orchestrator").last_output is None
 
 
-async def test_at_the_limit_without_a_schema_the_llm_sums_up_without_tools(
+async def test_at_the_limit_without_a_schema_the_llm_sums_up_and_may_call_nothing(
     agent: Any, tool: Any, llm: Any, wants: Any, says: Any
 ) -> None:
     provider = llm([wants("c1", "t")], [says("So far so good.")])
     async with agent(llm=provider, tools=[tool("t")], config={"max_iterations": 1}, **LOOP) as a:
         assert await ask(a) == "So far so good."
-        assert provider.requests[1].tools is None
+        assert provider.requests[1].tool_choice == "none"
+        assert provider.requests[1].tools == provider.requests[0].tools
 
 
 async def test_an_llm_that_gives_neither_calls_nor_output_is_not_asked_for_ever(

@@ -65,7 +65,7 @@ async def test_r26_what_a_tool_raises_is_caught_and_the_others_go_on(
         a.on("tool:error", lambda _: other.may_end.set() or HookResult())
         assert await ask(a) == "done"
         found = await results(a)
-        assert found["c1"]["data"] == "fine"
+        assert found["c1"]["plain"] == "fine"
         assert error_of(found["c2"]) == {"phase": "runtime", "type": "KeyError", "message": "'k'"}
 
 
@@ -142,7 +142,7 @@ async def test_r29_the_next_request_has_the_errors_and_a_corrected_call_runs(
     async with reactive(*answers, tools=[tool("add", lambda given: given["x"] + 1, ADD)]) as a:
         await ask(a)
         assert "'one' is not of type 'integer'" in requests(a)[1]
-        assert (await results(a))["c2"] == {"type": "data", "data": 2}
+        assert (await results(a))["c2"] == {"plain": "2"}
 
 
 async def test_r30_a_failing_call_writes_no_state_and_its_dependents_do_not_run(

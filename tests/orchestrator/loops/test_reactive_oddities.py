@@ -155,13 +155,18 @@ async def test_a_result_that_a_hook_withholds_is_kept_from_everyone(
         assert "secret" not in json.dumps(await a.messages())
 
 
-async def test_pictures_stand_behind_the_data_message(agent: Any, tool: Any, llm: Any, wants: Any) -> None:
+async def test_pictures_stand_behind_the_text_of_a_result(
+    agent: Any, tool: Any, llm: Any, wants: Any
+) -> None:
     picture = ToolResult(success=True, output="a cat", content=[TextBlock(text="(picture)")])
-    async with agent(llm=llm([wants("c1", "t")]), tools=[tool("t", lambda _: picture)], **LOOP) as a:
+    answer = [wants("c1", "t"), wants("c2", "t", {"_outputPath": "†state.cat"})]
+    async with agent(llm=llm(answer), tools=[tool("t", lambda _: picture)], **LOOP) as a:
         await ask(a)
-        (content,) = await a.results()
-        assert json.loads(content[0]["text"]) == {"type": "data", "data": "a cat"}
-        assert content[1]["text"] == "(picture)"
+        plain, kept = await a.results()
+        assert plain[0]["text"] == "a cat"
+        told = {"type": "data", "data": "a cat", "_outputPath": "†state.cat"}
+        assert json.loads(kept[0]["text"]) == told
+        assert plain[1]["text"] == kept[1]["text"] == "(picture)"
 
 
 async def test_a_stored_injection_never_lands_between_a_call_and_its_result(

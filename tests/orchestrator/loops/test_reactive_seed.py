@@ -127,7 +127,7 @@ async def test_all_unblocked_calls_can_be_presented_for_confirmation_and_then_ex
     async with agent(llm=provider, tools=[tool("t", meet)], **LOOP) as a:
         a.hooks.register("tool:selecting", confirm)
         await ask(a)
-        assert [each["data"] for each in await told(a)] == ["met", "met"]
+        assert [each["plain"] for each in await told(a)] == ["met", "met"]
 
 
 @pytest.mark.seed("agent-loop", 'last call to complete, "last-write-wins"', "reactive")

@@ -382,7 +382,7 @@ async def test_a_request_can_select_its_provider_and_the_default_stays_for_other
 async def test_every_event_of_a_loop_is_the_kernels_or_registered_as_its_own(
     tool: Any, calls: Any, loop: str, config: dict[str, Any]
 ) -> None:
-    mounted, heard = coordinator(), EventRecorder()  # type: ignore[no-untyped-call]  # the kernel's, untyped
+    mounted, heard = coordinator(), EventRecorder()
     cleanup = await point_of(loop).load()(mounted, config)
     contributed = await mounted.collect_contributions("observability.events")
     registered = {name for names in contributed for name in names}

@@ -271,7 +271,7 @@ async def test_a_loop_that_can_only_do_one_says_so(loop: str, value: bool, why: 
 async def test_calls_that_spell_their_arguments_input_are_run_with_them(
     agent: Any, tool: Any, llm: Any, loop: str
 ) -> None:
-    class Provider(llm):  # type: ignore[misc]  # the class comes out of a fixture
+    class Provider(llm):
         def parse_tool_calls(self, response: Any) -> list[Any]:
             first = len(self.requests) == 1
             return [{"id": "c1", "name": "ls", "input": {"path": "."}}] if first else []

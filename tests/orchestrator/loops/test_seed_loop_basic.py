@@ -123,7 +123,7 @@ async def test_at_the_limit_a_system_reminder_is_injected_and_a_final_response_r
         assert await a.ask() == "two steps done, one remains"
         last = a.requests[2].messages[-1]
         assert (last.role, last.content) == ("user", REMINDER)
-        assert a.requests[2].tools is None
+        assert a.requests[2].tool_choice == "none"
         told = [REMINDER in [message.content for message in request.messages] for request in a.requests]
         assert told == [False, False, True]
         assert "system-reminder" not in str(await a.messages())

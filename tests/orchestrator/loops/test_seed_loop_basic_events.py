@@ -216,7 +216,7 @@ async def test_tool_post_tells_the_result_after_tool_execution(
     "basic, streaming",
 )
 @each_loop
-async def test_tool_error_tells_type_and_message_and_takes_the_place_of_tool_post(
+async def test_tool_error_tells_type_and_message_and_comes_before_or_without_tool_post(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
     async with agent([calls("bash"), {"text": "ok"}], tools=[tool("bash", fail)], loop=loop) as a:
@@ -225,7 +225,8 @@ async def test_tool_error_tells_type_and_message_and_takes_the_place_of_tool_pos
         assert error["tool_name"] == "bash"
         assert error["error"] == {"type": "RuntimeError", "msg": "exit code 1"}
         assert error["parallel_group_id"] == a.told("tool:pre")[0]["parallel_group_id"]
-        assert a.told("tool:post") == []
+        after = ["tool:post"] if loop == "loop-streaming" else []  # hosts of that loop save on tool:post
+        assert a.names("tool:error", "tool:post") == ["tool:error", *after]
 
 
 # ------------------------------------------------------------------ prompt and orchestrator events

@@ -56,12 +56,12 @@ def test_what_is_sent_fits_or_cannot_be_made_smaller(messages: list[dict[str, An
         latest = [index for index, message in enumerate(messages) if message["role"] == "user"][-1:]
         newest = [piece for piece in pieces(messages) if messages[piece[0]]["role"] != "system"][-1:]
         allowed = {message["content"] for message in messages if message["role"] == "system"}
-        assert len(sent) <= len(allowed) + len(latest) + sum(map(len, newest))
+        assert len(sent) <= len(allowed) + 1 + len(latest) + sum(map(len, newest))
         assert all(len(message["content"]) <= 300 for message in sent if message["role"] != "system")
 
 
 @given(conversations(), budgets)
-def test_system_messages_and_the_latest_prompt_always_stay(
+def test_system_messages_and_the_first_and_the_latest_prompt_always_stay(
     messages: list[dict[str, Any]], budget: int
 ) -> None:
     sent = compact(messages, budget)
@@ -70,6 +70,7 @@ def test_system_messages_and_the_latest_prompt_always_stay(
     if prompts:
         kept = [message for message in sent if message["role"] == "user"]
         assert kept[-1]["content"][:2] == prompts[-1]["content"][:2]
+        assert kept[0]["content"][:2] == prompts[0]["content"][:2]
 
 
 @given(conversations(), budgets)
@@ -111,8 +112,8 @@ def test_older_turns_go_first_and_whole() -> None:
     messages = [message for turn in turns for message in turn]
     budget = estimate_tokens(messages) // 2
     sent = compact(messages, budget)
-    assert sent == messages[-len(sent) :]
-    assert sent[0]["role"] == "user"
+    assert sent == [messages[0], *messages[1 - len(sent) :]]
+    assert sent[1]["role"] == "user"
     assert 2 <= len(sent) < len(messages)
 
 
@@ -152,4 +153,4 @@ def test_calls_inside_content_blocks_keep_their_results_too() -> None:
         user("next"),
     ]
     assert pieces(messages) == [[0], [1, 2], [3]]
-    assert [message["role"] for message in compact(messages, 100)] == ["user"]
+    assert [message["role"] for message in compact(messages, 100)] == ["user", "user"]

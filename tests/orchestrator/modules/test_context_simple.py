@@ -1,5 +1,6 @@
 """context-simple: the budget, the events, and a history that stays as it was."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ async def test_what_is_sent_is_compacted_and_what_is_stored_is_not() -> None:
     sent = await context.get_messages_for_request()
     assert len(sent) < 10
     assert estimate_tokens(sent) <= 500 * 0.92
-    assert await context.get_messages() == given
+    assert [untimed(each) for each in await context.get_messages()] == given
 
 
 async def test_the_history_can_be_compacted_as_well() -> None:
@@ -99,9 +100,59 @@ async def test_callers_get_copies() -> None:
     await context.add_message(message("kept"))
     (await context.get_messages())[0]["content"] = "changed"
     (await context.get_messages_for_request())[0]["content"] = "changed"
-    assert await context.get_messages() == [message("kept")]
+    assert [untimed(each) for each in await context.get_messages()] == [message("kept")]
     await context.clear()
     assert await context.get_messages() == []
+
+
+def untimed(stored: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in stored.items() if key != "metadata"}
+
+
+async def test_a_stored_message_tells_when_it_came_and_the_one_that_is_sent_does_not() -> None:
+    context = ContextSimple()
+    told = {"timestamp": "2026-02-06T10:00:00.123+00:00", "kind": "note"}
+    before = datetime.now(UTC)
+    await context.add_message(message("new"))
+    await context.add_message(message("old") | {"metadata": told})
+    new, old = await context.get_messages()
+    stamp = datetime.fromisoformat(new["metadata"]["timestamp"])
+    assert timedelta(seconds=-1) < stamp - before < timedelta(seconds=5)
+    assert old["metadata"] == told
+    sent = await context.get_messages_for_request()
+    assert sent == [message("new"), message("old") | {"metadata": {"kind": "note"}}]
+
+
+async def test_a_factory_is_asked_for_the_system_prompt_of_each_request() -> None:
+    context, asked = ContextSimple({"max_tokens": 500, "keep_history": False}), []
+
+    async def prompt() -> str:
+        asked.append(1)
+        return f"prompt {len(asked)}"
+
+    await context.add_message(message("stored", "system"))
+    by_hook = message("by a hook", "system") | {"metadata": {"source": "hook"}}
+    await context.add_message(by_hook)
+    await context.add_message(message("hello"))
+    await context.set_system_prompt_factory(prompt)
+    for number in (1, 2):
+        texts = [each["content"] for each in await context.get_messages_for_request()]
+        assert texts == [f"prompt {number}", "by a hook", "hello"]
+    for number in range(10):
+        await context.add_message(message(f"{number}" * 400))
+    for number in (3, 4):  # compacted, and the history with it
+        systems = [each for each in await context.get_messages_for_request() if each["role"] == "system"]
+        assert [each["content"] for each in systems] == [f"prompt {number}", "by a hook"]
+
+
+async def test_a_factory_that_gives_no_text_is_an_error_that_says_so() -> None:
+    async def prompt() -> Any:
+        return 7
+
+    context = ContextSimple()
+    await context.set_system_prompt_factory(prompt)
+    with pytest.raises(ValueError, match="gave int instead of a text"):
+        await context.get_messages_for_request()
 
 
 async def test_a_message_without_a_role_is_refused() -> None:

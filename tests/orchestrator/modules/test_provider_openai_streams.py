@@ -217,7 +217,7 @@ async def test_a_reader_that_stops_early_closes_the_connection(
     stream = provider.stream(request())
     async with asyncio.timeout(BOUND_S):
         await anext(stream)
-        await stream.aclose()  # type: ignore[attr-defined]  # an asynchronous generator
+        await stream.aclose()
         await server.requests[0].gone.wait()
 
 

@@ -11,6 +11,7 @@ from amplifier_core.events import ALL_EVENTS
 from four_loops import LOOPS
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
+from toolgate_orchestrator.modules.tool_delegate import Delegate
 from toolgate_orchestrator.turn.loop import DELEGATE_EVENTS
 
 
@@ -294,3 +295,34 @@ async def test_a_tool_that_nobody_hosts_says_what_is_missing():
         assert "the host has to register session.spawn" in await session.execute("go")
     finally:
         await session.cleanup()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_leg_with_too_few_requests_reports_and_can_be_gone_on_with(team, loop):
+    agents = {"worker": {"providers": says([adds()], [adds()], "so far")}}
+    given = {"max_iterations": 2, "summary_style": "short", "reasoning_effort": None}
+    async with team(says("hi"), agents, loop) as one:
+        find = one.session.coordinator.get_capability
+        leg = await find("session.spawn")(agent_name="worker", instruction="add", orchestrator_config=given)
+        assert (leg["output"], leg["status"]) == ("so far", "budget_exhausted")
+        assert leg["metadata"] == {
+            "agent": "worker",
+            "llm_calls": 3,
+            "llm_call_budget": 2,
+            "budget_exhausted": True,
+            "resumable": True,
+        }
+        again = await find("session.resume")(sub_session_id=leg["session_id"], instruction="go on")
+        assert again["metadata"]["llm_call_budget"] == 2
+
+
+async def test_the_tool_gives_each_leg_its_requests_and_says_what_was_cut_short(team):
+    agents = {"worker": {"providers": says([adds()], "so far")}}
+    tools = ("tool-calculator",)
+    async with team(says([call("worker")], "fine"), agents, tools=tools) as one:
+        delegate = Delegate(one.session.coordinator, llm_call_budget=1)
+        await one.session.coordinator.mount("tools", delegate, name="delegate")
+        await one.ask()
+        (result,) = map(json.loads, await one.results())
+        assert (result["answer"], result["status"]) == ("so far", "budget_exhausted")
+        assert "resume it by session_id" in result["note"]

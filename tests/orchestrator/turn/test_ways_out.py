@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from amplifier_core import HookResult
 from four_loops import LOOPS
+from transcript_rules import breaks
 from turn_world import BOUND_S, World
 from ways_out import AT_THE_END, PROVIDER_ERRORS, UNTIL_THE_ANSWER, WAYS, Way
 
@@ -38,6 +39,8 @@ async def test_every_way_out_is_reported_once_and_leaves_nothing_behind(
         assert closed == [True]
         await nothing_left(before)
         each_call_answered(await a.messages())
+        assert breaks(await a.messages()) == []
+        told_of_the_cancellation(a, way)
         assert a.session.coordinator.cancellation.running_tools == set()
         await one_more_turn(w)
 
@@ -68,6 +71,12 @@ def told_once(a: Any, way: Way, answer: str, loop: str) -> None:
     if answer:
         assert a.told("prompt:complete")[0]["response"] == answer
     assert a.names("execution:start") == ["execution:start"]
+
+
+def told_of_the_cancellation(a: Any, way: Way) -> None:
+    """Hooks hear of a cancellation before the turn's end is reported, and of none that was not."""
+    heard = [event for event, _ in a.events if event in ("cancel:requested", "orchestrator:complete")]
+    assert heard == ["cancel:requested"] * (way.execution == "cancelled") + ["orchestrator:complete"]
 
 
 def streams_at_the_end(w: World) -> list[bool]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.state.shared import make_shared_state
-from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.telemetry.printable import format_duration, visible
 from toolgate_schedulers.commands.approvals import correction as edits
 from toolgate_schedulers.commands.approvals.answer import (
     AnswerOutcome,
@@ -19,7 +19,7 @@ from toolgate_schedulers.commands.approvals.answer import (
     outcome,
     resolve_outcome,
 )
-from toolgate_schedulers.commands.approvals.view import as_fields, duration, full, one_line
+from toolgate_schedulers.commands.approvals.view import as_fields, full, one_line
 from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer
 
@@ -79,7 +79,13 @@ def test_that_arguments_are_not_all_there_is_said():
 
 
 def test_durations_are_told_in_units_that_people_read():
-    assert [duration(s) for s in (0.4, 99, 100, 3600, 86_400)] == ["0 s", "99 s", "2 min", "60 min", "24 h"]
+    assert [format_duration(s) for s in (0.4, 99, 100, 3600, 86_400)] == [
+        "0 s",
+        "99 s",
+        "2 min",
+        "60 min",
+        "24 h",
+    ]
 
 
 def test_json_tells_the_age_only_while_it_waits():

@@ -7,8 +7,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.commands.new_files import write_new_files
 from toolgate_bus.errors import ConfigError
-from toolgate_schedulers.commands.scheduler_new import SchedulerNames, contents, names_of, write
+from toolgate_schedulers.commands.scheduler_new import SchedulerNames, contents, names_of
 
 pytestmark = pytest.mark.pure
 
@@ -79,7 +80,7 @@ def test_every_file_is_well_formed_and_no_blank_is_left():
 def test_nothing_is_overwritten_and_then_nothing_written(tmp_path):
     (tmp_path / "config.yaml").write_text("mine")
     with pytest.raises(ConfigError, match=r"config\.yaml is there already: nothing was written"):
-        write(contents(GUARD, "x"), tmp_path)
+        write_new_files(tmp_path, contents(GUARD, "x"))
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     assert (tmp_path / "config.yaml").read_text() == "mine"
 
@@ -87,16 +88,16 @@ def test_nothing_is_overwritten_and_then_nothing_written(tmp_path):
 def test_a_link_that_leads_nowhere_is_not_written_through(tmp_path):
     (tmp_path / "config.yaml").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="is there already"):
-        write(contents(GUARD, "x"), tmp_path)
+        write_new_files(tmp_path, contents(GUARD, "x"))
 
 
 def test_a_folder_with_other_things_in_it_will_do(tmp_path):
     (tmp_path / ".git").mkdir()
-    write(contents(GUARD, "x"), tmp_path)
+    write_new_files(tmp_path, contents(GUARD, "x"))
     assert (tmp_path / "src" / "my_guard" / "__init__.py").is_file()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        write(contents(GUARD, "x"), tmp_path / "file" / "below")
+        write_new_files(tmp_path / "file" / "below", contents(GUARD, "x"))

@@ -1,154 +1,21 @@
-"""`approval`: what it holds, for whom, and how an answer becomes a verdict on exactly that call."""
+"""`approval`: replicas on one store hold calls, and give the answer to exactly that call."""
 
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from toolgate_bus.config.check import check
-from toolgate_bus.config.document import parse_document
-from toolgate_bus.errors import BusDown, ConfigError
+from approval_calls import ID, RULES, call, config
+from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
-from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.approval.config import ApprovalConfig, find_rule, tools_of
-from toolgate_schedulers.shipped.approval.messages import STORE_AWAY, verdict_of
+from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
 from toolgate_schedulers.shipped.approval.queue import TOPIC, Desk
-from toolgate_schedulers.shipped.approval.records import (
-    Approval,
-    ApprovalAnswer,
-    StandingApproval,
-    always_id,
-    digest,
-    pack_record,
-    unpack_record,
-)
+from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval, always_id, digest
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
 pytestmark = pytest.mark.pure
-
-RULES = """
-rules:
-  - {tools: transfer, when: {amount: {lt: 10}}, action: allow}
-  - {tools: [transfer, "file_*"], name: money, prompt: "Sure?", expires_s: 60}
-  - {tools: app, via: ask_user, expires_s: 5, options: [Go, Stop]}
-  - {tools: refund, always: false}
-"""
-ID = "0" * 31 + "1"
-
-
-def config(text=RULES):
-    return check(ApprovalConfig, parse_document(text.encode(), "approval.yaml").value, "approval.yaml")
-
-
-def call(tool="transfer", phase="select", id_=ID, **arguments):
-    return ToolSelecting(
-        id=id_, phase=phase, tool_name=tool, tool_input=arguments, session="s", agent="teller"
-    )
-
-
-# ---------------------------------------------------------------------- which calls need a person
-
-
-def test_the_first_rule_that_fits_counts_and_other_calls_need_nobody():
-    assert find_rule(config(), call(amount=9)) is None
-    assert find_rule(config(), call(amount=10)).called == "money"
-    assert find_rule(config(), call("refund")).called == "rule 4"
-    assert find_rule(config(), call("ls")) is None
-
-
-def test_it_is_asked_only_about_tools_that_can_need_a_person():
-    made = as_scheduler(ApprovalScheduler(config()))
-    assert made.tools == tools_of(config()) == ("transfer", "file_*", "app", "refund")
-
-
-def test_always_is_bound_to_what_a_rule_says_and_not_to_its_place():
-    before = find_rule(config(), call(amount=10)).key
-    moved = RULES.replace("rules:", "rules:\n  - {tools: other}")
-    assert find_rule(config(moved), call(amount=10)).key == before
-    assert find_rule(config(RULES.replace("Sure?", "Really?")), call(amount=10)).key != before
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("rules: []", "rules: "),
-        ("rules: [{tools: a, via: hold, options: [x, y]}]", "options: only for via: ask_user"),
-        ("rules: [{tools: a, action: allow, expires_s: 5}]", "expires_s: only for action: ask"),
-        ("rules: [{tools: a, expires_s: 90000}]", "rules.0.expires_s: "),
-        ("rules: [{tools: a, notify: me}]", "rules.0.notify: unknown key; allowed: action, agent"),
-        ("rules: [{tools: a, always: 1}]", "rules.0.always: "),
-    ],
-)
-def test_a_wrong_config_is_refused_by_field(text, words):
-    with pytest.raises(ConfigError) as refusal:
-        config(text)
-    assert words in str(refusal.value)
-
-
-# ---------------------------------------------------------------------- the digest
-
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-ARGUMENTS = st.dictionaries(st.text(max_size=3), PLAIN, max_size=4)
-
-
-def plain(value):
-    """The value, so that what JSON tells apart is told apart: true is not 1."""
-    if isinstance(value, dict):
-        return {key: plain(child) for key, child in value.items()}
-    return [plain(child) for child in value] if isinstance(value, list) else (type(value), value)
-
-
-@given(ARGUMENTS, ARGUMENTS)
-def test_calls_have_the_same_digest_exactly_if_they_are_the_same_call(one, other):
-    assert (digest("t", one) == digest("t", other)) == (plain(one) == plain(other))
-
-
-@given(ARGUMENTS)
-def test_the_order_of_arguments_says_nothing_and_tool_and_agent_say_something(arguments):
-    turned = dict(reversed(arguments.items()))
-    assert digest("t", arguments) == digest("t", turned)
-    assert len({digest("t", arguments), digest("u", arguments), digest("t", arguments, "anna")}) == 3
-
-
-@given(st.binary(max_size=200))
-def test_bytes_that_are_no_record_are_none(raw):
-    assert unpack_record(ApprovalAnswer, raw) is None
-    assert unpack_record(Approval, raw) is None
-
-
-# ---------------------------------------------------------------------- what an answer becomes
-
-
-def test_each_answer_has_its_verdict_and_says_who():
-    given_ = ApprovalAnswer(action="approve", decision=ID, digest="d", by="anna", host="desk")
-    assert verdict_of(given_, call()) == Continue(reason="approved by anna@desk")
-    no = given_.model_copy(update={"action": "deny", "reason": "too much"})
-    told = "A person was asked about this call and refused it: too much (anna)"
-    assert verdict_of(no, call()) == Deny(reason=told)
-    edit = given_.model_copy(update={"action": "edit", "tool": "refund", "arguments": {"a": 1}})
-    assert verdict_of(edit, call()) == Modify(
-        tool="refund", arguments={"a": 1}, reason="corrected by anna@desk"
-    )
-
-
-def test_a_replacement_is_not_replaced_again_but_refused_with_what_to_call():
-    edit = ApprovalAnswer(
-        action="edit", decision=ID, digest="d", tool="refund", arguments={"a": 1}, by="anna"
-    )
-    verdict = verdict_of(edit, call(phase="verify"))
-    assert verdict.action == "deny"
-    assert 'call refund with {"a": 1} instead' in verdict.reason
-
-
-# ---------------------------------------------------------------------- replicas on one store
 
 
 class Fleet:
@@ -455,19 +322,6 @@ async def test_an_answer_that_may_not_have_been_kept_says_so(monkeypatch):
     monkeypatch.setattr(fleet.shared.store, "add", away)
     with pytest.raises(BusDown, match="may not have been kept"):
         await fleet.answer(approval)
-
-
-def test_records_are_what_they_were_after_a_journey():
-    approval = Approval(id="a", scheduler="s", digest="d", question=call(amount=1), rule="r", always=True)
-    assert unpack_record(Approval, pack_record(approval)) == approval
-
-
-@given(ARGUMENTS)
-def test_arguments_are_kept_to_the_last_null(arguments):
-    answer = ApprovalAnswer(action="edit", decision=ID, digest="d", tool="t", arguments=arguments)
-    assert unpack_record(ApprovalAnswer, pack_record(answer)) == answer
-    approval = Approval(id="a", scheduler="s", digest="d", question=call(given=arguments))
-    assert unpack_record(Approval, pack_record(approval)) == approval
 
 
 async def test_an_answer_that_cannot_be_given_holds_up_no_other(wait_until, monkeypatch):

@@ -132,6 +132,10 @@ def test_only_so_many_calls_are_remembered():
             {"event": "delegate:agent_completed", "agent_target": "t", "status": "incomplete"},
             ("agent t", False),
         ),
+        (
+            {"event": "delegate:agent_completed", "agent_target": "t", "status": "budget_exhausted"},
+            ("agent t", False),
+        ),
         ({"event": "delegate:error", "agent_target": "t"}, ("agent t", False)),
         ({"event": "delegate:agent_cancelled", "agent_target": "t"}, None),
         ({"event": "delegate:error", "agent_target": ["t"]}, None),

@@ -26,7 +26,7 @@ def test_the_pause_stays_within_its_bounds(lived, last):
 
 def test_a_replica_is_given_the_options_that_were_given_and_no_others():
     given = {"name": None, "priority": 0, "tools": ["web_*", "ls"], "shadow": False, "json": True}
-    words = replica_command("my_rules:rule", given)
+    words = replica_command(["my_rules:rule", "own=policy"], given)
     assert words[words.index("run") + 1 :] == [
         "--priority=0",
         "--tools=web_*",
@@ -34,4 +34,5 @@ def test_a_replica_is_given_the_options_that_were_given_and_no_others():
         "--json",
         "--",
         "my_rules:rule",
+        "own=policy",
     ]

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
-from toolgate_bus.commands.decisions.archive_standing import ArchiveProgress
+from toolgate_bus.commands.decisions.archive_progress import ArchiveProgress
 from toolgate_bus.errors import ConfigError
 
 Fact = dict[str, Any]

@@ -15,10 +15,10 @@ import anyio
 from anyio import to_thread
 
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
-from toolgate_bus.commands.decisions.archive_standing import GAP, words_of_gap
+from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import err_console
-from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings

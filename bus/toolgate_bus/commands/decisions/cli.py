@@ -9,12 +9,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolgate_bus.commands.completion import complete_outcome, complete_scheduler, complete_why
-from toolgate_bus.commands.decisions.archive_reading import ArchiveReport, check
+from toolgate_bus.commands.decisions.archive_reader import ArchiveReport, check
 from toolgate_bus.commands.decisions.archiver import archive
-from toolgate_bus.commands.decisions.exporting import export
+from toolgate_bus.commands.decisions.export import export
 from toolgate_bus.commands.decisions.filters import parse_filters, parse_id_prefix
 from toolgate_bus.commands.decisions.listing import DecisionListView, follow, show, show_kept
 from toolgate_bus.commands.decisions.source import ArchiveSource, ServerSource, Source, open_source
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
     NamespaceOption,
@@ -25,7 +26,7 @@ from toolgate_bus.commands.options import (
     refuse_options_before,
     run_async,
 )
-from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 
 app = typer.Typer(name="decisions", invoke_without_command=True)

@@ -5,7 +5,6 @@ more: arguments are as they left the agent's process, so a redacted value is a p
 fields come off a wire, and any of them may be something else than it should be.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from toolgate_bus.commands.decisions.rules import PROBLEMS, UNASKED, rule_of
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import disagreements, is_redacted
 from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.telemetry.printable import describe_call, shorten
 
 Fact = Mapping[str, Any]
 
@@ -253,12 +253,11 @@ def _dict(value: Any) -> Mapping[Any, Any]:
 
 
 def _call(tool: Any, arguments: Any) -> str:
-    return f"{tool} {_text(json.dumps(arguments, ensure_ascii=False, default=repr))}"
+    return describe_call(tool, arguments, _MAX_LENGTH)
 
 
 def _text(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
+    return shorten(str(value), _MAX_LENGTH)
 
 
 def _time(at: Any) -> str:

@@ -1,6 +1,5 @@
 """`toolgate decisions`: those that are wanted, the newest of them, those that come; and one, in words."""
 
-import json
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -13,12 +12,14 @@ from rich.table import Table
 from toolgate_bus.commands.decisions.explained import aftermath, explain
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import console, err_console
-from toolgate_bus.commands.terminal import Terminal, escape, print_json
+from toolgate_bus.commands.terminal import Terminal, print_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
 from toolgate_bus.ruling.counterfactual import CHANGES
+from toolgate_bus.telemetry.printable import describe_call
 
 Fact = dict[str, Any]
 
@@ -95,8 +96,7 @@ def print_totals(console: Terminal, totals: Mapping[str, ShadowTotals]) -> None:
 
 
 def _call(tool: object, arguments: object) -> str:
-    text = json.dumps(arguments, ensure_ascii=False, default=repr)
-    return escape(f"{tool} {text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + '…'}")
+    return escape(describe_call(tool, arguments, _MAX_LENGTH))
 
 
 def _verdict(verdict: Fact) -> str:

@@ -53,11 +53,8 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
             rule = "{scheduler} wanted a person asked, and nobody answered in time: that denies."
         elif "hold" in said:
             rule = "{scheduler} held the call and gave no answer in time: a hold that runs out denies."
-    # Whether it denied in `verify` alone.
-    phases = {
-        one.get("phase") for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"
-    }
-    if why == "denied" and (phases == {"verify"}):
+    denials = [one for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"]
+    if why == "denied" and {one.get("phase") for one in denials} == {"verify"}:
         rule = "{scheduler} denied the replacement: a replacement is a new call, and a deny of it vetoes."
     silent = decision.get("silent")
     names = [str(one) for one in silent] if isinstance(silent, list | tuple) else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from toolgate_bus.commands.decisions.archive_reading import read_archived_facts
+from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.facts.join import DecisionJoiner
 from toolgate_bus.facts.reader import FactsReader

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from toolgate_bus.budgets.ledger import Balance, Open
+from toolgate_bus.budgets.ledger import Balance, OpenReservation
 from toolgate_bus.budgets.limits import BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
 from toolgate_bus.protocol.money import format_amount
@@ -26,7 +26,7 @@ class BookState(NamedTuple):
     balances: Sequence[Balance]
     kept: bool
     """Whether a scheduler that lives keeps it."""
-    held: Sequence[Open] | None = None
+    held: Sequence[OpenReservation] | None = None
     """Decisions that hold money; None where this user may not see them."""
     astray: Mapping[str, int] = {}
     """How often money was told of that was not reserved, by outcome."""
@@ -63,7 +63,7 @@ def _accounts(book: BookState, now: float) -> Iterable[_Account]:
     """The accounts of present windows."""
     for one in book.balances:
         budget = book.budgets.get(one.key.partition("/")[0])
-        if budget is not None and budget.window_s and one.window < now // budget.window_s:
+        if budget is not None and budget.is_over(one.window, now):
             continue
         configured = budget.limit if budget is not None else one.limit
         yield _Account(one.key, budget, limit_of(one.key, configured, book.overrides), one)

@@ -15,8 +15,8 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.roster import RosterView
 
 GROUP: Final = "toolgate.checks"
-Need = Literal["server", "plan", "config"]
-"""Without it a check is left out: a server that answers, `--plan`, `--config`."""
+Need = Literal["server", "plan", "bundle", "config"]
+"""Without it a check is left out: a server that answers, `--plan`, `--bundle`, `--config`."""
 
 
 class Bus(NamedTuple):
@@ -37,6 +37,8 @@ class Context:
     keys: Path | None = None
     redis: str | None = None
     """URL of the server; None: there is none to look at."""
+    bundle: str | None = None
+    """File, folder or URI of an Amplifier bundle."""
     embedded: bool = False
     """Whether that is the user's own, which keeps nothing and is not meant to."""
     commands: Commands | None = None
@@ -50,6 +52,7 @@ class Context:
         there: dict[Need, bool] = {
             "server": self.commands is not None,
             "plan": self.plan is not None,
+            "bundle": self.bundle is not None,
             "config": bool(self.configs),
         }
         return frozenset(need for need, is_there in there.items() if is_there)

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context, load_checks
-from toolgate_bus.commands.doctor.examining import RightsQuery, run_checks
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, lines_of, notice
+from toolgate_bus.commands.doctor.runner import RightsQuery, run_checks
 from toolgate_bus.commands.options import (
     JsonOption,
     KeysOption,
@@ -30,6 +31,12 @@ def doctor(
     plan: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Check this mount plan too, and its schedulers on the bus."),
+    ] = None,
+    bundle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URI", help="Say which loop this Amplifier bundle would mount and why, and check it."
+        ),
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -55,7 +62,7 @@ def doctor(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Look for what is wrong with a bus, a plan or a config, and say what to change.
+    """Look for what is wrong with a bus, a plan, a bundle or a config, and say what to change.
 
     Nothing is changed or started. Without --redis, the server that the plan names is
     looked at, or the embedded one if it runs.
@@ -63,6 +70,7 @@ def doctor(
     \b
       toolgate doctor                                   server, roster, backlog, budgets
       toolgate doctor --plan plan.yaml                  and what its agents would meet
+      toolgate doctor --bundle bundle.md                and which loop would mount, and why
       toolgate doctor --config policy=policy.yaml       and a scheduler's file
       toolgate doctor --role orchestrator               and what this user may do
       toolgate doctor --role scheduler:policy --user scheduler-policy
@@ -73,7 +81,8 @@ def doctor(
     Exit codes: 0 no errors, 1 errors (with --strict warnings), 2 an option is wrong.
     """
     asked = _parse_role(role, user)
-    given = Context(plan=plan, configs=[_config(one) for one in config or ()], keys=keys)
+    configs = [_config(one) for one in config or ()]
+    given = Context(plan=plan, configs=configs, keys=keys, bundle=bundle)
     checks, findings = load_checks()
     with ExitStack() as stay:
         source = ctx.get_parameter_source("namespace")
@@ -87,7 +96,7 @@ def doctor(
     change = 'pip install "toolgate-bus[orchestrator]"; what kept it from being loaded is told above'
     findings += [
         error(need, f"{need}-unchecked", f"nothing here can check a {need}", change)
-        for need in ("plan", "config")
+        for need in ("plan", "bundle", "config")
         if need in context.available_needs and need not in able
     ]
     _show(findings, json_=json_, verbose=verbose)
@@ -160,8 +169,12 @@ def _with(
     *,
     embedded: bool = False,
 ) -> Context:
-    return Context(
-        namespace or context.namespace, context.plan, context.configs, keys or context.keys, redis, embedded
+    return replace(
+        context,
+        namespace=namespace or context.namespace,
+        keys=keys or context.keys,
+        redis=redis,
+        embedded=embedded,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Final, Literal
 
-from toolgate_bus.commands.terminal import escape
+from toolgate_bus.commands.markup import escape
 
 Level = Literal["ok", "notice", "warning", "error"]
 RANK: Final[Mapping[Level, int]] = {"error": 0, "warning": 1, "notice": 2, "ok": 3}

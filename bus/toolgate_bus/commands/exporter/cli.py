@@ -8,9 +8,10 @@ from typing import Annotated
 import anyio
 import typer
 
+from toolgate_bus.commands.exporter.checkpoint import CheckpointStore
 from toolgate_bus.commands.exporter.gauges import FleetGauges
 from toolgate_bus.commands.exporter.service import Exporter
-from toolgate_bus.commands.exporter.shelf import RedisShelf
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
     NamespaceOption,
@@ -19,7 +20,7 @@ from toolgate_bus.commands.options import (
     run_async,
     start_bus,
 )
-from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
@@ -75,7 +76,7 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
     commands = RedisCommands(url, "toolgate-exporter")
     facts = FactsReader(reading, settings.namespace, "exporter")
     service = Exporter(
-        facts, RedisShelf(commands, settings.namespace, me), FleetGauges(commands, settings.namespace)
+        facts, CheckpointStore(commands, settings.namespace, me), FleetGauges(commands, settings.namespace)
     )
     serving = serve_page(port, address, service.page, service.health)
     refused: ToolgateError | None = None

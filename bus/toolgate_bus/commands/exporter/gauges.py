@@ -140,7 +140,7 @@ def _accounts(
     found = False
     for one in balances:
         name, _, rest = one.key.partition("/")
-        if name != budget.name or (budget.window_s and one.window < now // budget.window_s):
+        if name != budget.name or budget.is_over(one.window, now):
             continue
         found = True
         limit = limit_of(one.key, budget.limit, overrides)

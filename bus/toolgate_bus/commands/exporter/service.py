@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 import anyio
 
+from toolgate_bus.commands.exporter.checkpoint import CheckpointStore, ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.commands.exporter.gauges import FleetGauges
-from toolgate_bus.commands.exporter.shelf import ExporterCheckpoint, RedisShelf
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.telemetry import definitions, metrics
@@ -25,7 +25,11 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.metrics import Collector, Gauges
 
 KEEP_EVERY_S: Final = 1.0
+RENEW_EVERY_S: Final = 1.5
+"""Where nothing new was counted; half of the lease."""
 GAUGES_EVERY_S: Final = 2.0
+UNASKED_GAUGES_S: Final = 6.0
+"""The same where nobody has asked for the page since they were read."""
 STAND_BY_S: Final = 0.5
 STALE_S: Final = 10.0
 """After so long without having read facts it is not well."""
@@ -38,8 +42,8 @@ _log = get_logger("toolgate.exporter")
 class Exporter:
     """One exporter of one namespace."""
 
-    def __init__(self, facts: FactsReader, shelf: RedisShelf, gauges: FleetGauges) -> None:
-        self._facts, self._shelf, self._gauges = facts, shelf, gauges
+    def __init__(self, facts: FactsReader, store: CheckpointStore, gauges: FleetGauges) -> None:
+        self._facts, self._store, self._gauges = facts, store, gauges
         self._counts: FleetCounts | None = None
         """What is counted; None while another leads."""
         self._shown: str | None = None
@@ -48,6 +52,8 @@ class Exporter:
         """What was counted when the lead was lost: of use where the server lost what was kept."""
         self._of_server: list[Gauges] = []
         self._kept_at = self._led_at = self._read_at = self._looked_at = float("-inf")
+        self._asked = True
+        """Whether anybody asked for the page since the gauges were read."""
         self._new = False
         self._connected = False
         self._warned = ""
@@ -69,6 +75,7 @@ class Exporter:
 
     def page(self, accept: str) -> tuple[str, bytes]:
         """The page of metrics."""
+        self._asked = True
         shown: list[Collector] = [
             Gauges(definitions.EXPORTER_LEADS, {(): float(self.leads)}),
             Gauges(definitions.CONNECTED, {("exporter",): float(self._connected)}),
@@ -107,13 +114,15 @@ class Exporter:
                 self._new |= counts.take(fact)
             await asyncio.sleep(0)
             if time.monotonic() - self._led_at >= KEEP_EVERY_S:  # a long backlog outlasts the lease
-                if not await self._shelf.keep():
+                if not await self._store.keep():
                     return self._stand_by()
                 self._led_at = time.monotonic()
         self._read_at = time.monotonic()
-        if self._read_at - self._kept_at >= KEEP_EVERY_S and not await self.keep():
+        keep_every = KEEP_EVERY_S if self._new else RENEW_EVERY_S
+        if self._read_at - self._kept_at >= keep_every and not await self.keep():
             return self._stand_by()
-        if self._read_at - self._looked_at >= GAUGES_EVERY_S:
+        if self._read_at - self._looked_at >= (GAUGES_EVERY_S if self._asked else UNASKED_GAUGES_S):
+            self._asked = False
             await self._look()
         return True
 
@@ -123,7 +132,7 @@ class Exporter:
         if counts is None:
             return False
         kept = self._present(counts) if self._new else None
-        if not await self._shelf.keep(kept):
+        if not await self._store.keep(kept):
             return False
         if kept is not None:
             self._shown, self._new = kept.text, False
@@ -133,7 +142,7 @@ class Exporter:
     async def leave(self) -> None:
         """Keep what was counted, and let another lead."""
         if await self.keep():
-            await self._shelf.leave()
+            await self._store.leave()
 
     def _present(self, counts: FleetCounts) -> ExporterCheckpoint:
         positions = self._facts.positions
@@ -141,12 +150,12 @@ class Exporter:
         return ExporterCheckpoint(counts.text(), positions)
 
     async def _take_the_lead(self) -> FleetCounts | None:
-        leads = await self._shelf.lead()
+        leads = await self._store.lead()
         self._connected = True
         if not leads:
             self._shown = None
             return None
-        kept = await self._shelf.read()
+        kept = await self._store.read()
         self._new = kept is None  # to be written down even if no fact comes
         kept = kept or self._before or ExporterCheckpoint(FleetCounts().text(), {})
         counts = FleetCounts.read(kept.text)

@@ -108,11 +108,16 @@ class Literally(StrictModel):
     value: Any
 
 
+def is_source(value: Any) -> bool:
+    """Whether an argument can be taken from there."""
+    if isinstance(value, str):
+        return value == "$" or (value[:2] == "$." and len(value) > 2)
+    return isinstance(value, Literally) or (isinstance(value, Mapping) and set(value) == {"value"})
+
+
 def _sources(arguments: Any) -> Any:
     for name, source in arguments.items() if isinstance(arguments, Mapping) else ():
-        literal = isinstance(source, Literally) or (isinstance(source, Mapping) and set(source) == {"value"})
-        is_path = isinstance(source, str) and (source == "$" or (source[:2] == "$." and len(source) > 2))
-        if not literal and not is_path:
+        if not is_source(source):
             raise ValueError(
                 f"{name}: must be $ (all arguments), $.path (one of them), or {{value: …}} for a literal"
             )

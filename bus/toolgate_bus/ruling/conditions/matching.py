@@ -33,7 +33,7 @@ Schema = Annotated[Callable[[Any], Truth], BeforeValidator(_read_schema)]
 LabelName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class About(StrictModel):
+class CallMatcher(StrictModel):
     """The conditions of a rule on a call, and what the rule is called."""
 
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
@@ -80,7 +80,7 @@ class About(StrictModel):
         return bool(self.agents or self.agent_targets or self.sessions or self.labels)
 
 
-def describe_unseen(rule: About, call: ToolSelecting) -> str:
+def describe_unseen(rule: CallMatcher, call: ToolSelecting) -> str:
     """What of a call could not be seen, for whoever made it."""
     paths = [path[:_SHOWN] for path in unknown_in(rule.when, call.tool_input)[:3]]
     what = ", ".join(paths) or ("its arguments" if rule.schema_ is not None else "its name")
@@ -88,7 +88,7 @@ def describe_unseen(rule: About, call: ToolSelecting) -> str:
 
 
 _SHOWN = 100
-Rule = TypeVar("Rule", bound=About)
+Rule = TypeVar("Rule", bound=CallMatcher)
 
 
 def check_unique(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:

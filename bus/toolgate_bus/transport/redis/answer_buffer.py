@@ -46,33 +46,40 @@ class _Batch:
 class Verdicts:
     """One frame of verdicts: the tag of its command."""
 
-    __slots__ = ("batch", "items", "packed", "refused_at")
+    __slots__ = ("batch", "buffer", "items", "packed", "refused_at")
 
-    def __init__(self, packed: bytes, items: int, batch: _Batch) -> None:
-        self.packed, self.items, self.batch = packed, items, batch
+    def __init__(self, buffer: "AnswersOut", packed: bytes, items: int, batch: _Batch) -> None:
+        self.buffer, self.packed, self.items, self.batch = buffer, packed, items, batch
         self.refused_at: float | None = None
         """When the server first did not take it (`time.monotonic`)."""
 
 
-class _Acks:
+class Acknowledgement:
     """The tag of an acknowledgement."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("buffer", "entries")
 
-    def __init__(self, entries: list[str]) -> None:
-        self.entries = entries
+    def __init__(self, buffer: "AnswersOut", entries: list[str]) -> None:
+        self.buffer, self.entries = buffer, entries
 
 
 class AnswersOut:
-    """Owned by `RedisSchedulerBus`, which has the connections."""
+    """The answers of one scheduler; `write` is that of its process, which has the connections."""
 
     def __init__(
-        self, keys: Keys, scheduler: str, write: Write, acknowledged: Callable[[Iterable[str]], None]
+        self,
+        keys: Keys,
+        scheduler: str,
+        group: str,
+        write: Write,
+        acknowledged: Callable[[Iterable[str]], None],
     ) -> None:
         """`acknowledged` is told of entries that need not be renewed any longer."""
         self._keys, self._scheduler, self._inbox = keys, scheduler, keys.inbox(scheduler)
+        self._group = group
         self._write, self._acknowledged = write, acknowledged
-        self._answers: dict[str, list[bytes]] = {}
+        self.waiting: dict[str, list[bytes]] = {}
+        """Verdicts that are to be written, by orchestrator."""
         self._batch = _Batch()
         self._acks: list[str] = []
         self._kept: deque[Verdicts] = deque()
@@ -80,20 +87,24 @@ class AnswersOut:
         self._troubled = False
         self._pause = FIRST_AGAIN_S
         self._timer: asyncio.TimerHandle | None = None
-        self._talked: set[str] = set()
+        self._talked: dict[str, tuple[str, ...]] = {}
+        """How the command that answers an orchestrator begins."""
+
+    @property
+    def has_recipients(self) -> bool:
+        """Whether anybody was answered since `take_recipients` was last called."""
+        return bool(self._talked)
 
     def take_recipients(self) -> set[str]:
         """The orchestrators that were answered since this was last called."""
-        talked, self._talked = self._talked, set()
-        return talked
+        talked, self._talked = self._talked, {}
+        return set(talked)
 
-    def answer(self, orchestrator: str, item: bytes) -> None:
-        """Queue one verdict."""
-        self._answers.setdefault(orchestrator, []).append(item)
-
-    def add_recipient(self, orchestrator: str) -> None:
-        """An answer to this one was written some other way."""
-        self._talked.add(orchestrator)
+    def add_recipient(self, orchestrator: str) -> tuple[str, ...]:
+        """This one is answered: gives how the command begins that does it."""
+        stream = self._keys.verdicts(orchestrator, self._scheduler)
+        head = self._talked[orchestrator] = ("XADD", stream, "*", "event", "verdict", "frame")
+        return head
 
     def acknowledge(self, entry: str) -> None:
         """Have an entry acknowledged once the answers queued before it were taken."""
@@ -104,17 +115,17 @@ class AnswersOut:
     def answers(self, tags: list[Any]) -> list[bytes]:
         """The commands that write all answers that wait; their tags are added to `tags`."""
         out: list[bytes] = []
-        answers, self._answers = self._answers, {}
+        if not self.waiting:
+            return out
         batch = self._batch
-        for orchestrator, items in answers.items():
-            self._talked.add(orchestrator)
-            stream = self._keys.verdicts(orchestrator, self._scheduler)
-            head = ("XADD", stream, "*", "event", "verdict", "frame")
-            for part in packing.frames(items):
+        for orchestrator, items in self.waiting.items():
+            head = self._talked.get(orchestrator) or self.add_recipient(orchestrator)
+            for part in packing.frames(items) if len(items) > 1 else (items,):
                 packed = pack_command((*head, packing.frame(part)))
                 out.append(packed)
-                tags.append(Verdicts(packed, len(part), batch))
+                tags.append(Verdicts(self, packed, len(part), batch))
                 batch.waits += 1
+        self.waiting.clear()
         return out
 
     def close_batch(self) -> None:
@@ -131,8 +142,8 @@ class AnswersOut:
         if not self._acks:
             return []
         acks, self._acks = self._acks, []
-        tags.append(_Acks(acks))
-        return [pack_command(("XACK", self._inbox, self._scheduler, *acks))]
+        tags.append(Acknowledgement(self, acks))
+        return [pack_command(("XACK", self._inbox, self._group, *acks))]
 
     def write_acks(self) -> None:
         """Acknowledge now: nothing came for a while that they could have gone with."""
@@ -159,15 +170,15 @@ class AnswersOut:
             if tag.refused_at is not None:
                 self._troubled, self._pause = False, FIRST_AGAIN_S
             return True
-        return type(tag) is _Acks and type(reply) is not ServerError
+        return type(tag) is Acknowledgement and type(reply) is not ServerError
 
     def recover(self, owed: Iterable[Any]) -> None:
         """A connection is gone: what it owes may not have been done. Verdicts that come twice do no harm."""
         verdicts = []
         for tag in owed:
-            if type(tag) is Verdicts:
+            if type(tag) is Verdicts and tag.buffer is self:
                 verdicts.append(tag)
-            elif type(tag) is _Acks:
+            elif type(tag) is Acknowledgement and tag.buffer is self:
                 self._acks += tag.entries
         if verdicts:
             self._keep(verdicts, "the connection was lost")

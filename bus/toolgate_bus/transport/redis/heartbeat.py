@@ -1,4 +1,4 @@
-"""A replica's heartbeats, on an event loop, a thread and a connection of their own.
+"""The heartbeats of a process's replicas, on an event loop, a thread and a connection of their own.
 
 What decides may keep its own loop busy for seconds: an author's slow call. That must not take the replica off
 the roster, as if it had gone: it is alive, and silent for as long. Renewing what is being decided stays with
@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from toolgate_bus.errors import ToolgateError
+from toolgate_bus.errors import ToolgateError, TransportError
 from toolgate_bus.telemetry import loggers
 from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
-from toolgate_bus.transport.redis.roster_sets import TIME
+from toolgate_bus.transport.redis.roster_sets import TIME, Command
 from toolgate_bus.transport.redis.tasks import keep
 
 STUCK_SECONDS: Final = 5.0
@@ -29,24 +29,20 @@ SETTLED_BEATS: Final = 6
 _log = loggers.get_logger("toolgate.bus")
 
 
-class Heart:
-    """Beats for one member of the roster until it is ended."""
+Tell = Callable[[int, int], bytes | None]
+"""Gives the heartbeat of this number and time (in seconds, by the server's clock), or None to leave one out;
+it is called in the other thread.
+"""
 
-    def __init__(
-        self,
-        url: str,
-        namespace: str,
-        member: str,
-        tell: Callable[[int, int], bytes | None],
-        clock: ServerClock,
-    ) -> None:
-        """`tell` gives the heartbeat of this number and time (in seconds, by the server's clock),
-        or None to leave one out; in the other thread.
-        """
-        self._url, self._namespace, self._member = url, namespace, member
-        self._tell, self._clock = tell, clock
+
+class Heart:
+    """Beats for members of the roster until it is ended."""
+
+    def __init__(self, url: str, namespace: str, clock: ServerClock) -> None:
+        self._url, self._namespace, self._clock = url, namespace, clock
+        self._members: dict[str, Tell] = {}
         self._number = 0
-        self._left = False
+        self._left: set[str] = set()
         self._moved = time.monotonic()
         self._complained = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,13 +57,22 @@ class Heart:
         threading.Thread(target=self._thread, name="toolgate-heart", daemon=True).start()
         await running
 
+    def add(self, member: str, tell: Tell) -> None:
+        """Beat for this one as well, from the next heartbeat on."""
+        self._members = {**self._members, member: tell}  # the other thread may be looking at them
+
     async def beat(self) -> None:
         """Beat now; returns when the server has it, raises TransportError where it may not."""
         await self._there(self._beat())
 
-    async def leave(self, mark: Callable[[int, int], bytes]) -> None:
+    async def leave(self, member: str, mark: Callable[[int, int], bytes]) -> None:
         """Say that one leaves, by the mark of a last heartbeat, and beat no more; raises TransportError."""
-        await self._there(self._leave(mark))
+        await self._there(self._leave(member, mark))
+
+    def name_again(self) -> None:
+        """The server may have lost what was written: name everyone anew with the next heartbeats."""
+        if self._loop is not None:
+            self._roster.name_again()
 
     def note_progress(self) -> None:
         """The loop that decides is not stuck."""
@@ -126,7 +131,7 @@ class Heart:
             if stuck and not self._complained:
                 _log.warning(
                     "the loop that decides does not move: a call in it does not give way, and questions wait",
-                    member=self._member,
+                    member=", ".join(self._members),
                     seconds=STUCK_SECONDS,
                 )
             self._complained = stuck
@@ -139,23 +144,42 @@ class Heart:
     async def _beat(self) -> None:
         async with self._turn:
             await self._roster.learn_minute()
-            value = None if self._left else self._tell(self._number + 1, self._roster.seconds)
-            if value is None:
+            beats = [
+                (member, value)
+                for member, tell in self._members.items()
+                if (value := None if member in self._left else tell(self._number + 1, self._roster.seconds))
+                is not None
+            ]
+            if not beats:
                 return
             self._number += 1
             sent = time.monotonic()
-            commands = [TIME, *self._roster.beat(self._member, value, timed=True)]
-            replies = await self._commands.pipeline(commands)
-            for command, reply in zip(commands[:2], replies, strict=False):
+            commands: list[Command] = []
+            firsts: list[int] = []
+            for member, value in beats:
+                firsts.append(len(commands))
+                commands += self._roster.beat(member, value, timed=TIME in commands)
+            if not self._clock.is_synced and TIME not in commands:
+                commands.append(TIME)
+            try:
+                replies = await self._commands.pipeline(commands)
+            except TransportError:
+                self._roster.name_again()
+                raise
+            if TIME in commands:
+                reply = replies[commands.index(TIME)]
+                self._clock.set_time(reply, time.monotonic(), sent)
+                self._roster.set_time(reply)
+                firsts.append(commands.index(TIME))
+            for first in firsts:
+                command, reply = commands[first], replies[first]
                 if isinstance(reply, Exception):
                     raise refusal(str(command[min(1, len(command) - 1)]), reply)
-            self._clock.set_time(replies[0], time.monotonic(), sent)
-            self._roster.set_time(replies[0])
 
-    async def _leave(self, mark: Callable[[int, int], bytes]) -> None:
-        async with self._turn:  # a heartbeat on its way must not put us back
-            self._left = True
-            await self._roster.leave(self._member, mark(self._number + 1, self._roster.seconds))
+    async def _leave(self, member: str, mark: Callable[[int, int], bytes]) -> None:
+        async with self._turn:  # a heartbeat on its way must not put it back
+            self._left.add(member)
+            await self._roster.leave(member, mark(self._number + 1, self._roster.seconds))
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -29,23 +29,31 @@ from toolgate_bus.transport.ports import (
     Member,
     OrchestratorBus,
     OrchestratorListener,
+    QuestionWriter,
     override,
 )
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
-from toolgate_bus.transport.redis.roster_sets import OLD, TIME
+from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD, TIME
 from toolgate_bus.transport.redis.stop_orders import StopOrderLog
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
-LOOKS: Final = ("schedulers", "readers", "schedulers", OLD)
-"""Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn."""
+LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
+"""Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn; who joins or
+leaves wakes it besides."""
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
 FACTS_RETENTION_MS: Final = 3_600_000
 IDLE_INBOX_MS: Final = 60_000
+FACTS_EVERY_S: Final = 10.0
+"""Seconds between two times that our facts are kept from expiring, and trimmed."""
+OWN_EVERY: Final = 20
+"""Heartbeats between two times that our own streams are kept from expiring, besides each that wakes us."""
 AGENTS_EXPIRY_MS: Final = 3_000
+AGENTS_EVERY_S: Final = 0.9
+"""Seconds after which agents are told of again though nothing changed but their age."""
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
 """Longest that a start waits for the roster: a server that does not say a word is one that is away."""
@@ -53,6 +61,8 @@ COMMAND_S: Final = 1.0
 """Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
 REWIND_EVERY: Final = 10
 """Heartbeats between two looks for verdict streams that were made anew behind our back."""
+REWIND_IDLE: Final = 4 * REWIND_EVERY
+"""The same where nobody was asked meanwhile."""
 _log = get_logger("toolgate.bus")
 
 
@@ -77,7 +87,12 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._leaving: dict[str, float] = {}
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._beats = 0
-        self._told_agents = False
+        self._told_agents: tuple[list[Any], list[bytes]] | None = None
+        """What was last told of agents that may change, and of orders; None where nothing stands there."""
+        self._told_at = 0.0
+        self._asked = False
+        """Whether anybody was asked since the last look for streams made anew."""
+        self._facts_due = 0.0
         self._obeyed = StopOrderLog()
         self._known_writer = False
         """Whether readers can find our facts also when we are gone."""
@@ -177,13 +192,15 @@ class RedisOrchestratorBus(OrchestratorBus):
         """Tell at once which sessions are alive here: by a heartbeat before its time."""
         self._poll.set()
 
+    @property
     @override
-    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str = "tool:selecting") -> None:
-        self._outbox.ask(scheduler, decision, item, event)
+    def ask(self) -> QuestionWriter:
+        return self._outbox.ask
 
+    @property
     @override
-    def fact(self, make: Callable[[], FactPayload]) -> None:
-        self._outbox.fact(make)
+    def fact(self) -> Callable[[Callable[[], FactPayload]], None]:
+        return self._outbox.fact
 
     # ------------------------------------------------------------------ the host task
 
@@ -237,6 +254,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         if up != self._was_up:
             self._was_up = up
             self._hurry = True
+            self._roster.name_again()
             metrics.record_connection("orchestrator", up)
             self._poll.set()
             self._listener.on_connection(up)
@@ -248,7 +266,8 @@ class RedisOrchestratorBus(OrchestratorBus):
                 try:
                     await self._beat()
                     self._beats += 1
-                    if self._beats % REWIND_EVERY == 0:
+                    if self._beats % (REWIND_EVERY if self._asked else REWIND_IDLE) == 0:
+                        self._asked = False
                         await self._reader.rewind()
                 except ConfigError as error:
                     self._fail(error)
@@ -267,30 +286,34 @@ class RedisOrchestratorBus(OrchestratorBus):
         await watch_links(self._url, lambda: (self._reader.link, self._outbox.link))
 
     async def _beat(self) -> None:
-        idle = self._outbox.take_recipients() - {member.name for member in self._view.members}
+        asked = self._outbox.take_recipients()
+        idle = asked - {member.name for member in self._view.members}
+        self._asked = self._asked or bool(asked)
         hurry, self._hurry = self._hurry, False
         try:
             await self._look_and_tell(sorted(idle), everything=hurry)
         except ToolgateError:
             self._hurry = True
+            self._facts_due = self._told_at = 0.0
             raise
 
     async def _look_and_tell(self, idle: Sequence[str], *, everything: bool) -> None:
         await self._roster.learn_minute()
         look = self._roster.asks(everything=everything)
-        told = self._roster.beat(
-            f"o:{self.orchestrator}", encode_reading(self.read_set, packing.VERSIONS), timed=True
-        )
-        own = (self._keys.wake, self._keys.control)[self._beats % 2](self.orchestrator)
+        told = self._roster.beat(f"o:{self.orchestrator}", encode_reading(self.read_set, packing.VERSIONS))
+        if everything and TIME not in told:
+            told.append(TIME)
+        own = (self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator))
+        keeps_facts = everything or time.monotonic() >= self._facts_due
         commands: list[Sequence[Arg]] = [
             *look.commands,
             *told,
-            TIME,
-            ("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS),
-            ("PEXPIRE", own, IDLE_INBOX_MS),
+            *([("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS)] if keeps_facts else []),
             *self._present(),
             *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle),
         ]
+        if everything or self._beats % OWN_EVERY == 0:
+            commands += [("PEXPIRE", key, IDLE_INBOX_MS) for key in own]
         replies = await self._commands.pipeline(commands)
         at = len(look.commands) + len(told)
         wrong = None
@@ -299,12 +322,15 @@ class RedisOrchestratorBus(OrchestratorBus):
                 error = refusal(str(command[1]), reply)
                 if isinstance(error, ConfigError):
                     wrong = wrong or error
-                elif command is commands[0]:
+                elif look.commands and command is commands[0]:
                     raise error  # else the roster is read, and we are told again of in half a second
-        self._roster.set_time(replies[at])
-        if replies[at + 1] == 1:
-            self._known_writer = True
-            await self._keep_facts(int(replies[at][0]) * 1000)
+            elif command == TIME:
+                self._roster.set_time(reply)
+        if keeps_facts:
+            self._known_writer = replies[at] == 1
+            self._facts_due = time.monotonic() + FACTS_EVERY_S
+            if self._known_writer:
+                await self._keep_facts(self._roster.seconds * 1000)
         self._adopt(await self._roster.resolve(self._roster.take_names(look, replies[: len(look.commands)])))
         if wrong is not None:
             raise wrong  # what could be read was
@@ -354,6 +380,7 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _on_fact_written(self) -> None:
         if not self._known_writer:
+            self._facts_due = 0.0
             self._poll.set()  # told with the next heartbeat, which is now
 
     def _order(self, raw: bytes) -> None:
@@ -366,11 +393,17 @@ class RedisOrchestratorBus(OrchestratorBus):
     def _present(self) -> list[tuple[Arg, ...]]:
         """The command that tells which sessions are alive here, where there are any or were."""
         agents, key = self._listener.agents(), self._keys.agents(self.orchestrator)
-        obeyed = self._obeyed.encode_all(time.monotonic())
-        told, self._told_agents = self._told_agents, bool(agents or obeyed)
-        if self._told_agents:
-            return [("SET", key, encode_agents(agents, obeyed), "PX", AGENTS_EXPIRY_MS)]
-        return [("DEL", key)] if told else []
+        now = time.monotonic()
+        obeyed = self._obeyed.encode_all(now)
+        doing = [(one.session, one.doing, one.turns, one.calls, one.vetoes, one.cost) for one in agents]
+        told = (doing, obeyed) if agents or obeyed else None
+        if told is None:
+            before, self._told_agents = self._told_agents, None
+            return [("DEL", key)] if before is not None else []
+        if told == self._told_agents and now - self._told_at < AGENTS_EVERY_S:
+            return []
+        self._told_agents, self._told_at = told, now
+        return [("SET", key, encode_agents(agents, obeyed), "PX", AGENTS_EXPIRY_MS)]
 
     def _build_farewell(self) -> tuple[Arg, ...]:
         """The command that tells that no session is alive here any longer, and which orders ended them."""

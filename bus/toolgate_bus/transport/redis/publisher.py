@@ -55,7 +55,7 @@ class Outbox:
     def __init__(self, keys: Keys, orchestrator: str) -> None:
         self._keys, self._orchestrator = keys, orchestrator
         self._link: Link | None = None
-        self._asks: dict[tuple[str, str], list[tuple[bytes, bytes]]] = {}
+        self._asks: dict[tuple[Sequence[str], str], list[tuple[bytes, bytes]]] = {}
         self._again: list[tuple[float, _QuestionFrame]] = []
         self._facts = FactsOut()
         self._facts_tag = _Facts(0)
@@ -96,7 +96,7 @@ class Outbox:
         now = time.monotonic()
         for until, asked in again:
             if now < until:
-                self._asks.setdefault((asked.scheduler, asked.event), []).extend(asked.pairs)
+                self._asks.setdefault(((asked.scheduler,), asked.event), []).extend(asked.pairs)
         self._write_asks()
         self._facts_refused = False
         self._write_unconfirmed()
@@ -134,9 +134,11 @@ class Outbox:
         asked, self._asked = self._asked, set()
         return asked
 
-    def ask(self, scheduler: str, decision: bytes, item: bytes, event: str) -> None:
-        """Queue one question; it is written within this tick of the loop."""
-        waiting = self._asks.setdefault((scheduler, event), [])
+    def ask(
+        self, schedulers: Sequence[str], decision: bytes, item: bytes, event: str = "tool:selecting"
+    ) -> None:
+        """Queue one question for several; it is written within this tick of the loop."""
+        waiting = self._asks.setdefault((schedulers, event), [])
         waiting.append((decision, item))
         if not self._flushing:
             self._flushing = True
@@ -166,18 +168,21 @@ class Outbox:
             return
         link = self._link
         if link is None:
-            for (scheduler, _), waiting in asks.items():
-                self._refused(scheduler, [decision for decision, _ in waiting], "bus_down")
+            for (schedulers, _), waiting in asks.items():
+                for scheduler in schedulers:
+                    self._refused(scheduler, [decision for decision, _ in waiting], "bus_down")
             return
         packed: list[bytes] = []
         tags: list[Any] = []
-        for (scheduler, event), waiting in asks.items():
-            self._asked.add(scheduler)
-            head = ("XADD", self._keys.inbox(scheduler), "*", "event", event, "orch", self._orchestrator)
+        for (schedulers, event), waiting in asks.items():
+            self._asked.update(schedulers)
+            inboxes = [self._keys.inbox(scheduler) for scheduler in schedulers]
             at = 0
             for part in packing.frames([item for _, item in waiting]):
-                packed.append(pack_command((*head, "frame", packing.frame(part))))
-                tags.append(_QuestionFrame(scheduler, event, waiting[at : at + len(part)]))
+                tail = ("*", "event", event, "orch", self._orchestrator, "frame", packing.frame(part))
+                packed += [pack_command(("XADD", inbox, *tail)) for inbox in inboxes]
+                pairs = waiting[at : at + len(part)]
+                tags += [_QuestionFrame(scheduler, event, pairs) for scheduler in schedulers]
                 at += len(part)
         if self._facts.due:
             facts = self._commands_of_facts(link)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.clock import entry_order
+from toolgate_bus.transport.redis.consumer_group import SHARED_GROUP
 
 PAGE: Final = 1000
 COUNTED: Final = 1000
@@ -51,6 +52,11 @@ async def find_keys(commands: Commands, pattern: str) -> AsyncIterator[list[byte
             yield page
         if cursor in (b"0", "0", 0):
             return
+
+
+async def empty_streams(commands: Commands, keys: Sequence[bytes]) -> None:
+    """Remove the entries of these streams; the groups that read them stay."""
+    await commands.pipeline([("XTRIM", key, "MAXLEN", 0) for key in keys])
 
 
 async def delete_keys(commands: Commands, keys: Sequence[bytes]) -> None:
@@ -185,11 +191,14 @@ class Backlog(NamedTuple):
 async def read_backlogs(
     commands: Commands, keys: Keys, schedulers: Sequence[str]
 ) -> dict[str, Backlog | Exception]:
-    """How full these schedulers' inboxes are; an error for one that is not there, or may not be seen."""
+    """How full these schedulers' inboxes are; an error for one that is not there, or may not be seen.
+
+    Where several groups read an inbox, each is given every question: the one that is furthest counts.
+    """
     replies = await commands.pipeline([("XINFO", "GROUPS", keys.inbox(name)) for name in schedulers])
     found = dict(zip(schedulers, replies, strict=True))
     there = {name: reply for name, reply in found.items() if not isinstance(reply, Exception)}
-    groups = {name: _flat(reply[0]) if reply else {} for name, reply in there.items()}
+    groups = {name: _furthest([_flat(one) for one in reply]) for name, reply in there.items()}
     last = {name: _text(one.get("last-delivered-id", b"0-0")) for name, one in groups.items()}
     starts = [(keys.inbox(name), f"({id_}") for name, id_ in last.items()]
     pages = dict(zip(groups, await read_first(commands, starts, COUNTED), strict=True))
@@ -203,13 +212,19 @@ async def read_backlogs(
     return backlogs
 
 
+def _furthest(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return max(groups, key=lambda one: entry_order(_text(one.get("last-delivered-id", b"0-0"))), default={})
+
+
 async def read_consumers(commands: Commands, inbox: str, scheduler: str) -> list[tuple[str, int, float]]:
     """Who reads an inbox, how many entries each has, and for how many seconds it has not asked for more.
 
     Nobody where this user may not see it.
     """
-    (reply,) = await commands.pipeline([("XINFO", "CONSUMERS", inbox, scheduler)])
-    each = [] if isinstance(reply, Exception) else [_flat(one) for one in reply]
+    replies = await commands.pipeline(
+        [("XINFO", "CONSUMERS", inbox, group) for group in (scheduler, SHARED_GROUP)]
+    )
+    each = [_flat(one) for reply in replies if not isinstance(reply, Exception) for one in reply]
     return [(_text(one["name"]), int(one["pending"]), int(one["idle"]) / 1000) for one in each]
 
 

@@ -20,10 +20,7 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.attendance import GONE_SECONDS, Attendance
-from toolgate_bus.transport.heartbeats import MAX_MEMBER, read_versions
-from toolgate_bus.transport.heartbeats import decode_member as decode_member
-from toolgate_bus.transport.heartbeats import encode_leave as encode_leave
-from toolgate_bus.transport.heartbeats import encode_member as encode_member
+from toolgate_bus.transport.heartbeats import MAX_MEMBER, decode_member, read_versions
 from toolgate_bus.transport.ports import Commands, Member
 from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.roster_sets import (
@@ -160,6 +157,11 @@ class Roster:
         place = self._places.setdefault(member, RosterMembership(self._keys, member))
         rest = place.commands(self._clock, time.monotonic())
         return [beat, *(one for one in rest if not (timed and one == TIME))]
+
+    def name_again(self) -> None:
+        """The server may have lost what was written: the next heartbeats name their members anew."""
+        for place in self._places.values():
+            place.name_again()
 
     async def write(self, member: str, value: bytes) -> None:
         """One heartbeat; raises TransportError where the server did not take it."""

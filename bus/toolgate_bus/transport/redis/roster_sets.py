@@ -20,6 +20,8 @@ KINDS: Final[Mapping[str, str]] = {"s": "schedulers", "o": "orchestrators", "r":
 """By the first letter of its members' names."""
 OLD: Final = "old"
 """Stands for the set of version 1 among the kinds."""
+NOBODY: Final = ""
+"""Stands for a turn in which no set is read."""
 MAX_COUNT: Final = 10_000
 """Names of one set that are looked up; more are strangers, and counted."""
 FEW: Final = 100
@@ -29,12 +31,14 @@ EARLY_S: Final = 3.0
 """So long into a minute not everyone has written itself down anew."""
 MISSED_S: Final = 1.2
 """A heartbeat that comes so long after the one before: what was written may be gone."""
+TURNS: Final = 16
+"""Heartbeats in which a member names itself once in each of its sets, and asks for the time."""
 DEAD_S: Final = 60.0
 MAX_NAME: Final = 160
 
 
 class RosterMembership:
-    """One member's own place on the roster: what it writes with each heartbeat, two commands on average."""
+    """One member's own place on the roster: what it writes beside its heartbeats, four commands in 8 s."""
 
     __slots__ = ("_at", "_beats", "_keys", "_member", "_minute")
 
@@ -50,16 +54,20 @@ class RosterMembership:
         missed, self._at = now - self._at >= MISSED_S, now
         if missed or minute != self._minute:
             self._beats, self._minute = 0, minute
-        turn, self._beats = self._beats % 4, self._beats + 1
+        turn, self._beats = self._beats % TURNS, self._beats + 1
         old: Command = ("SADD", self._keys.roster, self._member)
         kind = KINDS.get(self._member[0])
         if turn == 0 and clock.is_synced and kind is not None:
             key = self._keys.roster_of(kind, minute)
             own: list[Command] = [("SADD", key, self._member), ("PEXPIRE", key, SET_MS)]
-            return [*own, old] if missed else own
+            return [*own, old, TIME] if missed else own
         if turn == 1 or missed:
             return [old]
-        return [TIME] if turn == 3 else []
+        return [TIME] if turn == TURNS // 2 else []
+
+    def name_again(self) -> None:
+        """Have the next heartbeat name this member in all its sets: what was written may be gone."""
+        self._at = -MISSED_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,9 @@ class RosterQuery:
     """One look at the sets; several may be under way at a time, and each takes its own replies."""
 
     kinds: tuple[str, ...]
-    """Of each set that is asked for; there are two commands a set."""
+    """Of each set that is asked for."""
+    sized: tuple[bool, ...]
+    """Whether a second command asks for the size of each."""
     commands: tuple[Command, ...]
 
 
@@ -102,6 +112,7 @@ class RosterNames:
         asked = [
             (kind, key)
             for kind in kinds
+            if kind != NOBODY
             for key in (
                 [self._keys.roster]
                 if kind == OLD
@@ -109,20 +120,27 @@ class RosterNames:
             )
         ]
         commands: list[Command] = []
+        sized: list[bool] = []
         for kind, key in asked:
-            # Not SMEMBERS: a set may have grown since its size was asked.
-            few = self._sizes.get(kind, 0) > MAX_COUNT
-            commands += [("SCARD", key), ("SRANDMEMBER", key, FEW if few else MAX_COUNT)]
-        return RosterQuery(tuple(kind for kind, _ in asked), tuple(commands))
+            # Not SMEMBERS: a set may have grown. How large one is need not be asked where all of it came.
+            size = self._sizes.get(kind, 0)
+            commands.append(("SRANDMEMBER", key, FEW if size > MAX_COUNT else MAX_COUNT))
+            sized.append(size >= MAX_COUNT)
+            if sized[-1]:
+                commands.append(("SCARD", key))
+        return RosterQuery(tuple(kind for kind, _ in asked), tuple(sized), tuple(commands))
 
     def take(self, look: RosterQuery, replies: Sequence[Any]) -> dict[str, int]:
         """The replies to the commands of a look; gives how many names of which kind are beyond the bound."""
         named: dict[str, set[str]] = {}
         sizes: dict[str, int] = {}
-        for kind, size, found in zip(look.kinds, replies[::2], replies[1::2], strict=True):
-            own = named.setdefault(kind, set())
+        left = iter(replies)
+        for kind, is_sized in zip(look.kinds, look.sized, strict=True):
+            own, found = named.setdefault(kind, set()), next(left)
+            size = next(left) if is_sized else None
             if isinstance(found, list):  # an error: this user may not read it, or it is no set
                 own.update(self._own(kind, found))
+                size = len(found) if size is None else size
             sizes[kind] = max(sizes.get(kind, 0), size if isinstance(size, int) else 0)
         self._sizes.update(sizes)
         for kind, own in named.items():

@@ -2,7 +2,7 @@
 
 Explicit last ids, never `$`; new streams from `0-0`, so that no verdict is missed while the read
 set changes. The orchestrator's own wake stream is in the set: an entry there makes the read return.
-The next read goes out before the batch is looked at.
+The next read goes out before a large batch is looked at, and behind a small one.
 
 One read of all streams is as bad as the worst of them. So no reply may be long: where one is, streams
 are read one by one, a few entries each, until they are as quiet as they should be; what floods even then
@@ -33,6 +33,8 @@ FEW: Final = 2
 """Entries of each stream at a time while one of them floods."""
 MAX_BYTES: Final = FEW * (MAX_FRAME + 4096)
 """No reply may be longer: by far more than any honest one, and never longer than these few entries."""
+FEW_BYTES: Final = 1024
+"""Replies of so many are looked at sooner than the next one could come."""
 MUCH_BYTES: Final = 64 * 1024
 """Replies of less are nobody's flood."""
 AT_ONCE: Final = 8
@@ -175,6 +177,13 @@ class VerdictReader:
         options = ("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS")
         link.write(pack_command((*options, *self._streams, *self._last.values())), (READ,))
 
+    def _read_later(self, turns: int = 2) -> None:
+        """Read on behind whoever waits for what came, and behind what they ask next."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._read_later, turns - 1)
+        else:
+            self._read()
+
     def _reply(self, reply: Any, tag: Any) -> None:
         if type(reply) is ServerError:
             self._on_refusal(reply, tag)
@@ -191,7 +200,7 @@ class VerdictReader:
             self._quiet = False
         flooding = self._misbehaving.much(size, time.monotonic()) and self._floods(reply)
         if tag is READ:
-            if not flooding:
+            if not flooding and size > FEW_BYTES:
                 self._read()
         elif link is not None and not link.owed:  # that was the last of them
             self._one_by_one = not self._quiet
@@ -201,6 +210,8 @@ class VerdictReader:
             self._read()
         if reply:
             self._hand_on(reply, names, size)
+        if tag is READ and not flooding and size <= FEW_BYTES:
+            self._read_later()
 
     def _hand_on(self, batch: Any, names: dict[bytes, str], size: int) -> None:
         frames = [

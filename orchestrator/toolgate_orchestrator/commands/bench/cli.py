@@ -1,56 +1,100 @@
-"""`toolgate bench`: decisions beside the bare floor, in one run, on one server.
+"""`toolgate bench`: what users see of a decision, beside the bare floor and other ways to ask.
 
-What is measured is what `mount` builds: the gate of a real loop-events in a real session, with facts,
-metrics, claims and verify on, and scheduler processes as anybody runs them. Only the ratios of one
-run mean anything: the machine is whatever it is.
+One run, one server, all sides in turns. Only the ratios of one run mean anything: the machine is
+whatever it is.
 """
 
-import asyncio
-import gc
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, console, err_console, run_async
 from toolgate_bus.commands.terminal import print_json
-from toolgate_bus.errors import ToolgateError
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import Server, private_server
-from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.bench.fleet_cli import fleet
-from toolgate_orchestrator.commands.bench.floor import Floor
-from toolgate_orchestrator.commands.bench.measure import ARGUMENTS, TOOLS, Sample, run_load
-from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 
 bench = typer.Typer(
     name="bench", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 bench.command("fleet")(fleet)
 
-TARGETS: Final = {
-    (1, 1): ("median", 1.7),
-    (3, 1): ("median", 2.0),
-    (1, 64): ("rate", 0.45),
-    (3, 64): ("rate", 0.40),
-}
-"""By (schedulers, in flight): the largest ratio of medians, or the smallest of throughputs."""
-BLOCKS: Final = 8
-WARM_UP: Final = 300
+
+class Size(StrEnum):
+    """Of the questions."""
+
+    SMALL = "small"
+    LARGE = "large"
+    BOTH = "both"
 
 
 @bench.callback()
-def decisions_beside_the_floor(
+def measure_decisions(
     ctx: typer.Context,
     schedulers: Annotated[
-        list[int] | None, typer.Option("--schedulers", "-n", help="Scheduler processes.", show_default="1, 3")
+        list[int] | None,
+        typer.Option(
+            "--schedulers", "-n", min=1, max=64, help="Scheduler processes; repeat it.", show_default="1, 3"
+        ),
     ] = None,
     in_flight: Annotated[
-        list[int] | None, typer.Option("--in-flight", "-c", help="Decisions at a time.", show_default="1, 64")
+        list[int] | None,
+        typer.Option(
+            "--in-flight", "-c", min=1, max=4096, help="Decisions at a time; repeat it.", show_default="1, 64"
+        ),
     ] = None,
-    decisions: Annotated[int, typer.Option("--decisions", min=100, help="Decisions of each load.")] = 8_000,
+    size: Annotated[
+        Size,
+        typer.Option("--size", metavar="small|large|both", help="Questions: small is 448 bytes, large 8 kB."),
+    ] = Size.SMALL,
+    decisions: Annotated[
+        int,
+        typer.Option(
+            "--decisions",
+            min=100,
+            help="Decisions of each load, on each side; more where very many are in flight.",
+        ),
+    ] = 8_000,
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            "--peers",
+            metavar="NAME,NAME",
+            help="What to measure beside it: nats, webhook, or none.",
+            show_default="those that are installed",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            metavar="N",
+            min=1,
+            max=100_000,
+            help="Ask so often a second instead, whether earlier calls are decided or not.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, max=3600, help="How long each side is asked at --rate.")
+    ] = 10.0,
+    old: Annotated[
+        Path | None,
+        typer.Option(
+            "--old",
+            metavar="VENV",
+            help="Compare with the toolgate-bus of another virtual environment instead.",
+        ),
+    ] = None,
+    together: Annotated[
+        bool,
+        typer.Option("--together", help="Measure schedulers in one process beside a process each instead."),
+    ] = False,
     loops: Annotated[
         bool, typer.Option("--loops", help="Measure a turn on loop-reactive beside loop-basic instead.")
     ] = False,
@@ -60,19 +104,35 @@ def decisions_beside_the_floor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure decisions beside the bare floor: raw Redis ping-pong on the same server and socket.
+    """Measure decisions as users see them, beside the bare server and other ways to ask.
 
-    Floor and Toolgate take turns, block by block. Prints medians, p99, throughput, CPU of all processes
-    involved, and the ratios Toolgate ÷ floor, the only figures that mean anything on another machine.
-    Takes about half a minute.
+    \b
+      toolgate bench                             about a minute
+      toolgate bench --size both -n 1 -n 3 -n 8 -c 1 -c 64 -c 512
+      toolgate bench --rate 1000                 asked so often, done or not
+      toolgate bench --old ../before/.venv       beside another version
+      toolgate bench --together                  schedulers in one process
+      toolgate bench --observed                  what metrics and facts cost
+      toolgate bench --loops                     a slow turn on two loops
+      toolgate bench fleet                       many agents at once
 
-    --loops: the same turn, with an LLM that takes its time over each call, on two loops in turns.
-    --observed: decisions with metrics and facts beside decisions without either, in turns; takes
-    about a minute and a half, as it decides twelve times as often where many are in flight.
-    fleet: many agents over several processes, and how the figures grow with them.
+    Every 16th call is denied and every 8th replaced, which the others verify; no two calls are alike, and
+    every decision is checked: at the first wrong one it ends with 1. The floor is raw Redis ping-pong on the
+    same server, nothing encoded, nothing checked. NATS request-reply and an HTTP webhook do the same
+    work as Toolgate, where they are installed (the extra `bench`).
+
+    All sides take turns, block by block. ÷ is the median of the blocks' ratios to the floor, the only
+    figure that means anything on another machine.
+
+    At a rate a latency begins when the call was due, so that no queue hides; -c and --decisions mean
+    nothing there. With --old ÷ is new ÷ old, over pairs of blocks; with --together it is to one scheduler
+    alone. --observed decides twelve times as often where many are in flight.
     """
     if ctx.invoked_subcommand is not None:
         return
+    asked = {"--rate": rate, "--old": old, "--together": together, "--observed": observed, "--loops": loops}
+    if len(given := [name for name, value in asked.items() if value]) > 1:
+        raise ConfigError(f"{given[0]} and {given[1]}: each measures something of its own; give one")
     from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
 
     if loops:
@@ -86,17 +146,112 @@ def decisions_beside_the_floor(
             costs = run_async(
                 lambda: _measure_observability(server, schedulers or (1, 3), in_flight or (1, 64), decisions)
             )
-        let_kernel_threads_go()
         if as_json:
             print_json({"python": sys.version.split()[0], "cpus": os.cpu_count(), "observed": costs})
         return
+    from toolgate_orchestrator.commands.bench.comparison import Loads
+
+    sizes = ("small", "large") if size is Size.BOTH else (size.value,)
+    loads = Loads(sizes, schedulers or ((3,) if together else (1, 3)), in_flight or (1, 64), decisions)
     with private_server() as server:
-        rows = run_async(
-            lambda: _measure(server, schedulers or (1, 3), in_flight or (1, 64), decisions, as_json)
-        )
-    let_kernel_threads_go()
+        if old is not None:
+            run_async(lambda: _compare_installs(server, loads, old, as_json))
+        elif together:
+            run_async(lambda: _compare_together(server, loads, as_json))
+        elif rate is not None:
+            run_async(lambda: _measure_rate(server, loads, rate, seconds, peers, as_json))
+        else:
+            run_async(lambda: _compare(server, loads, peers, as_json))
+
+
+async def _compare(server: Server, loads: Any, asked: str | None, as_json: bool) -> None:
+    from toolgate_orchestrator.commands.bench import report
+    from toolgate_orchestrator.commands.bench.comparison import compare
+
+    peers = _choose_peers(asked)
+    _tell_machine(as_json)
+    rows = await _show(lambda tell: compare(server, loads, peers, tell), report.table_of, as_json)
+    if not as_json:
+        for line in report.goals_of(rows):
+            console.print(line)
+
+
+async def _measure_rate(
+    server: Server, loads: Any, rate: float, seconds: float, asked: str | None, as_json: bool
+) -> None:
+    from toolgate_orchestrator.commands.bench import report
+    from toolgate_orchestrator.commands.bench.open_loop import measure_rate
+
+    peers = _choose_peers(asked)
+    _tell_machine(as_json, cpu=False)
+    await _show(
+        lambda tell: measure_rate(server, loads, rate, seconds, peers, tell), report.table_of_rate, as_json
+    )
+
+
+async def _compare_installs(server: Server, loads: Any, venv: Path, as_json: bool) -> None:
+    from toolgate_orchestrator.commands.bench import report
+    from toolgate_orchestrator.commands.bench.installs import Install, compare_installs
+
+    old = Install.of(venv)
+    where = {"old": await old.find_folder(), "new": await Install.own().find_folder()}
+    _tell_machine(as_json, where)
+    await _show(lambda tell: compare_installs(server, loads, old, tell), report.table_of_installs, as_json)
+
+
+async def _compare_together(server: Server, loads: Any, as_json: bool) -> None:
+    from toolgate_orchestrator.commands.bench import report
+    from toolgate_orchestrator.commands.bench.together import compare_together
+
+    _tell_machine(as_json)
+    await _show(lambda tell: compare_together(server, loads, tell), report.table_of, as_json)
+
+
+async def _show(
+    measure: Callable[[Callable[[str], None]], AsyncIterator[Any]],
+    table_of: Callable[[dict[str, Any]], Any],
+    as_json: bool,
+) -> list[dict[str, Any]]:
+    """Print each row as soon as it is measured, and meanwhile how far it is; gives all."""
+    from toolgate_orchestrator.commands.bench.report import title
+
+    rows: list[dict[str, Any]] = []
+    with err_console.status("") as status:
+        async for found in measure(status.update):
+            row = found.figures()
+            rows.append(row)
+            if as_json:
+                print_json(row)
+            else:
+                console.print(f"[bold]{title(row)}[/]")
+                console.print(table_of(row))
+    return rows
+
+
+def _choose_peers(asked: str | None) -> Mapping[str, Any]:
+    """Those to run; says what is missing."""
+    from toolgate_orchestrator.commands.bench.peers import choose
+
+    peers, missing = choose(asked)
+    if missing:
+        err_console.print(escape(missing), style="dim", soft_wrap=True)
+    return peers
+
+
+def _tell_machine(as_json: bool, installs: Mapping[str, str] | None = None, *, cpu: bool = True) -> None:
+    """What it is measured on, before anything runs."""
+    from toolgate_orchestrator.commands.bench.comparison import find_load
+    from toolgate_orchestrator.commands.bench.report import WHERE
+
+    told = {"python": sys.version.split()[0], "cpus": os.cpu_count(), "load_before": find_load()}
     if as_json:
-        print_json({"python": sys.version.split()[0], "cpus": os.cpu_count(), "loads": rows})
+        print_json({**told, **(installs or {})})
+        return
+    console.print(f"{told['cpus']} CPUs, load {told['load_before']} before, Python {told['python']}")
+    if cpu:
+        console.print(WHERE)
+    for name, folder in (installs or {}).items():
+        console.print(f"{name}: {escape(folder)}", soft_wrap=True)
 
 
 async def _turns() -> list[dict[str, Any]]:
@@ -143,130 +298,3 @@ async def _measure_observability(
             )
             err_console.print(console_line, soft_wrap=True)
     return rows
-
-
-async def _measure(
-    server: Server, schedulers: Sequence[int], in_flight: Sequence[int], decisions: int, quiet: bool
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for count in schedulers:
-        async with _both(server, count) as (floor, decide, floor_pids, gate_pids):
-            for lanes in in_flight:
-                err_console.print(f"{count} scheduler(s), {lanes} in flight …", style="dim")
-                row = await _side_by_side(floor, decide, decisions, lanes, floor_pids, gate_pids)
-                rows.append({"schedulers": count, "in_flight": lanes, **row})
-                if not quiet:
-                    _print(rows[-1])
-    return rows
-
-
-async def _side_by_side(
-    floor: Floor, decide: Any, decisions: int, lanes: int, floor_pids: Sequence[int], gate_pids: Sequence[int]
-) -> dict[str, Any]:
-    bare, ours = Sample(), Sample()
-    await run_load(floor.decide, WARM_UP, lanes, floor_pids)
-    await run_load(decide, WARM_UP, lanes, gate_pids)
-    for _ in range(BLOCKS):
-        bare.add(await run_load(floor.decide, -(-decisions // BLOCKS), lanes, floor_pids))
-        ours.add(await run_load(decide, -(-decisions // BLOCKS), lanes, gate_pids))
-    low, high = bare.figures(), ours.figures()
-    ratios = {
-        "median": round(high["median_us"] / low["median_us"], 2),
-        "p99": round(high["p99_us"] / low["p99_us"], 2),
-        "rate": round(high["per_second"] / low["per_second"], 2),
-        "cpu": None if high["cpu_us"] is None else round(high["cpu_us"] / max(low["cpu_us"], 0.1), 2),
-    }
-    return {"floor": low, "toolgate": high, "ratio": ratios}
-
-
-@asynccontextmanager
-async def _both(server: Server, count: int) -> AsyncIterator[tuple[Floor, Any, list[int], list[int]]]:
-    """The floor and the gate of a mounted loop, each with `count` answering processes."""
-    names = [f"bench-{number}" for number in range(1, count + 1)]
-    rules = server.directory / "bench-rules.yaml"
-    rules.write_text("rules: []\n")
-    bus = BusSettings(redis=server.url, namespace=f"bench-{count}")
-    specs = [SchedulerSpec("policy", config=rules, name=name) for name in names]
-    floor = Floor(names)
-    async with _start_floor(server.url, names) as pids, scheduler_processes(specs, bus) as running:
-        await floor.start(server.url)
-        try:
-            async with _mount_gate(bus) as gate:
-
-                async def decide() -> None:
-                    decision = await gate.decide("search_direct_flight", ARGUMENTS, TOOLS, session="bench")
-                    if len(decision.verdicts) != count:
-                        raise ToolgateError(
-                            f"only {len(decision.verdicts)} of {count} answered: {decision.why}"
-                        )
-
-                gc.freeze()  # as any command does once it has loaded what it needs
-                shared = [os.getpid(), server.pid]
-                yield floor, decide, shared + pids, shared + [one.pid for one in running]
-        finally:
-            floor.close()
-
-
-@asynccontextmanager
-async def _mount_gate(bus: BusSettings) -> AsyncIterator[Any]:
-    """The gate of loop-events in a real session."""
-    from amplifier_core import AmplifierSession
-
-    config = {
-        "toolgate": {"redis": bus.redis, "namespace": bus.namespace, "agent": "bench", "patience_ms": 5000}
-    }
-    plan = {
-        "session": {"orchestrator": {"module": "loop-events", "config": config}, "context": "context-simple"},
-        "providers": [{"module": "provider-scripted", "config": {"turns": []}}],
-        "tools": [],
-        "hooks": [],
-    }
-    async with AmplifierSession(plan) as session:
-        yield session.coordinator.get("orchestrator").gate
-
-
-@asynccontextmanager
-async def _start_floor(url: str, names: Sequence[str]) -> AsyncIterator[list[int]]:
-    """The floor's answering processes."""
-    processes = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "toolgate_orchestrator.commands.bench.floor", url, name),
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        for name in names
-    ]
-    try:
-        for process in processes:
-            if process.stdout is None or await process.stdout.readline() != b"ready\n":
-                raise ToolgateError("a process of the floor did not start")
-        yield [process.pid for process in processes]
-    finally:
-        for process in processes:
-            if process.returncode is None:
-                process.terminate()
-        await asyncio.gather(*(process.wait() for process in processes))
-
-
-def _print(row: dict[str, Any]) -> None:
-    """One load, in four lines that fit any terminal."""
-    many = "" if row["schedulers"] == 1 else "s"
-    console.print(f"[bold]{row['schedulers']} scheduler{many}, {row['in_flight']} in flight[/]")
-    for name in ("floor", "toolgate"):
-        figures = row[name]
-        cpu = "" if figures["cpu_us"] is None else f"  CPU {figures['cpu_us']:6.0f} µs"
-        console.print(
-            f"  {name:<9} median {figures['median_us']:7.0f} µs  p99 {figures['p99_us']:7.0f} µs"
-            f"  {figures['per_second']:7}/s{cpu}"
-        )
-    ratio = row["ratio"]
-    cpu = "" if ratio["cpu"] is None else f"  CPU {ratio['cpu']:7.2f} ×"
-    console.print(
-        f"  ratio     median {ratio['median']:8.2f} ×  p99 {ratio['p99']:8.2f} ×  {ratio['rate']:7.2f} ×{cpu}"
-    )
-    target = TARGETS.get((row["schedulers"], row["in_flight"]))
-    if target is not None:
-        what, limit = target
-        met = ratio[what] <= limit if what == "median" else ratio[what] >= limit
-        sign = "median ≤" if what == "median" else "throughput ≥"
-        console.print(f"  target    {sign} {limit} ×: {'met' if met else 'not met'}", style="dim")

@@ -5,7 +5,6 @@ done, what their LLMs called, what was decided and what was recorded is counted 
 """
 
 import asyncio
-import contextlib
 import json
 import sys
 import time
@@ -26,6 +25,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.commands.bench.fleet_agents import Work, decisions_of, lay_out
 from toolgate_orchestrator.commands.bench.fleet_figures import Row
 from toolgate_orchestrator.commands.bench.measure import cpu_seconds
+from toolgate_orchestrator.commands.bench.processes import start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
 
 NAMESPACE: Final = "bench-fleet"
@@ -35,7 +35,6 @@ SET_UP_EACH_S: Final = 0.1
 FACTS_S: Final = 10.0
 """Facts are written off a decision's path, within milliseconds; so long they are waited for."""
 GRACE_S: Final = 10.0
-LINE_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,33 +121,12 @@ async def _count_in_record(record: FactsReader, decided: set[str]) -> int:
 
 @asynccontextmanager
 async def _processes(works: Sequence[Work]) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """The agents' processes, each told its work; ended by their ids, however the row ends."""
-    processes: list[asyncio.subprocess.Process] = []
-    try:
-        for work in works:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "toolgate_orchestrator.commands.bench.fleet_worker"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                limit=LINE_BYTES,
-            )
-            processes.append(process)
+    """The agents' processes, each told its work; they leave by themselves, or are ended."""
+    program = (sys.executable, "-m", "toolgate_orchestrator.commands.bench.fleet_worker")
+    async with start_processes([program] * len(works), "the agents", wait=False) as processes:
+        for process, work in zip(processes, works, strict=True):
             _tell([process], json.dumps(asdict(work)))
         yield processes
-        with anyio.move_on_after(GRACE_S):
-            await asyncio.gather(*(one.wait() for one in processes))
-    finally:
-        with anyio.CancelScope(shield=True):
-            await _end(processes)
-
-
-async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:
-    for signal in ("terminate", "kill"):
-        for process in processes:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    getattr(process, signal)()
         with anyio.move_on_after(GRACE_S):
             await asyncio.gather(*(one.wait() for one in processes))
 

@@ -88,7 +88,7 @@ def decisions_of(work: Work) -> int:
 
 
 def plan_of(work: Work, number: int) -> dict[str, Any]:
-    """The mount plan of one agent."""
+    """The mount plan of one agent; what its LLM says is `turns_of`, and no part of the agent."""
     toolgate = {
         "redis": work.url,
         "namespace": work.namespace,
@@ -96,16 +96,13 @@ def plan_of(work: Work, number: int) -> dict[str, Any]:
         "required": list(SCHEDULERS),
         "patience_ms": PATIENCE_MS,
     }
-    helper = {"providers": [_llm([_sum(f"2 + {n}") for n in range(CHILD_CALLS)], work.think_s)]}
-    calls = [*(_sum(f"{number} + {n}") for n in range(work.calls - 1)), _sum(FORBIDDEN)]
-    if delegates(number):
-        calls.insert(0, {"name": "delegate", "arguments": {"agent": "senior", "instruction": "Add up."}})
+    helper = {"providers": [_llm(work.think_s)]}
     return {
         "session": {
             "orchestrator": {"module": "loop-events", "config": {"max_iterations": -1, "toolgate": toolgate}},
             "context": "context-simple",
         },
-        "providers": [_llm(calls, work.think_s)],
+        "providers": [_llm(work.think_s)],
         "tools": [
             {"module": "tool-calculator"},
             *([{"module": "tool-delegate"}] if delegates(number) else []),
@@ -119,7 +116,23 @@ def _sum(expression: str) -> dict[str, Any]:
     return {"name": "calculate", "arguments": {"expression": expression}}
 
 
-def _llm(calls: list[dict[str, Any]], think_s: float) -> dict[str, Any]:
-    turns = [*({"tool_calls": [call]} for call in calls), {"text": "Done."}]
+def turns_of(work: Work, number: int) -> list[dict[str, Any]]:
+    """What the LLM of this agent says."""
+    calls = [*(_sum(f"{number} + {n}") for n in range(work.calls - 1)), _sum(FORBIDDEN)]
+    if delegates(number):
+        calls.insert(0, {"name": "delegate", "arguments": {"agent": "senior", "instruction": "Add up."}})
+    return _script(calls)
+
+
+def turns_of_child() -> list[dict[str, Any]]:
+    """What the LLM of an agent says to which was delegated."""
+    return _script([_sum(f"2 + {n}") for n in range(CHILD_CALLS)])
+
+
+def _script(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*({"tool_calls": [call]} for call in calls), {"text": "Done."}]
+
+
+def _llm(think_s: float) -> dict[str, Any]:
     # A call comes in two pieces, and the LLM takes its time before each.
-    return {"module": "provider-scripted", "config": {"turns": turns, "pace_s": think_s / 2}}
+    return {"module": "provider-scripted", "config": {"pace_s": think_s / 2}}

@@ -12,7 +12,9 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +22,13 @@ from amplifier_core import AmplifierSession, HookResult
 from toolgate_bus.commands.options import run_async
 from toolgate_bus.protocol.events import Decision
 
-from toolgate_orchestrator.commands.bench.fleet_agents import Work, delegates, plan_of
+from toolgate_orchestrator.commands.bench.fleet_agents import (
+    Work,
+    delegates,
+    plan_of,
+    turns_of,
+    turns_of_child,
+)
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 
@@ -44,8 +52,8 @@ class Agents:
         for number in range(self._work.first, self._work.first + self._work.agents):
             session = AmplifierSession(plan_of(self._work, number), session_id=f"{self._work.row}-{number}")
             self._sessions.append(session)
-            let_delegate(session, self._listen)
-            self._listen(session)
+            let_delegate(session, lambda child: self._listen(child, turns_of_child))
+            self._listen(session, partial(turns_of, self._work, number))
             await session.initialize()
 
     async def run(self) -> dict[str, Any]:
@@ -82,13 +90,17 @@ class Agents:
         await session.execute("Add up.")
         return time.perf_counter() - began
 
-    def _listen(self, session: Any) -> None:
-        """Count a session's decisions, calls and results; it need not be set up yet."""
+    def _listen(self, session: Any, turns: Callable[[], list[dict[str, Any]]]) -> None:
+        """Count a session's decisions, calls and results; it need not be set up yet.
+
+        `turns` tells what its LLM says: when its turn begins, so that this counts as no agent's memory.
+        """
         coordinator = session.coordinator
         kept: list[Any] = []
 
         async def subscribe_to_gate(event: str, data: dict[str, Any]) -> HookResult:
             coordinator.get("orchestrator").gate.subscribe(self._on_decision)
+            coordinator.get("providers")["scripted"].add_turns(turns())
             kept.append(coordinator.get("context"))
             return HookResult()
 

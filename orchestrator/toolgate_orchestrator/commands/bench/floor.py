@@ -5,15 +5,20 @@ deadlines. `python -m toolgate_orchestrator.commands.bench.floor URL NAME` is th
 """
 
 import asyncio
+import os
 import secrets
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+from toolgate_bus.server.embedded import Server
 from toolgate_bus.transport.redis.connection import Link, open_link, pack_command
 
-PAYLOAD_BYTES = 448
+from toolgate_orchestrator.commands.bench.measure import Contender
+from toolgate_orchestrator.commands.bench.mix import SIZES, Call
+from toolgate_orchestrator.commands.bench.processes import run_answering, start_processes
+
 _ID_BYTES = 16
 
 
@@ -21,12 +26,14 @@ class Floor:
     """The asking side: writes a payload to every stream and counts the answers by its id."""
 
     def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
         self._asks = [f"floor:q:{name}".encode() for name in names]
         self._streams = [f"floor:a:{name}".encode() for name in names]
         self._last = dict.fromkeys(self._streams, b"0-0")
         self._open: dict[bytes, list[Any]] = {}
         self._queue: list[bytes] = []
         self._seq = secrets.randbits(64) << 32  # the streams may hold an earlier floor's entries
+        self.payload_bytes = SIZES["small"]
 
     async def start(self, url: str) -> None:
         """Open the two connections and begin to read."""
@@ -40,19 +47,22 @@ class Floor:
         self._write.drop()
         self._read.drop()
 
-    async def decide(self) -> float:
-        """One round to all streams; gives its seconds."""
-        began = time.perf_counter()
+    async def ask(self, _call: Call) -> None:
+        """One round to all streams."""
         self._seq += 1
         id_ = self._seq.to_bytes(_ID_BYTES, "big")
         future = self._loop.create_future()
         self._open[id_] = [len(self._asks), future]
         if not self._queue:
             self._loop.call_soon(self._flush)
-        payload = id_ + bytes(PAYLOAD_BYTES - _ID_BYTES)
+        payload = id_ + bytes(self.payload_bytes - _ID_BYTES)
         self._queue += [pack_command(("XADD", stream, "*", "d", payload)) for stream in self._asks]
         await future
-        return time.perf_counter() - began
+
+    def trim(self) -> None:
+        """Empty the streams, between two blocks: everything was read."""
+        trims = [pack_command(("XTRIM", stream, "MAXLEN", 0)) for stream in (*self._asks, *self._streams)]
+        self._write.write(b"".join(trims), (None,) * len(trims))
 
     def _flush(self) -> None:
         queue, self._queue = self._queue, []
@@ -80,6 +90,20 @@ class Floor:
                     waiting[1].set_result(None)
 
 
+@asynccontextmanager
+async def open_floor(server: Server, names: Sequence[str]) -> AsyncIterator[tuple[Floor, Contender]]:
+    """The floor with as many answering processes; and as a side."""
+    program = (sys.executable, "-m", "toolgate_orchestrator.commands.bench.floor", server.url)
+    async with start_processes([(*program, name) for name in names], "the floor") as running:
+        floor = Floor(names)
+        await floor.start(server.url)
+        try:
+            pids = {"gate": [os.getpid()], "server": [server.pid], "schedulers": [one.pid for one in running]}
+            yield floor, Contender("floor", floor.ask, pids)
+        finally:
+            floor.close()
+
+
 async def answer(url: str, name: str) -> None:
     """The answering side: reads its stream, answers every entry with its id, until the server goes."""
     asks, answers, last = f"floor:q:{name}", f"floor:a:{name}", b"0-0"
@@ -102,6 +126,4 @@ async def answer(url: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    import uvloop
-
-    uvloop.run(answer(sys.argv[1], sys.argv[2]))
+    run_answering(answer(sys.argv[1], sys.argv[2]))

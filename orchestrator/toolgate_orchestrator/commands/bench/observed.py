@@ -7,9 +7,6 @@ of all processes: gate, scheduler, server. Blocks alternate, so that both see th
 
 import asyncio
 import gc
-import itertools
-import json
-import os
 import statistics
 import sys
 import time
@@ -24,15 +21,17 @@ from contextlib import (
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.server.embedded import Server
+from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.fact_buffer import LATEST_S
 
-from toolgate_orchestrator.commands.bench.measure import ARGUMENTS, TOOLS, Sample, cpu_seconds, run_load
-from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.commands.bench.cleaner import Clean, open_cleaner
+from toolgate_orchestrator.commands.bench.measure import Contender, Sample, cpu_by_kind, run_block
+from toolgate_orchestrator.commands.bench.mix import Mix, name_schedulers
+from toolgate_orchestrator.commands.bench.processes import start_processes
+from toolgate_orchestrator.commands.bench.toolgate_side import environment_of, lay_out, open_gate, side_of
 from toolgate_orchestrator.gate.recorder import DecisionRecorder
 from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult
 
@@ -68,7 +67,7 @@ class OverheadResult:
         self.with_both.add(observed)
         self.without.add(plain)
         if observed.cpu and plain.cpu is not None:
-            self.parts.append(1 - plain.cpu / observed.cpu)
+            self.parts.append(1 - sum(plain.cpu.values()) / sum(observed.cpu.values()))
 
     def row(self) -> dict[str, Any]:
         """The figures; `part` is the median over the pairs of blocks."""
@@ -111,29 +110,27 @@ async def observe(
     server: Server, schedulers: int, in_flight: Sequence[int], decisions: int
 ) -> AsyncIterator[OverheadResult]:
     """Measure each load both ways; gives one after another."""
-    rules = server.directory / "bench-observed.yaml"
-    rules.write_text("rules: []\n")
-    normal = ("-m", "toolgate_bus")
+    names = name_schedulers(schedulers)
     async with AsyncExitStack() as stack:
-        pids: dict[str, list[int]] = {"with": [], "without": []}
-        for number in range(schedulers):
-            for side, program in (("with", normal), ("without", ("-c", UNCOUNTED))):
-                name = f"bench-{number}"
-                process = _scheduler(server, f"{side}-{schedulers}", name, str(rules), program)
-                pids[side].append(await stack.enter_async_context(process))
-        gate = await stack.enter_async_context(_gate(server, f"with-{schedulers}"))
-        plain = await stack.enter_async_context(_gate(server, f"without-{schedulers}"))
+        clean = await stack.enter_async_context(open_cleaner(server))
+        sides, gates = {}, {}
+        for side, program in (("with", ("-m", "toolgate_bus")), ("without", ("-c", UNCOUNTED))):
+            bus = BusSettings(redis=server.url, namespace=f"bench-{side}-{schedulers}")
+            pids = await stack.enter_async_context(_schedulers(server, bus, schedulers, program))
+            gates[side] = await stack.enter_async_context(open_gate(bus, names))
+            sides[side] = side_of(side, gates[side], server, pids)
+        plain = gates["without"]
         was = plain._recorder
         plain._recorder = _NullRecorder(was._client, was._redactor, was._limits)
         gc.freeze()
-        shared = [os.getpid(), server.pid]
+        mix = Mix(names)
         for lanes in in_flight:
-            both = _Side(gate, schedulers, lanes, [*shared, *pids["with"]], nullcontext)
-            neither = _Side(plain, schedulers, lanes, [*shared, *pids["without"]], _disable_metrics)
-            yield await _compare(both, neither, decisions)
+            both = _Side(sides["with"], mix, schedulers, lanes, nullcontext)
+            neither = _Side(sides["without"], mix, schedulers, lanes, _disable_metrics)
+            yield await _compare(both, neither, decisions, clean)
 
 
-async def _compare(both: "_Side", neither: "_Side", decisions: int) -> OverheadResult:
+async def _compare(both: "_Side", neither: "_Side", decisions: int, clean: Clean) -> OverheadResult:
     """Blocks in turns, the first of a pair last in the next."""
     found = OverheadResult(both.schedulers, both.lanes)
     for side in (both, neither):
@@ -144,6 +141,7 @@ async def _compare(both: "_Side", neither: "_Side", decisions: int) -> OverheadR
         order = (both, neither) if pair % 2 else (neither, both)
         samples = {side: await side.block(each) for side in order}
         found.add(samples[both], samples[neither])
+        await clean()
     return found
 
 
@@ -151,79 +149,33 @@ async def _compare(both: "_Side", neither: "_Side", decisions: int) -> OverheadR
 class _Side:
     """One of the two: a gate, and the processes whose CPU its decisions take."""
 
-    gate: Gate
+    side: Contender
+    mix: Mix
     schedulers: int
     lanes: int
-    pids: Sequence[int]
     meanwhile: Callable[[], AbstractContextManager[None]]
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-    """No two calls are alike: each lane is a session of its own."""
 
     async def block(self, decisions: int) -> Sample:
         """Decide so often; the facts of the last decisions are waited for."""
+        calls = self.mix.take(decisions)
         with self.meanwhile():
-            before = cpu_seconds(self.pids)
-            sample = await run_load(self._decide, decisions, self.lanes, self.pids)
+            before = cpu_by_kind(self.side.pids)
+            sample = await run_block(self.side, calls, self.lanes)
             await asyncio.sleep(2 * LATEST_S)
-            after = cpu_seconds(self.pids)
-        sample.cpu = None if before is None or after is None else after - before
+            after = cpu_by_kind(self.side.pids)
+        sample.cpu = None if before is None or after is None else {k: after[k] - before[k] for k in before}
         return sample
 
-    async def _decide(self) -> None:
-        number = next(self.numbers)
-        decision = await self.gate.decide(
-            TOOLS[number % len(TOOLS)],
-            {**ARGUMENTS, "passengers": [{"first": "Ada", "last": str(number)}]},
-            TOOLS,
-            session=f"bench-{number % self.lanes}",
-            agent="bench",
-            tool_call_id=str(number),
-        )
-        if len(decision.verdicts) != self.schedulers:
-            raise ToolgateError(
-                f"only {len(decision.verdicts)} of {self.schedulers} answered: {decision.why}"
-            )
-
 
 @asynccontextmanager
-async def _gate(server: Server, namespace: str) -> AsyncIterator[Gate]:
-    config = ToolgateConfig(redis=server.url, namespace=f"bench-{namespace}", patience_ms=5000)
-    async with Gate.open(config) as gate:
-        yield gate
-
-
-@asynccontextmanager
-async def _scheduler(
-    server: Server, namespace: str, name: str, rules: str, program: Sequence[str]
-) -> AsyncIterator[int]:
-    """A scheduler process that runs `program`; gives its process id."""
-    process = await asyncio.create_subprocess_exec(
-        *(
-            sys.executable,
-            *program,
-            "scheduler",
-            "run",
-            "policy",
-            "--name",
-            name,
-            "--config",
-            rules,
-            "--json",
-        ),
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-        env={
-            **{name: value for name, value in os.environ.items() if name != "TOOLGATE_METRICS_PORT"},
-            "TOOLGATE_REDIS_URL": server.url,
-            "TOOLGATE_NAMESPACE": f"bench-{namespace}",
-        },
-    )
-    try:
-        line = await process.stdout.readline() if process.stdout else b""
-        if not line or json.loads(line).get("event") != "ready":
-            raise ToolgateError("the scheduler of the bench did not start")
-        yield process.pid
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
+async def _schedulers(
+    server: Server, bus: BusSettings, count: int, program: Sequence[str]
+) -> AsyncIterator[list[int]]:
+    """So many scheduler processes that run `program`; gives their process ids."""
+    commands = [
+        (sys.executable, *program, "scheduler", "run", spec.spec, "--name", spec.name or "", "--json")
+        for spec in lay_out(server.directory, name_schedulers(count))
+    ]
+    what, env = "a scheduler of the bench", environment_of(bus)
+    async with start_processes(commands, what, env=env, cwd=server.directory) as running:
+        yield [process.pid for process in running]

@@ -63,7 +63,7 @@ async def _plan(context: Context) -> Sequence[Diagnostic]:
         *_down(toolgate),
         *check_hidden_fields(toolgate.redact, context.configs),
     ]
-    return [*found, *_schedulers(toolgate, context), fine(SUBJECT, "plan-read", "the plan can be read")]
+    return [*found, *check_required(toolgate, context), fine(SUBJECT, "plan-read", "the plan can be read")]
 
 
 def _validate_loop(plan: Plan) -> ToolgateConfig | None:
@@ -92,7 +92,8 @@ def _warn_unruled(plan: Plan) -> Diagnostic:
 # ---------------------------------------------------------------- schedulers
 
 
-def _schedulers(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
+def check_required(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
+    """Whether those that a `toolgate:` section names are alive, and what that means."""
     alive = {member.name: member for member in sorted(context.view.members, key=lambda one: one.started)}
     found: list[Diagnostic] = []
     if both := sorted({*toolgate.required} & {*toolgate.shadow}):

@@ -13,9 +13,10 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.commands.host.plan_file import KINDS, LISTS, SELF
+from toolgate_orchestrator.modules.loop_origin import GUARD, RULING_HOOKS
 
-_RULING: Final = "hooks-scheduler-"
-"""Hook modules that rule on calls: no inheritance takes them away."""
+_RULING: Final = (*RULING_HOOKS, GUARD)
+"""Hook modules that rule on calls, by how their ids begin: no inheritance takes them away."""
 
 Spec = dict[str, Any]
 

@@ -42,10 +42,23 @@ def is_ours(module: str, offers: Offers) -> bool:
     return any(point.value.startswith(_OURS) for point in offers.get(module, {}).values())
 
 
+def own_id(module: str, offers: Offers) -> str | None:
+    """The id of our own under which a module of ours is offered, too."""
+    ours = {point.value for point in offers.get(module, {}).values() if point.value.startswith(_LOOKED_INTO)}
+    same = (
+        name
+        for name, each in offers.items()
+        if "-toolgate" in name and any(point.value in ours for point in each.values())
+    )
+    return next(same, None)
+
+
 def why_unusable(module: str, offers: Offers) -> str | None:
     """Why a module cannot be mounted by its id; None where it can."""
     if len(offers.get(module, ())) > 1:
-        return f"{module} is offered by {' and by '.join(sorted(offers[module]))}: uninstall one"
+        own = own_id(module, offers)
+        change = f"uninstall one, or name {own}, which nobody else offers" if own else "uninstall one"
+        return f"{module} is offered by {' and by '.join(sorted(offers[module]))}: {change}"
     if is_installed(module, offers):
         return None
     kind = [one for one in offers if one.partition("-")[0] == module.partition("-")[0]]

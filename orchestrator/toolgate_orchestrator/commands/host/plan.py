@@ -41,6 +41,7 @@ from toolgate_orchestrator.commands.host.plan_file import (
     PlanFile,
     modules_in,
 )
+from toolgate_orchestrator.modules.loop_origin import OWN_LOOPS
 
 _DEFAULT_CONTEXT = "context-simple"
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -91,10 +92,20 @@ def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offe
 
 
 def with_bus(plan: Plan, **fields: Any) -> Plan:
-    """The plan with these fields of the orchestrator's `toolgate:` config; a foreign loop has none."""
+    """The plan with these fields of the orchestrator's `toolgate:` config; a foreign loop has none.
+
+    Raises ConfigError for a foreign loop whose config names schedulers that must rule on its calls.
+    """
     spec = plan.orchestrator
     given = {name: value for name, value in fields.items() if value is not None}
     if not plan.ours:
+        section = spec["config"].get("toolgate")
+        if required := section.get("required") if isinstance(section, Mapping) else None:
+            must = ", ".join(map(str, required)) if isinstance(required, list) else required
+            raise ConfigError(
+                f"{spec['module']} is not one of Toolgate's loops, and {must} (required) would not be asked: "
+                f"use one of {', '.join(OWN_LOOPS)}"
+            )
         notice = f"{spec['module']} is not one of Toolgate's loops: nothing rules on its calls"
         return replace(plan, notices=(*plan.notices, notice))
     toolgate = spec["config"].get("toolgate") or {}

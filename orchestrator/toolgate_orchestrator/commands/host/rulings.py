@@ -13,7 +13,7 @@ from typing import Any, Final
 from amplifier_core import HookResult
 from rich.text import Text
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
-from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -182,5 +182,4 @@ def result_line(result: str) -> Text:
 
 
 def _short(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+    return shorten(" ".join(text.split()), limit)

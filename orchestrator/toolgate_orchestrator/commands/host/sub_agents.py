@@ -21,6 +21,7 @@ from toolgate_bus.protocol.money import micro
 
 from toolgate_orchestrator.commands.host.child_plan import child_plan, instruction_of
 from toolgate_orchestrator.commands.host.installed_modules import is_ours, offers_of
+from toolgate_orchestrator.commands.host.module_loader import InstalledModuleLoader
 from toolgate_orchestrator.commands.host.plan_file import SELF
 
 SPAWN: Final = "session.spawn"
@@ -39,9 +40,11 @@ class SubAgentResult(TypedDict):
     output: str
     session_id: str
     status: str
-    """As its loop reports it: success, incomplete, cancelled."""
+    """As its loop reports it: success, incomplete, cancelled, budget_exhausted."""
     turn_count: int
     metadata: dict[str, Any]
+    """The agent's name, and what its loop reports: `llm_calls`, `llm_call_budget`, `budget_exhausted`,
+    `resumable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ class SubAgents:
             display_system=parent.display_system,
             is_resumed=resumed,
         )
+        child.coordinator.loader = InstalledModuleLoader(child.coordinator, _offers())
         self._tree.on_child(child)
         ended = _ChildOutcome(child.coordinator.hooks)
         parent.cancellation.register_child(child.coordinator.cancellation)
@@ -188,7 +192,7 @@ class SubAgents:
             "session_id": session_id,
             "status": ended.status,
             "turn_count": ended.turns,
-            "metadata": {"agent": kept.agent},
+            "metadata": {**ended.metadata, "agent": kept.agent},
         }
 
     async def _set_up(self, child: Any, kept: _ResumableChild, ended: "_ChildOutcome") -> None:
@@ -218,6 +222,7 @@ class _ChildOutcome:
 
     def __init__(self, hooks: Any) -> None:
         self.status, self.turns = "success", 0
+        self.metadata: dict[str, Any] = {}
         self.failures: list[str] = []
         hooks.register(ORCHESTRATOR_COMPLETE, self._hear, name="toolgate-delegation")
         hooks.register(MODULE_LOAD_FAILED, self._hear, name="toolgate-delegation")
@@ -227,7 +232,8 @@ class _ChildOutcome:
             self.failures.append(f"{data.get('module_id')} did not load: {data.get('error')}")
         else:
             self.status = str(data.get("status") or "success")
-            turns = data.get("turn_count")
+            metadata, turns = data.get("metadata"), data.get("turn_count")
+            self.metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
             self.turns = turns if isinstance(turns, int) else 0
         return HookResult()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from toolgate_bus.commands.new_files import write_new_files
 from toolgate_bus.commands.options import QuietOption, command_name
 from toolgate_bus.commands.terminal import print_text
-from toolgate_bus.errors import ConfigError
 
 NAMES: Final = ("plan.yaml", "rules.yaml", "cases.yaml", "workspace/notes.txt")
 
@@ -32,7 +32,7 @@ def init(
 
     Nothing is overwritten. Exit codes: 0 written, 2 a file is there already.
     """
-    write(directory)
+    write_new_files(directory, read_templates())
     if quiet:
         return
     print_text(f"Wrote to {directory.absolute()}:\n  {', '.join(NAMES)}\n")
@@ -47,18 +47,7 @@ def init(
     )
 
 
-def write(directory: Path) -> None:
-    """Write the files; raises ConfigError where one is there already, or cannot be written."""
-    there = [name for name in NAMES if (directory / name).exists() or (directory / name).is_symlink()]
-    if there:
-        raise ConfigError(
-            f"{directory / there[0]} is there already: nothing was written; name another folder"
-        )
-    templates = files("toolgate_orchestrator.commands.init") / "files"
-    try:
-        for name in NAMES:
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            with (directory / name).open("x", encoding="utf-8") as file:
-                file.write((templates / Path(name).name).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{error.filename or directory} cannot be written: {error.strerror}") from None
+def read_templates() -> dict[str, str]:
+    """What is written, by path."""
+    folder = files("toolgate_orchestrator.commands.init") / "files"
+    return {name: (folder / Path(name).name).read_text(encoding="utf-8") for name in NAMES}

@@ -1,9 +1,10 @@
 """What `toolgate replay` does, once its options are known to be right."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,6 @@ from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.roster import Roster
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, new_namespace
-from toolgate_orchestrator.commands.replay.asking_again import TrialOptions, compare_record
 from toolgate_orchestrator.commands.replay.comparison import (
     ComparedCall,
     ReplayComparison,
@@ -25,6 +25,7 @@ from toolgate_orchestrator.commands.replay.comparison import (
     ToolPrices,
     build_comparison,
 )
+from toolgate_orchestrator.commands.replay.record_replay import TrialOptions, compare_record
 from toolgate_orchestrator.commands.replay.recorded_decisions import read_record
 from toolgate_orchestrator.commands.replay.recording import RunArchive
 from toolgate_orchestrator.commands.replay.report import Report, report_on
@@ -77,24 +78,17 @@ async def against_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSett
     hold_s = asked.patience_ms / 1000  # nobody is there to answer
     tag = await _tag(asked, recording, bus)
     before = _side(asked, bus, tag, hold_s)
-    after = replace(
-        before, bus=replace(bus, namespace=new_namespace()), specs=asked.after, own_namespace=True
-    )
+    after = replace(before, bus=_apart(bus), specs=asked.after, own_namespace=True)
     prices = prices_of([*asked.before, *asked.after])
     return await compare_runs(recording, before, after, prices, quiet=asked.quiet)
 
 
 async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayComparison:
     """Put the decisions of the record before a set; raises ConfigError, TransportError."""
-    commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
-    try:
+    async with aclosing(RedisCommands(str(bus.redis), "toolgate-replay", connections=1)) as commands:
         facts, reach_s = await FactsReader(commands, bus.namespace).since(asked.since_s)
-    finally:
-        await commands.aclose()
     record = read_record(facts, asked.limit)
-    trial = TrialOptions(
-        replace(bus, namespace=new_namespace()), asked.after, asked.alone, asked.patience_ms, asked.quiet
-    )
+    trial = TrialOptions(_apart(bus), asked.after, asked.alone, asked.patience_ms, asked.quiet)
     subject = f"the record of the last {_length(min(asked.since_s, reach_s))}"
     notes = []
     kept_s = FACTS_RETENTION_MS / 1000
@@ -108,9 +102,14 @@ async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayCompar
     return await compare_record(record, trial, prices_of(asked.after), subject, notes)
 
 
+def _apart(bus: BusSettings) -> BusSettings:
+    """The same server, in a namespace where nobody else is."""
+    return replace(bus, namespace=new_namespace())
+
+
 def _side(asked: ReplayRequest, bus: BusSettings, tag: str, hold_s: float | None) -> Side:
     return Side(
-        replace(bus, namespace=new_namespace()) if asked.in_own_namespace else bus,
+        _apart(bus) if asked.in_own_namespace else bus,
         asked.before,
         own_namespace=asked.in_own_namespace,
         loop=asked.loop,
@@ -128,13 +127,10 @@ async def _tag(asked: ReplayRequest, recording: RunArchive, bus: BusSettings) ->
     Before living schedulers, who remember sessions, each replay has its own.
     """
     if not asked.in_own_namespace:
-        commands = RedisCommands(str(bus.redis), "toolgate-replay", connections=1)
-        try:
+        async with aclosing(RedisCommands(str(bus.redis), "toolgate-replay", connections=1)) as commands:
             living = (await Roster(commands, bus.namespace).read()).members
-        finally:
-            await commands.aclose()
         if living:
-            return new_namespace().rpartition("-")[2][:8]
+            return secrets.token_hex(4)
     return sha256(Path(recording.source).name.encode()).hexdigest()[:8]
 
 

@@ -22,6 +22,7 @@ from toolgate_orchestrator.commands.host.rulings import Rulings
 from toolgate_orchestrator.commands.replay.playback import CAPABILITY, Playback, Source, Trace
 from toolgate_orchestrator.commands.replay.provider_replay import NAME, tool_results
 from toolgate_orchestrator.commands.replay.recording import RecordedCall, Run, RunArchive, arguments_key
+from toolgate_orchestrator.modules.context_simple import without_timestamp
 
 CallOutcome = Literal["run", "rerouted", "vetoed", "not_run"]
 
@@ -188,7 +189,9 @@ async def replay_run(
         faults = await _play(session, playback)
         settled = await rulings.settle(late_s)
         messages = await session.coordinator.get("context").get_messages()
-        text = json.dumps(messages, sort_keys=True, ensure_ascii=True, default=str)
+        text = json.dumps(
+            list(map(without_timestamp, messages)), sort_keys=True, ensure_ascii=True, default=str
+        )
         context = hashlib.sha256(text.encode()).hexdigest()
     finally:
         await session.cleanup()

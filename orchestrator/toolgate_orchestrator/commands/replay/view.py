@@ -6,9 +6,10 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from toolgate_bus.commands.terminal import escape, escape_lines
+from toolgate_bus.commands.markup import escape, escape_lines
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.ruling.counterfactual import CHANGES, Effect, ProposedCall
+from toolgate_bus.telemetry.printable import describe_call, shorten
 
 from toolgate_orchestrator.commands.replay.comparison import Figures, ReplayComparison
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
@@ -103,7 +104,7 @@ def _call_line(one: Mapping[str, Any]) -> str:
 
 def _arguments(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}…"
+    return shorten(text, MAX_ARGUMENTS)
 
 
 def _summary(report: Report) -> list[str]:
@@ -195,9 +196,7 @@ def _describe_effect(effect: Effect, call: ProposedCall) -> str:
 
 
 def _call(call: ProposedCall) -> str:
-    text = json.dumps(call.arguments, ensure_ascii=False, default=repr)
-    text = text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
-    return f"{call.tool} {text}"
+    return describe_call(call.tool, call.arguments, MAX_ARGUMENTS)
 
 
 def _comparison_lines(comparison: ReplayComparison) -> list[str]:

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from amplifier_core.approval import ApprovalTimeoutError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.telemetry.printable import printable, visible
+from toolgate_bus.telemetry.printable import printable, shorten, visible
 
 from toolgate_orchestrator.commands.host.rulings import MAX_VALUE, call_text
 from toolgate_orchestrator.commands.host.terminal_approvals import TerminalApprovals
 from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
-from toolgate_orchestrator.gate.one_question import MAX_PROMPT, shorten
+from toolgate_orchestrator.gate.one_question import MAX_PROMPT
 from toolgate_orchestrator.turn.approvals import shown_call
 
 _MAX_WRITTEN: Final = 400

@@ -8,7 +8,7 @@ repeats it.
 """
 
 from rich.text import Text
-from toolgate_bus.telemetry.printable import PieceCleaner, clean, printable
+from toolgate_bus.telemetry.printable import PieceCleaner, clean, printable, shorten
 
 from toolgate_orchestrator.commands.host.rulings import call_text
 from toolgate_orchestrator.commands.run.screen import Screen
@@ -57,8 +57,7 @@ class LiveView(View):
         if run.problem is None:
             rest.append("ok", style="green")
         else:
-            line = " ".join(printable(run.problem).split())
-            line = line if len(line) <= _MAX_PROBLEM else f"{line[:_MAX_PROBLEM]}…"
+            line = shorten(" ".join(printable(run.problem).split()), _MAX_PROBLEM)
             rest.append("failed", style="red").append(f": {line}")
         if run.seconds is not None:
             took = f"{run.seconds * 1000:.0f} ms" if run.seconds < 1 else f"{run.seconds:.1f} s"

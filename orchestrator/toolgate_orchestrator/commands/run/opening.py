@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import typer
 from amplifier_core import AmplifierSession
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import err_console, run_async, serve_metrics, start_bus
-from toolgate_bus.commands.terminal import escape
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.logging import say_logs

@@ -8,7 +8,7 @@ from typing import Any
 from amplifier_core import HookResult
 from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE, POLICY_VIOLATION
 from rich.text import Text
-from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.telemetry.printable import format_duration, visible
 
 from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.view import View
@@ -71,7 +71,7 @@ class RunReport:
         if which not in self._waited:  # one that is held for longer was told of
             self._waited.add(which)
             seconds = data.get("seconds")
-            left = f" for up to {duration(seconds)}" if isinstance(seconds, int | float) else ""
+            left = f" for up to {format_duration(seconds)}" if isinstance(seconds, int | float) else ""
             waits = f"{data.get('tool_name')}{left}, then it is denied"
             self._line("waits", "yellow", waits, str(data.get("scheduler")), data)
             if self._questions is not None:
@@ -97,10 +97,3 @@ class RunReport:
         line = Text(f"{word:8} ", style=f"bold {style}")
         line.append(visible(f"{what}  ({by}{reason})"), style="default")
         self._view.on_ruling(line)
-
-
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

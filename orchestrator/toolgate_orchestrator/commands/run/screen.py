@@ -4,12 +4,10 @@ Where both are the terminal, a note that comes in the middle of the answer begin
 Where stdout goes elsewhere, it gets the answer and nothing else.
 """
 
-import contextlib
-import os
 from typing import TextIO
 
 from rich.text import Text
-from toolgate_bus.commands.terminal import Terminal
+from toolgate_bus.commands.terminal import Terminal, discard_output
 
 
 class ScreenOutput:
@@ -29,9 +27,7 @@ class ScreenOutput:
             self._stream.flush()
         except BrokenPipeError:
             self.lost = True
-            # What is left in the buffer is flushed at exit, and must not fail there again.
-            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
-                os.dup2(nowhere.fileno(), self._stream.fileno())
+            discard_output(self._stream)
 
 
 class Screen:

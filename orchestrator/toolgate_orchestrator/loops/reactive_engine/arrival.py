@@ -102,7 +102,7 @@ def _with_references(
     except BadReference as bad:
         error = reason("structural", "invalid_reference", str(bad))
         return Arrival(call, arguments, Needs(call.id, (), path), error)
-    needs = Needs(call.id, reads, path)
+    needs = Needs(call.id, reads, path, call.sequential)
     if len(reads) > MAX_REFERENCES:
         error = reason("structural", "invalid_reference", f"there are more than {MAX_REFERENCES} references")
         return Arrival(call, arguments, needs, error)

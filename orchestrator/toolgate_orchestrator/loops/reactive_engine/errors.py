@@ -4,7 +4,8 @@
     {"type": "data", "kind": "error", "data": {"call": {id, _tool, arguments …},
                                                "error": {phase, type, message, …}}}
 
-Each is the one result of its call, as JSON text. Phases: structural (caught before the tool ran),
+Each is the one result of its call, as JSON text; an output that is kept nowhere, of a call that nobody
+corrected, is told as other loops tell it. Phases: structural (caught before the tool ran),
 runtime (the tool raised, or said that it failed), denied, cancelled.
 """
 
@@ -12,7 +13,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from toolgate_bus.telemetry.printable import shorten
+
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, Reference
+from toolgate_orchestrator.turn.call_order import explain_skip
 from toolgate_orchestrator.turn.jsonable import jsonable, readable
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.tool_output import MAX_FOR_LLM
@@ -28,7 +32,13 @@ def reason(phase: Phase, kind: str, message: str, **more: Any) -> dict[str, Any]
 
 
 def explain_unresolved(missing: Sequence[Reference], blocked_by: Sequence[str]) -> dict[str, Any]:
-    """Why a call never started: what it waited for, and the calls that should have written it."""
+    """Why a call never started: what it waited for, and the calls that should have written it.
+
+    Without a reference, it is of a sequence that broke off.
+    """
+    if not missing:
+        what = explain_skip(", ".join(blocked_by))
+        return reason("structural", "skipped", what, blocked_by=list(blocked_by))
     listed = ", ".join(str(reference) for reference in missing)
     message = f"never became available: {listed}"
     return reason("structural", "unresolved_reference", message, blocked_by=list(blocked_by))
@@ -42,7 +52,7 @@ def error_message(call: ToolCall, error: Mapping[str, Any], raw: str | None = No
     shown: dict[str, Any] = {"id": call.id, "_tool": call.name, **call.arguments}
     shown["_tool"] = call.name
     if raw is not None:
-        shown["_raw"] = raw if len(raw) <= _MAX_RAW else f"{raw[:_MAX_RAW]}…"
+        shown["_raw"] = shorten(raw, _MAX_RAW)
     return {"type": "data", "kind": "error", "data": {"call": shown, "error": dict(error)}}
 
 

@@ -10,6 +10,8 @@ A call is ready when, for every reference r of its arguments,
   2. where calls before it write to r, at least one call that writes to r has succeeded;
   3. r is there.
 
+A call of a sequence is ready when, besides, every call that was streamed before it has succeeded.
+
 Rule 1 keeps a value that is being made anew from being read stale. Calls streamed later are not
 waited for unless they run already (they may wait for this one), so rule 3 alone serves a call that
 was streamed before its producers. Whoever has nothing to wait for is ready at once.
@@ -29,6 +31,8 @@ class Needs(NamedTuple):
     id: str
     reads: tuple[Reference, ...] = ()
     writes: Path | None = None
+    in_order: bool = False
+    """Whether every call that was streamed before it has to succeed first."""
 
 
 class BlockedCall(NamedTuple):
@@ -36,7 +40,7 @@ class BlockedCall(NamedTuple):
 
     id: str
     missing: tuple[Reference, ...]
-    """The references that kept it."""
+    """The references that kept it; none where a call before it in a sequence did."""
     blocked_by: tuple[str, ...]
     """The calls that should have written them, in stream order."""
 
@@ -80,7 +84,7 @@ class Readiness:
         """All pending calls that may start now; they count as running from here on."""
         found = []
         for entry in self._calls.values():
-            if entry.status is _Is.PENDING and not self._missing(entry):
+            if entry.status is _Is.PENDING and not self._missing(entry) and not self._before(entry):
                 entry.status = _Is.RUNNING
                 found.append(entry.needs.id)
         return found
@@ -103,7 +107,8 @@ class Readiness:
         for entry in self._calls.values():
             if entry.status is _Is.PENDING:
                 missing = self._missing(entry)
-                blocked.append(BlockedCall(entry.needs.id, missing, self.blockers(missing)))
+                by = self.blockers(missing) if missing else self._before(entry)
+                blocked.append(BlockedCall(entry.needs.id, missing, by))
         return blocked
 
     def blockers(self, references: Sequence[Reference]) -> tuple[str, ...]:
@@ -114,6 +119,13 @@ class Readiness:
             if entry.status is not _Is.DONE and any(_writes(entry, reference) for reference in references)
         ]
         return tuple(kept)
+
+    def _before(self, entry: _CallState) -> tuple[str, ...]:
+        """The calls before one of a sequence that have not succeeded, in stream order."""
+        if not entry.needs.in_order:
+            return ()
+        earlier = (each for each in self._calls.values() if each.order < entry.order)
+        return tuple(each.needs.id for each in earlier if each.status is not _Is.DONE)
 
     def _missing(self, entry: _CallState) -> tuple[Reference, ...]:
         return tuple(reference for reference in entry.needs.reads if not self._available(entry, reference))

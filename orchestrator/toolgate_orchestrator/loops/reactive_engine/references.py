@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, cast
 
+from toolgate_bus.telemetry.printable import shorten
+
 OUTPUT_PATH = "_outputPath"
 """The reserved argument that says where the result of a call is kept."""
 
@@ -125,4 +127,4 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _clip(value: Any) -> str:
     shown = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-    return shown if len(shown) <= 80 else f"{shown[:80]}…"
+    return shorten(shown, 80)

@@ -53,6 +53,9 @@ def _build_offer(spec: ToolSpec) -> OfferedTool:
     schema = spec.parameters
     properties = schema.get("properties")
     writes = not (isinstance(properties, Mapping) and OUTPUT_PATH in properties)
+    if (spec.model_extra or {}).get("type", "function") != "function":
+        # One of the provider's own: its schema is fixed there.
+        return OfferedTool(spec, Checker(schema), None, writes)
     movable = _movable(schema)
     shown = widen(schema) if movable else dict(schema)
     if writes:

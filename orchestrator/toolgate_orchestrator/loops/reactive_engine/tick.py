@@ -39,7 +39,7 @@ from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooM
 from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
 from toolgate_orchestrator.turn.jsonable import jsonable, same_json
-from toolgate_orchestrator.turn.messages import ToolCall, assistant_message
+from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, text_of
 from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.tool_call import CallRefusal, payload_of
 from toolgate_orchestrator.turn.turn import Turn
@@ -209,6 +209,9 @@ class Tick:
         output, path = jsonable(ran.output), arrival.needs.writes
         if path is not None:
             self._data.write(path, output, arrival.call.id)
+        if path is None and corrected is None:  # nothing to tell but the result
+            self.came[arrival.call.id] = CallFeedback(ran.content)
+            return True
         content: Any = text_for_llm(data_message(output, arrival.call if path else None, corrected))
         if isinstance(ran.content, list):  # pictures or the like that the tool gave
             content = [{"type": "text", "text": content}, *ran.content[1:]]
@@ -277,5 +280,5 @@ async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
                     continue  # what ran, or was denied, has been told already
                 told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
                 await turn.hooks.consult(TOOL_ERROR, told, call.name)
-    elif message["content"] or not (reply and reply.stopped):
+    elif reply is not None and (text_of(reply.response) or not reply.stopped):
         await turn.context.add_message(message)

@@ -16,23 +16,28 @@ working directory, where a repository would take them up and an agent's tools co
 """
 
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from amplifier_core import HookResult
 from amplifier_core.events import ALL_EVENTS, EXECUTION_START
 from anyio import to_thread
 from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel, check
-from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.modules.hooks_logging.file import MAX_LINE, file_name, last_seq
 from toolgate_orchestrator.modules.hooks_logging.line import Shape, redactor
+from toolgate_orchestrator.modules.hooks_logging.place import (
+    AMPLIFIER,
+    WORKING_DIRECTORY,
+    check_template,
+    default_directory,
+    fill_template,
+)
 from toolgate_orchestrator.modules.hooks_logging.recorder import Recorder
 
 __amplifier_module_type__ = "hook"
@@ -55,8 +60,16 @@ class LoggingConfig(StrictModel):
     log_events: bool = True
     """False registers nothing and writes nothing."""
     directory: Path | None = None
-    """Where the files go; `~` is expanded. Without it, `$XDG_STATE_HOME/toolgate/sessions`, else below
-    `~/.local/state`."""
+    """Where the files go; `~` is expanded. Without it, where Amplifier's CLI looks if that is the host, else
+    `$XDG_STATE_HOME/toolgate/sessions`, else below `~/.local/state`."""
+    mode: Literal["session-only"] | None = None
+    """`session-only`: a file a session, where Amplifier's CLI looks for it."""
+    session_log_template: str | None = None
+    """The file of a session, in place of `directory`, with `{project}` and `{session_id}`."""
+    strip_raw: bool = False
+    """Whether a provider's raw request or response (`raw` in an event's data) is left out."""
+    auto_discover: bool = True
+    """Whether the events that modules contribute are logged."""
     max_field_chars: Annotated[int, Field(ge=16)] = 16_384
     """Longest text of one field; the rest is marked as cut."""
     max_line_bytes: Annotated[int, Field(ge=8_192, le=MAX_LINE)] = 262_144
@@ -70,6 +83,11 @@ class LoggingConfig(StrictModel):
     additional_events: tuple[str, ...] = ()
     """Names of events that no module contributes."""
 
+    @field_validator("session_log_template")
+    @classmethod
+    def _can_be_filled(cls, value: str | None) -> str | None:
+        return None if value is None else check_template(value)
+
     @field_validator("directory")
     @classmethod
     def _at_home(cls, value: Path | None) -> Path | None:
@@ -82,16 +100,6 @@ class LoggingConfig(StrictModel):
 config_model = LoggingConfig
 
 
-def default_directory() -> Path:
-    """The user's state directory for sessions; raises ConfigError where the user has no home."""
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    try:
-        base = state if state.is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError:
-        raise ConfigError(f"{NAME}: directory: you have no home directory; name a directory") from None
-    return base / "toolgate" / "sessions"
-
-
 class Listener:
     """The handlers of one session."""
 
@@ -99,6 +107,7 @@ class Listener:
         self.recorder = recorder
         self._coordinator = coordinator
         self._excluded = settings.exclude_events
+        self._discovers, self._strips_raw = settings.auto_discover, settings.strip_raw
         self._events: set[str] = set()
         self._failed = False
 
@@ -119,6 +128,8 @@ class Listener:
 
     async def discover(self) -> None:
         """Log the events that modules contribute by now."""
+        if not self._discovers:
+            return
         for contributed in await self._coordinator.collect_contributions(_CHANNEL):
             self.listen(_names(contributed))
         self.listen(_names(self._coordinator.get_capability(_CHANNEL)))  # as older modules declare them
@@ -135,6 +146,8 @@ class Listener:
         self, note: Callable[[str, dict[str, Any]], None], event: str, data: dict[str, Any]
     ) -> HookResult:
         try:
+            if self._strips_raw and "raw" in data:
+                data = {key: value for key, value in data.items() if key != "raw"}
             note(event, data)
         except Exception as error:  # noqa: BLE001 - an event may hold anything; the turn goes on
             if not self._failed:
@@ -160,7 +173,7 @@ async def mount(
         logger.warning("%s is mounted already; its first config holds", NAME)
         return None
     session, parent = str(coordinator.session_id or ""), coordinator.parent_id
-    path = (settings.directory or default_directory()) / file_name(session)
+    path = _place(coordinator, settings, session)
     recorder = Recorder(
         session,
         None if parent is None else str(parent),
@@ -180,6 +193,15 @@ async def mount(
         await to_thread.run_sync(recorder.file.close, abandon_on_cancel=True)
 
     return cleanup
+
+
+def _place(coordinator: Any, settings: LoggingConfig, session: str) -> Path:
+    working, template = coordinator.get_capability(WORKING_DIRECTORY), settings.session_log_template
+    if template is None and settings.directory is None and (working or settings.mode):
+        template = AMPLIFIER
+    if template is not None:
+        return fill_template(template, session, working)
+    return (settings.directory or default_directory()) / file_name(session)
 
 
 async def on_session_ready(coordinator: Any) -> None:

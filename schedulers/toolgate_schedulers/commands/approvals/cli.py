@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Literal
 
 import typer
+from toolgate_bus.commands.markup import escape, escape_lines
 from toolgate_bus.commands.options import (
     JsonOption,
     NamespaceOption,
@@ -20,10 +21,10 @@ from toolgate_bus.commands.options import (
     join_bus,
     run_async,
 )
-from toolgate_bus.commands.terminal import escape, escape_lines, print_json
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.telemetry.printable import format_duration, visible
 
 from toolgate_schedulers.commands.approvals import correction as edits
 from toolgate_schedulers.commands.approvals.answer import (
@@ -48,7 +49,6 @@ from toolgate_schedulers.commands.approvals.editor import (
 from toolgate_schedulers.commands.approvals.view import (
     always_table,
     as_fields,
-    duration,
     full,
     one_line,
     short,
@@ -295,7 +295,7 @@ def _say_waiting(one: WaitingCall, as_json: bool) -> None:
     if as_json:
         print_json({"event": "waiting", **as_fields(one.approval, one.seconds_left)})
         return
-    left = f"[dim]{duration(one.seconds_left)} left[/]"
+    left = f"[dim]{format_duration(one.seconds_left)} left[/]"
     console.print(
         f"{escape(short(one.approval.id))} [yellow]waits[/] {escape(one_line(one.approval.question))} {left}",
         soft_wrap=True,

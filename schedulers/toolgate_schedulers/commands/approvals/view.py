@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
-from toolgate_bus.commands.terminal import escape, new_table
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.terminal import new_table
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.telemetry.printable import format_duration, shorten, visible
 
 from toolgate_schedulers.shipped.approval.queue import WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval, ApprovalAnswer, StandingApproval
@@ -28,15 +29,7 @@ def short(id_: str) -> str:
 def one_line(call: ToolSelecting) -> str:
     """The call on one line, cut where it is long."""
     text = f"{call.tool_name} {json.dumps(call.tool_input, ensure_ascii=False, default=repr)}"
-    return visible(text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…")
-
-
-def duration(seconds: float) -> str:
-    """Whole seconds, minutes or hours."""
-    whole = max(0, round(seconds))
-    if whole < 100:
-        return f"{whole} s"
-    return f"{round(whole / 60)} min" if whole < 6000 else f"{round(whole / 3600)} h"
+    return visible(shorten(text, WIDTH))
 
 
 def age(one: WaitingCall) -> float | None:
@@ -61,8 +54,8 @@ def table(waiting: Iterable[WaitingCall]) -> Table:
             escape(one_line(call)),
             escape(asker(call)),
             escape(one.approval.rule),
-            "" if old is None else duration(old),
-            duration(one.seconds_left),
+            "" if old is None else format_duration(old),
+            format_duration(one.seconds_left),
         )
     return made
 
@@ -78,7 +71,7 @@ def always_table(standing: Iterable[tuple[StandingApproval, float]]) -> Table:
             escape(one.session),
             escape(one.rule),
             escape(f"{one.by}@{one.host}"),
-            duration(left),
+            format_duration(left),
         )
     return made
 
@@ -99,11 +92,11 @@ def full(approval: Approval, left: float | None, answer: ApprovalAnswer | None) 
         "phase": "verify: another scheduler's replacement" if call.phase == "verify" else "",
         "decision": call.id,
         "digest": f"sha256 {approval.digest}",
-        "left": "" if left is None else duration(left),
+        "left": "" if left is None else format_duration(left),
     }
     lines = [f"{name:<12} {visible(str(value))}" for name, value in rows.items() if value]
     if left is not None and (old := age(WaitingCall(approval, left))) is not None:
-        lines.append(f"{'age':<12} {duration(old)}")
+        lines.append(f"{'age':<12} {format_duration(old)}")
     if answer is not None:
         lines.append(f"{'answer':<12} {answer.action} by {visible(f'{answer.by}@{answer.host}')}")
     if call.truncated:

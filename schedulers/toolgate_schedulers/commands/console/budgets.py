@@ -18,7 +18,6 @@ BOOKS: Final = {
     "budget-hooks": "Hook modules",
     "budget-shadow": "Rehearsals of shadows",
 }
-LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 MAX_COUNT: Final = 100
 
 
@@ -49,22 +48,21 @@ def accounts_of(
     accounts = []
     for one in balances:
         budget = known.get(one.key.partition("/")[0])
-        length = budget.window_s if budget else 0
-        if not (length and one.window) or one.window >= now // length:
+        if not (budget and one.window and budget.is_over(one.window, now)):
             accounts.append(_account(one, budget, limits))
     return sorted(accounts, key=lambda one: (-(one["used"] or 0.0), one["account"]))
 
 
 def _account(one: Balance, budget: BudgetDescription | None, limits: Overrides) -> dict[str, Any]:
     name, _, whose = one.key.partition("/")
-    currency, length = (budget.currency, budget.window_s) if budget else ("", 0)
+    currency = budget.currency if budget else ""
     limit = limit_of(one.key, budget.limit if budget else one.limit, limits)
     taken = one.spent + one.reserved
     return {
         "account": one.key,
         "budget": name,
         "whose": whose,
-        "window": LENGTHS.get(length, f"{length} s"),
+        "window": budget.window_words if budget else "total",
         "limit": None if limit is None else format_amount(limit, currency),
         "limit_set": one.key in limits or name in limits,
         "spent": format_amount(one.spent, currency),

@@ -12,8 +12,9 @@ from typing import Annotated, Final
 
 import typer
 from toolgate_bus.commands import options
+from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import NamespaceOption, RedisOption, err_console, run_async, start_bus
-from toolgate_bus.commands.terminal import escape, print_json
+from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
 

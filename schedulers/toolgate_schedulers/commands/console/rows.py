@@ -10,6 +10,7 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import Disagreement, disagreements
 from toolgate_bus.protocol.events import IN_PROCESS
+from toolgate_bus.telemetry.printable import shorten
 
 Fact = Mapping[str, Any]
 
@@ -34,7 +35,7 @@ def row_of(decision: Fact) -> dict[str, Any]:
         "agent": _word(decision.get("agent")),
         "session": _word(decision.get("session")),
         "by": _word(decision.get("scheduler")),
-        "reason": _cut(str(decision.get("reason") or ""), SHORT),
+        "reason": shorten(str(decision.get("reason") or ""), SHORT),
         "ms": round(decision["seconds"] * 1000, 1),
         "heard": len(heard),
         "late": sum(bool(one.get("late")) for one in verdicts),
@@ -45,7 +46,7 @@ def row_of(decision: Fact) -> dict[str, Any]:
 
 def as_text(value: Any, most: int) -> str:
     """JSON of a value, cut where it is long."""
-    return _cut(json.dumps(value, ensure_ascii=False, default=repr), most)
+    return shorten(json.dumps(value, ensure_ascii=False, default=repr), most)
 
 
 def search_text_of(decision: Fact) -> str:
@@ -95,8 +96,4 @@ def recipients_of(decision: Fact) -> frozenset[str]:
 
 
 def _word(value: Any) -> str:
-    return _cut(str(value), WORD) if value else ""
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return shorten(str(value), WORD) if value else ""

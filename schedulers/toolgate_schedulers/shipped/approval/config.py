@@ -12,13 +12,13 @@ from pydantic import AfterValidator, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.conditions import Globs
-from toolgate_bus.ruling.conditions.matching import About, Unknown, check_unique
+from toolgate_bus.ruling.conditions.matching import CallMatcher, Unknown, check_unique
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ASKING = ("via", "prompt", "options", "expires_s", "always")
 
 
-class ApprovalRule(About):
+class ApprovalRule(CallMatcher):
     """Calls that need a person, or expressly need none."""
 
     tools: Globs

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 from pydantic import BaseModel
 from toolgate_bus.budgets.ledger import Offer, Otherwise
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe
-from toolgate_bus.budgets.settlement import LedgerKeeper
+from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.protocol.money import micro
@@ -118,7 +118,7 @@ class CostAware:
             for one in self.config.budgets
         ]
         await describe(context.shared.store, context.shared.book, told)
-        keeper = LedgerKeeper(
+        keeper = SettlementWorker(
             context.shared.ledger,
             context.shared.facts,
             context.shared.store,

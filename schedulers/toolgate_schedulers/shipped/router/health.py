@@ -20,7 +20,7 @@ from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 MAX_CALLS: Final = 1000
 """So many calls of one tool are remembered; the window is as much shorter."""
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
-UNDONE: Final = ("incomplete", "error", "failed")
+UNDONE: Final = ("incomplete", "budget_exhausted", "error", "failed")
 """How a delegation ended whose work is not done: the agent's LLM failed, or went on for too long."""
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
 

@@ -17,9 +17,9 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Modify, ToolSelecting, Verdict
-from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, map_arguments
+from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 from toolgate_bus.ruling.conditions.conditions import Globs
-from toolgate_bus.ruling.conditions.matching import About, check_unique
+from toolgate_bus.ruling.conditions.matching import CallMatcher, check_unique
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import FactStream
 from toolgate_bus.transport.redis.tasks import keep
@@ -27,8 +27,6 @@ from toolgate_bus.transport.redis.tasks import keep
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.router.health import Fallback, TargetHealth, outcome_of
 from toolgate_schedulers.shipped.router.targets import Sticky, Target, key_of, rank_targets
-
-__all__ = ["FactsFromNow", "Literally", "Route", "Router", "RouterConfig", "map_arguments", "route"]
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ALWAYS_WELL: Final = TargetHealth(None, ())
@@ -41,7 +39,7 @@ AWAY_SECONDS: Final = 1.0
 _log = get_logger("toolgate.facts")
 
 
-class Route(About):
+class Route(CallMatcher):
     """Which calls go to which tools, with what arguments.
 
     The choice among `targets` depends on the route's name, so that canaries are independent.

@@ -1,0 +1,186 @@
+"""An archive read back: its facts in the order in which they were archived, and whether all are there.
+
+Reads beside a running archiver: only what is committed, and a file that is compressed meanwhile is found
+under its new name. Files without an `archive.json` (moved elsewhere, kept for years) are read whole.
+"""
+
+import gzip
+import io
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
+from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
+from toolgate_bus.commands.decisions.archive_store import (
+    COMMITTED,
+    ArchiveCheckpoint,
+    data_files,
+    hour_of,
+    read_committed,
+)
+from toolgate_bus.errors import CodecError, ConfigError
+from toolgate_bus.facts.sequence import SeenNumbers
+from toolgate_bus.facts.validation import check_fact
+
+Fact = dict[str, Any]
+
+SLACK_S: Final = 7200.0
+"""A file holds what was read within its hour; so much older than a time are files that are not opened."""
+
+
+def read_archived_facts(directory: Path, since: float | None = None) -> Iterator[Fact]:
+    """The facts of an archive; `since` (seconds since the epoch) leaves out files that are older.
+
+    Gaps stand among them as facts of event `archive:gap`. Raises ConfigError for what is no archive.
+    """
+    disk, committed = _open_archive(directory)
+    names = data_files(disk.names())
+    for name in _once(names):
+        plain, last = name.removesuffix(".gz"), committed.file if committed is not None else None
+        later = last is None or (plain != last and data_files([plain, last])[-1] == plain)
+        if committed is not None and later:  # it is not committed yet
+            return
+        if since is None or hour_of(name) + SLACK_S >= since:
+            limit = committed.size if committed is not None and name == committed.file else None
+            yield from _facts_of(directory, name, limit)
+
+
+@dataclass(slots=True)
+class ArchiveReport:
+    """What a check of an archive found."""
+
+    files: int = 0
+    facts: int = 0
+    decisions: int = 0
+    gaps: list[Fact] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    """What should not be: a fact twice, numbers missing that no gap tells of, a line that is no fact."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing and nothing is wrong."""
+        return not (self.gaps or self.damage)
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        return {**asdict(self), "whole": self.whole}
+
+    def words(self) -> list[str]:
+        """For people."""
+        return [*map(words_of_gap, self.gaps), *self.damage]
+
+
+def check(directory: Path) -> ArchiveReport:
+    """Read all of an archive and follow the numbers of every orchestrator; raises ConfigError."""
+    found, numbers, seen = ArchiveReport(), dict[str, int](), defaultdict[str, SeenNumbers](SeenNumbers)
+    disk, committed = _open_archive(directory)
+    found.files = len(list(_once(data_files(disk.names()))))
+    try:
+        for fact in read_archived_facts(directory):
+            _follow(found, numbers, seen, fact)
+    except ConfigError as error:
+        found.damage.append(str(error))
+    if committed is not None and not found.damage:
+        for name, number in committed.standing.numbers.items():
+            if numbers.get(name, number) < number:
+                found.damage.append(
+                    f"orchestrator {name}: facts up to {number} were archived, and are not there"
+                )
+    return found
+
+
+def _follow(
+    found: ArchiveReport, numbers: dict[str, int], seen: Mapping[str, SeenNumbers], fact: Fact
+) -> None:
+    name, number = fact.get("orchestrator"), fact.get("seq")
+    if fact["event"] == GAP:
+        found.gaps.append(fact)
+        told_of = fact.get("from", 0) - 1
+        if isinstance(name, str) and numbers.get(name, told_of) == told_of:
+            numbers[name] = fact["to"]
+        return
+    found.facts += 1
+    found.decisions += fact["event"] == "decision"
+    if not isinstance(name, str) or type(number) is not int:
+        return
+    last = numbers.get(name, number - 1)
+    try:
+        new = seen[name].take(number)
+    except CodecError:  # far off, and archived all the same: the next is taken
+        new = True
+    if not new:
+        found.damage.append(f"orchestrator {name}: fact {number} is there twice")
+    elif number > last + 1:
+        found.damage.append(f"orchestrator {name}: facts {last + 1} to {number - 1} are missing, untold")
+    numbers[name] = number  # it may be lower: what was read before it somebody else had put there
+
+
+def _open_archive(directory: Path) -> tuple[FilesOnDisk, ArchiveCheckpoint | None]:
+    if not directory.is_dir():
+        raise ConfigError(f"{directory}: there is no such directory")
+    disk = FilesOnDisk(directory)
+    committed = read_committed(disk)
+    if committed is None and not data_files(disk.names()):
+        raise ConfigError(
+            f"{directory}: there is no archive (no {COMMITTED}, no facts-….jsonl); "
+            f"make one: toolgate decisions archive {directory}"
+        )
+    return disk, committed
+
+
+def _once(names: list[str]) -> Iterator[str]:
+    """The names, a file that is there both ways only once."""
+    for name in names:
+        if not name.endswith(".gz") or name.removesuffix(".gz") not in names:
+            yield name
+
+
+def _facts_of(directory: Path, name: str, limit: int | None) -> Iterator[Fact]:
+    read, number = 0, 0
+    try:
+        with _open(directory, name) as file:
+            for line in file:
+                read, number = read + len(line), number + 1
+                if limit is not None and read > limit:
+                    return
+                if limit is None and not line.endswith(b"\n"):
+                    return  # it was being written when a process died
+                yield _fact(line, name, number)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{name}, after line {number}: the file is damaged ({error})") from None
+
+
+def _open(directory: Path, name: str) -> BinaryIO:
+    path = directory / name
+    if not name.endswith(".gz"):
+        with suppress(FileNotFoundError):
+            return path.open("rb")
+        path = directory / f"{name}.gz"  # compressed since the names were read
+    return cast("BinaryIO", io.BufferedReader(cast("Any", gzip.open(path, "rb"))))
+
+
+def _fact(line: bytes, name: str, number: int) -> Fact:
+    try:
+        fact = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{name}, line {number}: no JSON") from None
+    if not isinstance(fact, dict) or not isinstance(fact.get("event"), str):
+        raise ConfigError(f"{name}, line {number}: no fact")
+    try:
+        if b"\\ud" in line.lower():  # half a character cannot be shown, or written anywhere
+            json.dumps(fact, ensure_ascii=False).encode()
+        fact = check_fact(fact)
+    except (CodecError, ValueError) as error:
+        words = str(error).removeprefix("malformed: ")
+        raise ConfigError(f"{name}, line {number}: {words}") from None
+    ends = ("from_ms", "to_ms") if fact.get("kind") == "away" else ("from", "to")
+    for key in ends if fact["event"] == GAP else ():
+        if type(fact.get(key)) is not int:
+            raise ConfigError(f"{name}, line {number}: {fact['event']} needs {key}")
+    return fact

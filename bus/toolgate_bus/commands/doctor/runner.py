@@ -1,0 +1,183 @@
+"""Runs checks: first whether the server answers, then everything else; nothing takes for ever.
+
+A server that is away or hangs is one finding, and leaves plan and config to be checked. A check that takes
+too long, may not look or breaks is a finding too.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from toolgate_bus.commands.doctor.budgets import budget_findings
+from toolgate_bus.commands.doctor.check import Check, Context
+from toolgate_bus.commands.doctor.facts import facts_findings
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
+from toolgate_bus.commands.doctor.inboxes import inbox_findings
+from toolgate_bus.commands.doctor.rights import try_rights
+from toolgate_bus.commands.doctor.roster import roster_findings
+from toolgate_bus.commands.doctor.server import server_findings
+from toolgate_bus.commands.doctor.server_facts import books, inboxes, info_of, read_fact_streams, server_state
+from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
+from toolgate_bus.server.settings import read_keys, redact_url
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.diagnosis import diagnose
+from toolgate_bus.transport.redis.readonly import ReadOnlyCommands, is_refusal
+from toolgate_bus.transport.redis.reads import ping, read_time
+from toolgate_bus.transport.redis.roster import Roster, RosterView
+
+ANSWER_S: Final = 6.0
+"""So long a server has for its first answer: more than the client waits for one."""
+CHECK_S: Final = 12.0
+CONNECTIONS: Final = 4
+SUBJECT: Final = "server"
+
+
+class RightsQuery(NamedTuple):
+    """Whose rights are looked at."""
+
+    role: str
+    scheduler: str = ""
+    user: str | None = None
+
+
+async def run_checks(
+    context: Context, checks: Iterable[Check], asked: RightsQuery | None = None
+) -> list[Diagnostic]:
+    """Everything that was found; `context` has no commands yet, and its `redis` may be None."""
+    checks = [KEYS, *checks]
+    if context.redis is None:
+        return await _run(context, checks)
+    try:
+        commands = RedisCommands(context.redis, "toolgate-doctor", connections=CONNECTIONS)
+    except ToolgateError as raised:
+        return [explain_failure(context.redis, raised), *await _run(context, checks)]
+    async with aclosing(commands):
+        return await _with_server(context, context.redis, commands, checks, asked)
+
+
+async def _with_server(
+    context: Context, url: str, commands: RedisCommands, checks: list[Check], asked: RightsQuery | None
+) -> list[Diagnostic]:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await ping(commands)
+    except (ToolgateError, TimeoutError) as raised:
+        return [explain_failure(url, raised), *await _run(context, checks)]
+    context = replace(context, commands=ReadOnlyCommands(commands))
+    reached = fine(SUBJECT, "server-reached", f"{redact_url(url)} answers")
+    found = [reached, *await _one(SERVER, context)]
+    context, of_roster = await _with_roster(context)
+    if asked is not None:
+        rights = Check("rights", "rights", lambda one: try_rights(commands, url, one.namespace, *asked))
+        found += await _one(rights, context)
+    return [*found, *of_roster, *await _run(context, [*OWN, *checks])]
+
+
+def explain_failure(url: str, raised: ToolgateError | TimeoutError) -> Diagnostic:
+    """Why a server cannot be used: the finding for what was raised when it was asked for the first time."""
+    said = "timed out" if isinstance(raised, TimeoutError) else str(raised.__cause__ or raised)
+    trouble = diagnose(url, said, refused=isinstance(raised, ConfigError))
+    return error(SUBJECT, f"server-{trouble.name}", f"{redact_url(url)} {trouble.what}", trouble.change)
+
+
+async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
+    """The context with who is alive; what kept the roster from being read."""
+    views: list[RosterView] = []
+
+    async def read(context: Context) -> Sequence[Diagnostic]:
+        if context.commands is not None:
+            views.append(await Roster(context.commands, context.namespace).read(ages=True))
+        return ()
+
+    found = await _one(Check("roster", "roster", read), context)
+    return replace(context, view=views[0]) if views else context, found
+
+
+async def _run(context: Context, checks: Iterable[Check]) -> list[Diagnostic]:
+    """All whose needs are there, at once; in their order."""
+    there = [check for check in checks if check.needs <= context.available_needs]
+    return [one for found in await asyncio.gather(*(_one(each, context) for each in there)) for one in found]
+
+
+async def _one(check: Check, context: Context) -> list[Diagnostic]:
+    try:
+        async with asyncio.timeout(CHECK_S):
+            return list(await check.run(context))
+    except TimeoutError:
+        what = f"this could not be looked at in {CHECK_S:.0f} s"
+        change = "look again; if it stays so, look at the server's load (`redis-cli --latency`, SLOWLOG GET)"
+        return [warning(check.subject, f"{check.name}-slow", what, change)]
+    except ToolgateError as raised:
+        if isinstance(raised, ConfigError) and is_refusal(raised):
+            what = f"this was not looked at: {str(raised).partition(': ')[2] or raised}"
+            change = "look as a user that may: `doctor` of deploy/redis/roles, or an administrator"
+            return [notice(check.subject, f"{check.name}-not-shown", what, change)]
+        what = f"this could not be looked at: {raised}"
+        return [error(check.subject, f"{check.name}-failed", what, "look at the server, and again")]
+    except Exception as raised:  # noqa: BLE001 - a check may be another package's: told, and the others go on
+        what = f"the check {check.name} itself broke: {type(raised).__name__}: {raised}"
+        return [error(check.subject, f"{check.name}-broken", what, "tell the authors of that check")]
+
+
+# ---------------------------------------------------------------------- the bus's own checks
+
+
+def _commands(context: Context) -> Commands:
+    if context.commands is None:
+        raise BusDown("there is no server to look at")
+    return context.commands
+
+
+async def _server(context: Context) -> Sequence[Diagnostic]:
+    return server_findings(await server_state(_commands(context), embedded=context.embedded))
+
+
+async def _keys(context: Context) -> Sequence[Diagnostic]:
+    """The keys file of the command; with a plan, the plan's check tells more of it."""
+    if context.keys is None or context.plan is not None:
+        return ()
+    try:
+        keys = read_keys(context.keys)
+    except ConfigError as wrong:
+        change = "write one `name: key` a line; a key is made by `openssl rand -hex 32`"
+        return [error("keys", "keys-wrong", str(wrong), change)]
+    without = sorted({member.name for member in context.view.members} - set(keys))
+    if without:
+        what = f"{context.keys} has no key for {', '.join(without)}: agents with it do not ask these"
+        return [warning("keys", "keys-missing", what, f"add `{without[0]}: KEY` to it, here and there")]
+    return [fine("keys", "keys", f"{context.keys} has {len(keys)} keys")]
+
+
+async def _roster(context: Context) -> Sequence[Diagnostic]:
+    return roster_findings(context.view)
+
+
+async def _inboxes(context: Context) -> Sequence[Diagnostic]:
+    return inbox_findings(await inboxes(_commands(context), context.namespace, context.view))
+
+
+async def _budgets(context: Context) -> Sequence[Diagnostic]:
+    commands = _commands(context)
+    found, now = await asyncio.gather(books(commands, context.namespace), read_time(commands))
+    return budget_findings(found, now)
+
+
+async def _facts(context: Context) -> Sequence[Diagnostic]:
+    commands = _commands(context)
+    streams = await read_fact_streams(commands, context.namespace, context.view)
+    most = (await info_of(commands)).get("maxmemory", "0")
+    return facts_findings(streams, int(most) if most.isdecimal() else 0)
+
+
+KEYS = Check("keys", "keys", _keys, frozenset())
+SERVER = Check("server", "server", _server)
+"""Alone, before all others: it measures round trips."""
+OWN = (
+    Check("roster", "roster", _roster),
+    Check("inboxes", "inboxes", _inboxes),
+    Check("budgets", "budgets", _budgets),
+    Check("facts", "facts", _facts),
+)

@@ -1,0 +1,162 @@
+"""Reads from the server what the judging parts need: the edge. Commands here only look."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from toolgate_bus.budgets.ledger import OpenReservation
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
+from toolgate_bus.commands.doctor.budgets import BookState
+from toolgate_bus.commands.doctor.facts import FactStreamState
+from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState
+from toolgate_bus.commands.doctor.server import ServerState, parse_info
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.readonly import is_refusal
+from toolgate_bus.transport.redis.reads import (
+    Backlog,
+    age_s,
+    find_keys,
+    literal,
+    ping,
+    read_backlogs,
+    read_config,
+    read_consumers,
+    read_first,
+    read_info,
+    read_names,
+    read_sizes,
+    read_time,
+)
+from toolgate_bus.transport.redis.roster import RosterView
+from toolgate_bus.transport.redis.store import RedisStore
+
+PINGS: Final = 21
+LAG_SAMPLES: Final = 9
+LAG_STEP_S: Final = 0.005
+MAX_INBOXES: Final = 1000
+MAX_WRITERS: Final = 1000
+
+
+async def info_of(commands: Commands) -> dict[str, str]:
+    """What the server says of itself; empty where this user may not ask."""
+    return parse_info(await read_info(commands))
+
+
+async def server_state(commands: Commands, *, embedded: bool) -> ServerState:
+    """Everything that the server itself is judged by."""
+    pings, lags = [], []
+    for _ in range(PINGS):
+        began = time.perf_counter()
+        await ping(commands)
+        pings.append(time.perf_counter() - began)
+    for _ in range(LAG_SAMPLES):
+        began = time.perf_counter()
+        await asyncio.sleep(LAG_STEP_S)
+        lags.append(max(0.0, time.perf_counter() - began - LAG_STEP_S))
+    before = time.time()
+    there = await read_time(commands)
+    ahead = there - (before + time.time()) / 2
+    config, found = await asyncio.gather(read_config(commands, "appendfsync", "save"), _has_budgets(commands))
+    return ServerState(
+        info=await info_of(commands),
+        config=config,
+        pings_s=pings,
+        lags_s=lags,
+        ahead_s=ahead,
+        budgets=found,
+        embedded=embedded,
+    )
+
+
+async def _has_budgets(commands: Commands) -> bool:
+    try:
+        async for _ in find_keys(commands, "tg:{*:ledger}:budget:described:*"):
+            return True
+    except (ConfigError, TransportError):  # this user may not search: budgets are looked at elsewhere
+        pass
+    return False
+
+
+async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[InboxState]:
+    """The inbox of every scheduler that is alive, that an orchestrator waits for, or that has one."""
+    keys = Keys(namespace)
+    alive = [member.name for member in view.members]
+    names = {*alive, *(name for reads in view.orchestrators.values() for name in reads)}
+    prefix = keys.inbox("")
+    listed: list[str] = []
+    try:
+        async for page in find_keys(commands, literal(prefix) + "*"):
+            listed += [name.decode("utf-8", "replace").removeprefix(prefix) for name in page]
+            if len(listed) >= MAX_INBOXES:
+                break
+    except (ConfigError, TransportError):  # this user may not search: those on the roster are known
+        pass
+    names.update(listed)
+    chosen = sorted(names)[:MAX_INBOXES]
+    found = await read_backlogs(commands, keys, chosen)
+    _check(found.values())
+    return [
+        InboxState(
+            name,
+            alive.count(name),
+            one.waiting,
+            one.lag_s,
+            [InboxReader(*each) for each in await read_consumers(commands, keys.inbox(name), name)],
+        )
+        for name, one in found.items()
+        if isinstance(one, Backlog)
+    ]
+
+
+async def books(commands: Commands, namespace: str) -> list[BookState]:
+    """Every ledger's book."""
+    store = RedisStore(commands, namespace)
+    found = []
+    for book in BOOKS:
+        ledger = RedisLedger(commands, namespace, book)
+        balances, budgets = await ledger.balances(), await read_budgets(store, book)
+        if balances or budgets:
+            kept = await store.get(f"{book}:keeper") is not None
+            limits = await Limits(store, book).read()
+            # Modules keep their own book themselves, for as long as they live.
+            kept = kept or book == "budget-hooks"
+            held, astray = await _read_reservations(ledger), await ledger.astray()
+            found.append(BookState(book, budgets, limits, balances, kept, held, astray))
+    return found
+
+
+async def _read_reservations(ledger: RedisLedger) -> list[OpenReservation] | None:
+    try:
+        return await ledger.open()
+    except (ConfigError, TransportError) as raised:
+        if not is_refusal(raised):
+            raise
+        return None
+
+
+async def read_fact_streams(commands: Commands, namespace: str, view: RosterView) -> list[FactStreamState]:
+    """Every orchestrator's facts stream."""
+    keys = Keys(namespace)
+    kept = await read_names(commands, keys.writers, MAX_WRITERS)
+    if not kept:
+        return []
+    first = await read_first(commands, [(keys.facts(name), "-") for name in kept], 1)
+    _check(first)
+    sizes = await read_sizes(commands, [keys.facts(name) for name in kept])
+    now_s = await read_time(commands)
+    return [
+        FactStreamState(name, name in view.orchestrators, age_s(page, now_s), size)
+        for name, page, size in zip(kept, first, sizes, strict=True)
+        if not isinstance(page, Exception) and page
+    ]
+
+
+def _check(replies: Iterable[Any]) -> None:
+    """Raise what says that this user may not look."""
+    for reply in replies:
+        if is_refusal(reply):
+            raise ConfigError(f"this user may not look: {reply}")

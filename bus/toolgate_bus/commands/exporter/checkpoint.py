@@ -1,0 +1,81 @@
+"""What exporters of one namespace share: who leads, and what was counted with how far was read.
+
+Both are one value, written in one step and only by the leader, so that whoever goes on from it counts
+no fact twice and leaves none out. The lease is on the server. A leader whose lease ran out may still write
+what it counted, unless another has led since.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from toolgate_bus.commands.exporter.fleet import FleetCounts
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.store import RedisStore
+
+LEASE_MS: Final = 3000
+MAX_BYTES: Final = 64 * 1024 * 1024
+_log = get_logger("toolgate.exporter")
+
+LEAD: Final = Script(__package__, "take_lease.lua")
+KEEP: Final = Script(__package__, "keep_counts.lua")
+LEAVE: Final = Script(__package__, "leave_lease.lua")
+
+
+class ExporterCheckpoint(NamedTuple):
+    """What was counted (`FleetCounts.text`), and how far each writer's facts were read for it."""
+
+    text: str
+    positions: Mapping[str, str]
+
+    def to_bytes(self) -> bytes:
+        """As bytes for the store."""
+        fields = {"counts": self.text, "positions": dict(self.positions)}
+        return zlib.compress(json.dumps(fields).encode(), level=1)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> "ExporterCheckpoint":
+        """What `to_bytes` gave; raises ValueError for anything else."""
+        try:
+            reader = zlib.decompressobj()
+            fields = json.loads(reader.decompress(raw, MAX_BYTES))
+            positions = {str(name): str(last) for name, last in fields["positions"].items()}
+            FleetCounts.read(fields["counts"])
+            return cls(fields["counts"], positions)
+        except (zlib.error, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is nothing that an exporter kept: {error!r}") from None
+
+
+class CheckpointStore:
+    """Checkpoints on a server."""
+
+    def __init__(self, commands: Commands, namespace: str, me: str) -> None:
+        self._commands, self._me = commands, me
+        self._prefix = Keys(namespace).store_key("exporter")
+        self._store = RedisStore(commands, namespace)
+
+    async def lead(self) -> bool:
+        """Take the lease; False while another holds it."""
+        return bool(await LEAD.run(self._commands, self._prefix, words=(self._me, LEASE_MS)))
+
+    async def read(self) -> ExporterCheckpoint | None:
+        """What was kept last; None if nothing was, or nothing that can be read."""
+        raw = await self._store.get("exporter:state")
+        try:
+            return None if raw is None else ExporterCheckpoint.from_bytes(raw)
+        except ValueError as error:
+            _log.error("what was counted cannot be read; counting begins anew", error=str(error))
+            return None
+
+    async def keep(self, kept: ExporterCheckpoint | None = None) -> bool:
+        """Renew the lease and write this down, if given, in one step; False where another has led since."""
+        words = () if kept is None else (kept.to_bytes(),)
+        return bool(await KEEP.run(self._commands, self._prefix, words=(self._me, LEASE_MS, *words)))
+
+    async def leave(self) -> None:
+        """Let another lead at once."""
+        await LEAVE.run(self._commands, self._prefix, words=(self._me,))

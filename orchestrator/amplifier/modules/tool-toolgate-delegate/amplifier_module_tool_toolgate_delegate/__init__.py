@@ -1,0 +1,5 @@
+"""`tool-toolgate-delegate` as a package that the `source:` of a bundle can name."""
+
+from toolgate_orchestrator.modules.tool_delegate import __amplifier_module_type__, mount
+
+__all__ = ["__amplifier_module_type__", "mount"]

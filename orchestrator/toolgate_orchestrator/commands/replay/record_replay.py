@@ -1,0 +1,249 @@
+"""Decisions of the record, asked again of other schedulers, one after the other.
+
+What comes of a call is what `toolgate_bus.ruling.counterfactual` makes of the new verdicts together with
+those that stand. What became of the call is told to the new schedulers, so that what they reserved is
+settled.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolgate_bus.facts.shadow_report import normalize
+from toolgate_bus.protocol.events import Decision, ToolSelecting
+from toolgate_bus.protocol.placeholders import MARK
+from toolgate_bus.ruling.counterfactual import Effect, actual, apply_modify, replay_decision
+from toolgate_bus.ruling.merge import merge
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.ports import override
+
+from toolgate_orchestrator.commands.host.scheduler_processes import (
+    SchedulerSpec,
+    remove_namespace_on_exit,
+    scheduler_processes,
+)
+from toolgate_orchestrator.commands.replay.comparison import (
+    ComparedCall,
+    ReplayComparison,
+    Set,
+    ToolPrices,
+    build_comparison,
+)
+from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
+from toolgate_orchestrator.commands.replay.side import limits_of, progress
+from toolgate_orchestrator.gate.client import acquire, release
+from toolgate_orchestrator.gate.config import RedactConfig, parse
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
+
+
+class PassthroughRedactor(Redactor):
+    """Hides nothing that was not hidden before: what was secret or too long is not in the record.
+
+    A modify may keep a placeholder by the same rules as ever: it stands for itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(RedactConfig())
+        self.truncated = False
+        """Whether the question being asked was marked so."""
+
+    @override
+    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
+        return False
+
+    @override
+    def redact_arguments(
+        self, tool_input: Mapping[str, Any], before: RedactedArguments | None = None, tool: str = ""
+    ) -> RedactedArguments:
+        """These arguments as they stand."""
+        placeholders = {text: text for text in _placeholders(tool_input)}
+        return RedactedArguments(dict(tool_input), placeholders, self.truncated)
+
+
+def _placeholders(root: Any) -> set[str]:
+    found, waiting = set[str](), [root]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and MARK in value:
+            found.add(value)
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return found
+
+
+@dataclass(slots=True)
+class RecordReplay:
+    """Asks the schedulers behind one gate."""
+
+    gate: Gate
+    redactor: PassthroughRedactor
+    """The gate's."""
+    names: frozenset[str]
+    """Who is asked; verdicts of the same names in the record fall away."""
+    alone: bool
+    """Whether those of all others fall away, too."""
+    prices: ToolPrices
+    calls: list[ComparedCall] = field(default_factory=list)
+    unanswered: int = 0
+    """Questions on which somebody gave no verdict in time."""
+    invalid: int = 0
+    """Questions on which somebody's replacement could not be used; it is set aside."""
+
+    async def ask(self, one: RecordedDecision) -> None:
+        """Put one decision before the schedulers, and compare."""
+        decision = await self._decide(one.question)
+        effect, live = await self._effect(one, decision)
+        before = actual(one.ruled)
+        self._tell(one, live, effect, ran_so=effect.kind == "run" and effect.call.same(before.call))
+        price = one.cost if one.cost is not None else self.prices.of(before.call.tool)
+        cost_before = price if before.kind == "run" else 0
+        same = effect.kind == "run" and before.kind == "run" and effect.call.same(before.call)
+        after = self.prices.of(effect.call.tool) if effect.kind == "run" else 0
+        where = {"decision": one.question.id, "session": one.question.session, "at": one.at}
+        where |= {"id": one.question.tool_call_id}
+        cost_after = cost_before if same else after
+        self.calls.append(ComparedCall(where, one.ruled.original, before, effect, cost_before, cost_after))
+
+    async def _effect(self, one: RecordedDecision, decision: Decision) -> tuple[Effect, Decision]:
+        """What comes of the call, and the decision that stands for it."""
+        if decision.why == "bus_down" or _find_silent(decision):
+            return Effect("deny", one.ruled.original, decision.scheduler, decision.reason), decision
+        added = [normalize(heard) for heard in decision.verdicts]
+        winner = merge(heard for heard in added if heard.phase == "select").winner
+        own, verified = apply_modify(one.ruled.original, winner), one.ruled
+        if self.alone:
+            verified = replace(verified, outcome="continue", why="unasked", verdicts=(), scheduler=None)
+            verified = replace(verified, final=verified.original)
+        effect = replay_decision(verified, added, without=self.names, verified=own)
+        if effect.kind != "run" or effect.verified or effect.call.same(own):
+            return effect, decision
+        # Somebody else's replacement: these have only been asked about the LLM's own choice.
+        self._report_unused(decision)
+        call = effect.call
+        fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
+        second = await self._decide(one.question.model_copy(update=fields))
+        # What was said of a replacement: it counts as in the verify phase, where no modify does.
+        of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
+        return replay_decision(verified, [*added, *of_it], without=self.names, verified=call), second
+
+    async def _decide(self, question: ToolSelecting) -> Decision:
+        self.redactor.truncated = question.truncated
+        decision = await self.gate.decide(
+            question.tool_name,
+            question.tool_input,
+            question.available_tools,
+            labels=question.labels,
+            agent=question.agent,
+            session=question.session,
+            root_session=question.root_session,
+            parent=question.parent,
+            lineage=question.lineage,
+            tool_call_id=question.tool_call_id,
+            iteration=question.iteration,
+            parallel_group_id=question.parallel_group_id,
+            available_agents=question.available_agents,
+            agent_target=question.agent_target,
+        )
+        self.unanswered += bool(_find_silent(decision))
+        self.invalid += any(heard.problem is not None for heard in decision.verdicts)
+        return decision
+
+    def _tell(self, one: RecordedDecision, decision: Decision, effect: Effect, *, ran_so: bool) -> None:
+        """Tell the schedulers what became of the call, as far as anybody can know."""
+        if not decision.allowed:
+            return
+        if effect.kind != "run" or (ran_so and one.ran is None):
+            self._report_unused(decision)
+            return
+        told = {"decision_id": decision.id, "tool": effect.call.tool, "session": one.question.session}
+        self.gate.note("tool:selected", told)
+        kept = ("seconds", "success", "error", "cost") if ran_so else ()
+        ran = {name: one.ran[name] for name in kept if one.ran and name in one.ran}
+        event = str(one.ran["event"]) if ran_so and one.ran else "tool:post"
+        self.gate.note(event, {"success": True, **told, **ran})
+
+    def _report_unused(self, decision: Decision) -> None:
+        if decision.allowed:
+            self.gate.note("tool:unused", {"decision_id": decision.id, "tool": decision.tool_name})
+
+
+def _find_silent(decision: Decision) -> set[str]:
+    """Who said nothing; a replacement that cannot be used is an answer all the same."""
+    return set(decision.silent) - {heard.scheduler for heard in decision.verdicts if heard.problem}
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOptions:
+    """Which schedulers are tried on the record, and how."""
+
+    bus: BusSettings
+    """With a namespace that was made for this."""
+    specs: Sequence[SchedulerSpec]
+    alone: bool
+    patience_ms: int
+    quiet: bool = False
+
+
+async def compare_record(
+    record: Record, trial: TrialOptions, prices: ToolPrices, subject: str, notes: Sequence[str]
+) -> ReplayComparison:
+    """Put every decision before the schedulers; raises ConfigError where one cannot be started.
+
+    They are asked in a namespace of their own. What everybody else said stands (`--alone`: nobody else
+    ruled): the new verdicts take the place of those by the same names.
+    """
+    began = time.monotonic()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(remove_namespace_on_exit(trial.bus))
+        running = await stack.enter_async_context(scheduler_processes(trial.specs, trial.bus))
+        limits = limits_of(running)
+        names = tuple(sorted(limits))
+        client = await acquire(str(trial.bus.redis), trial.bus.namespace)
+        stack.push_async_callback(release, client)
+        redactor = PassthroughRedactor()
+        gate = Gate(parse(_config(trial, limits, record)), client, redactor=redactor)
+        rehearsal = RecordReplay(gate, redactor, frozenset(names), trial.alone, record.prices(prices))
+        with progress(sum(1 for _ in record.decisions), "decisions", quiet=trial.quiet) as advance:
+            for entry in record.entries:
+                if isinstance(entry, Aftermath):
+                    gate.note(entry.event, entry.fields)
+                else:
+                    await rehearsal.ask(entry)
+                    advance()
+        words = {one.name: one.words() for one in running}
+    others = "" if trial.alone else ", beside what everybody else said"
+    heard = (verdict for decision in record.decisions for verdict in decision.ruled.verdicts)
+    before = {verdict.scheduler for verdict in heard if not verdict.shadow}
+    return build_comparison(
+        subject,
+        time.monotonic() - began,
+        Set("what was decided", tuple(sorted(before))),
+        Set(f"--against{others}", names),
+        rehearsal.calls,
+        limits={**record.limits, "invalid": rehearsal.invalid, "unanswered_after": rehearsal.unanswered},
+        notes=notes,
+        words=words,
+    )
+
+
+def _config(
+    trial: TrialOptions, limits: Mapping[str, Mapping[str, Any]], record: Record
+) -> dict[str, object]:
+    trusted = {"can_modify": record.tools}
+    config: dict[str, object] = {
+        "redis": trial.bus.redis,
+        "namespace": trial.bus.namespace,
+        "required": list(limits),
+        "patience_ms": trial.patience_ms,
+        # Nobody is there to answer a hold.
+        "max_hold_s": trial.patience_ms / 1000,
+        "schedulers": {
+            name: {**limit, **(trusted if name in record.modifiers else {})} for name, limit in limits.items()
+        },
+    }
+    return config | ({"keys": str(trial.bus.keys)} if trial.bus.keys else {})

@@ -1,0 +1,169 @@
+"""The question about a call: made of what a caller gives, and written so that who is asked can read it.
+
+Sessions, labels and ids come from an app, and often from its users: texts are texts, numbers are whole. A
+question that no scheduler could read is asked in vain: optional schedulers would be passed over for it, by
+this call and by those after it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.events import ToolQuestion
+from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
+from toolgate_bus.telemetry.printable import shorten
+
+from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
+
+TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
+_TEXTS: Final = frozenset((str,))
+_UNREAD: Final = "⟦unreadable⟧"
+_MAX_INTEGER: Final = 2**63 - 1
+_MAX_SHOWN: Final = 256
+"""Characters of a text, and entries of a collection, that the record keeps of what nobody could read."""
+
+
+class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
+    """No scheduler could read the question about a call; the message says why."""
+
+
+# ---------------------------------------------------------------------- what a caller gives
+
+
+def arguments_of(tool_input: Any) -> dict[str, Any]:
+    """Arguments as a map; what is none travels as a placeholder, which no rule can see into."""
+    try:
+        return dict(tool_input) if isinstance(tool_input, Mapping) else {_UNREAD: tool_input}
+    except Exception:  # noqa: BLE001 - another's mapping may raise anything
+        return {_UNREAD: tool_input}
+
+
+def name_of(tool_name: Any) -> str:
+    """A tool's name, which an LLM wrote: it fits the wire, whatever it is."""
+    if not isinstance(tool_name, str):
+        return _UNREAD
+    return packing.make_readable(str.__str__(tool_name))[:MAX_NAME]
+
+
+def names_of(names: Iterable[Any]) -> list[str]:
+    """As many names as a question can hold, each as a text."""
+    found = list(names)
+    if len(found) > packing.MAX_ENTRIES:
+        found = found[: packing.MAX_ENTRIES]
+    return found if _TEXTS.issuperset(map(type, found)) else [_text(one) for one in found]
+
+
+def make_plain(question: ToolQuestion) -> ToolQuestion:
+    """The same question, each field of its type: what should be a text and is none is told as its text."""
+    iteration = question.iteration
+    within = type(iteration) is int and abs(iteration) <= _MAX_INTEGER
+    return question._replace(
+        agent=_text(question.agent),
+        labels={_text(name): _text(value) for name, value in question.labels.items()},
+        session=_text(question.session),
+        root_session=_text(question.root_session),
+        parent=None if question.parent is None else _text(question.parent),
+        lineage=[_text(name) for name in question.lineage],
+        tool_call_id=_text(question.tool_call_id),
+        iteration=iteration if within else 0,
+        parallel_group_id=_text(question.parallel_group_id),
+        agent_target=None if question.agent_target is None else _text(question.agent_target),
+    )
+
+
+# ---------------------------------------------------------------------- what leaves
+
+
+def write_question(
+    question: ToolQuestion, redactor: Redactor, before: RedactedArguments | None = None
+) -> tuple[bytes, RedactedArguments | None]:
+    """The body of a question, and its arguments as they travel in it; None where nothing was kept back.
+
+    `before` is what left of the call that this one replaces. Raises UnreadableQuestion for fields that no
+    scheduler could read. Most arguments need no second look: nothing is configured, they can be packed, and
+    the whole is too small for anything in it to be too long or too many.
+    """
+    arguments = question.tool_input
+    if not redactor.configured:
+        try:
+            body = codec.question_body(question, arguments, truncated=question.truncated)
+            if redactor.is_harmless(question.tool_name, arguments, body):
+                return body, None
+        except CodecError:
+            pass
+    out = redactor.redact_arguments(arguments, before, question.tool_name)
+    truncated = out.truncated or question.truncated
+    try:
+        body = codec.question_body(question, out.value, truncated=truncated)
+    except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
+        question = _make_readable(question)
+        body = codec.question_body(question, out.value, truncated=truncated)
+    if len(body) > packing.MAX_QUESTION:  # the names of the tools, most likely
+        question = question._replace(available_tools=[question.tool_name])
+        body = codec.question_body(question, out.value, truncated=True)
+    _check(question)
+    if len(body) > packing.MAX_QUESTION:
+        raise UnreadableQuestion(f"it would be {len(body)} bytes, and {packing.MAX_QUESTION} can be read")
+    return body, out
+
+
+def clip(question: ToolQuestion) -> ToolQuestion:
+    """The same question, its fields so short that the record can hold them."""
+    return _with_each(question, _shorten)
+
+
+def _make_readable(question: ToolQuestion) -> ToolQuestion:
+    return _with_each(make_plain(question), _in_utf8)
+
+
+def _with_each(question: ToolQuestion, make: Callable[[Any], Any]) -> ToolQuestion:
+    """A question with each field but the arguments made anew."""
+    fields = question._asdict()
+    made = {name: value if name == "tool_input" else make(value) for name, value in fields.items()}
+    return question._replace(**made)
+
+
+def _check(question: ToolQuestion) -> None:
+    for name, value in zip(question._fields, question, strict=True):
+        if name == "tool_input":
+            continue
+        if isinstance(value, dict | list) and len(value) > packing.MAX_ENTRIES:
+            raise UnreadableQuestion(f"{name} has more than {packing.MAX_ENTRIES} entries")
+        if any(_is_long(text) for text in _texts(value)):
+            raise UnreadableQuestion(f"a text in {name} is longer than {packing.MAX_STRING} bytes")
+
+
+def _shorten(value: Any) -> Any:
+    if isinstance(value, str):
+        return shorten(value, _MAX_SHOWN)
+    if isinstance(value, dict):
+        return {_shorten(name): _shorten(one) for name, one in [*value.items()][:_MAX_SHOWN]}
+    return [_shorten(one) for one in value[:_MAX_SHOWN]] if isinstance(value, list) else value
+
+
+def _in_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return packing.make_readable(value)
+    if isinstance(value, dict):
+        return {_in_utf8(name): _in_utf8(one) for name, one in value.items()}
+    return [_in_utf8(one) for one in value] if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    return "" if value is None else str(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for text in pair)
+    elif isinstance(value, list):
+        yield from value
+
+
+def _is_long(text: str) -> bool:
+    return len(text) * 4 > packing.MAX_STRING and len(text.encode("utf-8", "replace")) > packing.MAX_STRING

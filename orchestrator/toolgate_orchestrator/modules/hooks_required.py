@@ -1,0 +1,270 @@
+"""`hooks-toolgate-required`: no session begins whose tool calls nobody would be asked about.
+
+    mount            is the mounted loop one of ours, with a `toolgate:` section?
+    session:start    the same once more; and would a call be asked about now?
+    tool:pre         does this call hand work to an agent whose plan brings another's loop?
+
+A no is refused (`on_ungated: deny`), or told (`warn`). No hook can end a session of the kernel: so the loop
+is replaced by one that raises why instead of running a turn. It looks again at each turn, and gives way as
+soon as calls are ruled on. A child's hook knows its parent's word, which a child's config can only tighten.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal
+
+from amplifier_core import HookResult
+from amplifier_core.events import SESSION_RESUME, SESSION_START, TOOL_PRE
+from toolgate_bus.config.check import StrictModel, check
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.protocol.delegation import target_of
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.gate.config import Name
+from toolgate_orchestrator.modules.loop_origin import (
+    CHANGE_LOOP,
+    GUARD,
+    RULING_HOOKS,
+    explain_foreign_loop,
+    merge_spec,
+)
+from toolgate_orchestrator.turn.hook_dispatch import Emitter
+from toolgate_orchestrator.turn.loop import LoopBase
+from toolgate_orchestrator.turn.selection import TOOL_SELECTING
+from toolgate_orchestrator.turn.session_tree import agents_of
+
+__amplifier_module_type__ = "hook"
+
+NAME: Final = GUARD
+SESSION_UNGATED: Final = "session:ungated"
+_log = get_logger("toolgate.required")
+_FIRST: Final = -(2**31)
+CHANGE_SECTION: Final = "add `toolgate: {required: [NAME]}` to session.orchestrator.config"
+CHANGE_BUS: Final = (
+    "start who rules (toolgate scheduler run NAME), name who must (`required` in the `toolgate:` section), "
+    "or let such sessions run (`on_ungated: warn`)"
+)
+
+
+class RequiredConfig(StrictModel):
+    """The config of `hooks-toolgate-required`."""
+
+    on_ungated: Literal["deny", "warn"] = "deny"
+    """What becomes of a session, or a sub-agent, whose calls nobody would be asked about: `deny` or `warn`.
+    Where somebody is required, here or in the `toolgate:` section, it is denied in any case."""
+    required: tuple[Name, ...] = ()
+    """Schedulers that the loop itself must require: a `toolgate:` section that got lost is noticed."""
+
+
+config_model = RequiredConfig
+
+
+class UngatedError(ToolgateError):
+    """A session whose tool calls nobody would be asked about; the message says why, and what to change."""
+
+
+class RefusalLoop:
+    """Stands where a loop stood that was refused: each turn raises UngatedError, until calls are ruled on."""
+
+    def __init__(self, guard: "SessionGuard", refused: Any) -> None:
+        self.refused = refused
+        self._guard = guard
+
+    async def execute(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the turn by the loop that was refused, if nothing speaks against it any more."""
+        if (why := await self._guard.find_fault(self.refused)) is not None:
+            raise UngatedError(why)
+        await self._guard.coordinator.mount("orchestrator", self.refused)
+        return await self.refused.execute(*args, **kwargs)
+
+
+class SessionGuard:
+    """Looks at one session."""
+
+    def __init__(self, coordinator: Any, settings: RequiredConfig) -> None:
+        self.coordinator, self.settings = coordinator, settings
+        self._emitter = Emitter(coordinator.hooks)
+        self._logged: set[str] = set()
+        self._announced: set[str] = set()
+
+    # ------------------------------------------------------------------ the session itself
+
+    async def check_loop(self) -> None:
+        """Refuse another's loop, or one of ours that asks nobody, as soon as it is mounted."""
+        loop = self._loop()
+        if loop is not None and (why := self._find_stranger(loop)) is not None:
+            await self._object(loop)
+            self._log_once(why)
+
+    async def check_session(self, _event: str, _data: dict[str, Any]) -> HookResult:
+        """A handler: before the first turn, whether its calls would be ruled on."""
+        loop = self._loop()
+        if loop is not None and (why := await self.find_fault(loop)) is not None:
+            await self._object(loop)
+            await self._announce(why)
+        return HookResult()
+
+    async def find_fault(self, loop: Any) -> str | None:
+        """Why calls of this loop would run unasked, and what to change; None where they are ruled on."""
+        if (why := self._find_stranger(loop)) is not None:
+            return why
+        if self._has_own_schedulers():
+            return None
+        try:
+            vacancy = await loop.gate.explain_vacancy()
+        except Exception as error:  # noqa: BLE001 - what cannot be looked at is not gated
+            return f"whether calls are ruled on cannot be seen: {where(error)}"
+        return None if vacancy is None else f"{vacancy}: calls would run unasked; {CHANGE_BUS}"
+
+    def _has_own_schedulers(self) -> bool:
+        """Whether hooks of this session rule on its calls; a hook that listens to everything does not."""
+        hooks = self.coordinator.config.get("hooks")
+        ids = [str(hook.get("module")) for hook in hooks or () if isinstance(hook, Mapping)]
+        wanted = any(name.startswith(RULING_HOOKS) for name in ids)
+        return wanted and self._emitter.handlers(TOOL_SELECTING) != 0
+
+    def _loop(self) -> Any:
+        loop = self.coordinator.get("orchestrator")
+        return loop.refused if isinstance(loop, RefusalLoop) else loop
+
+    def _find_stranger(self, loop: Any) -> str | None:
+        """Why a mounted loop cannot ask anybody, or not those that must be asked."""
+        if not isinstance(loop, LoopBase):
+            must = _names(self._section().get("required"))
+            lost = f", so that {must} would not be asked" if must else ""
+            return (
+                f"the loop that is mounted is not one of Toolgate's{lost}: {_place_of(loop)}, for "
+                f"{_spec_of(self.coordinator)}; {CHANGE_LOOP} "
+                "(`toolgate doctor --bundle FILE` says who names the other)"
+            )
+        if loop.gate is None:
+            return f"{loop.name} has no `toolgate:` section and asks nobody; {CHANGE_SECTION}"
+        missing = [name for name in self.settings.required if name not in loop.gate.config.required]
+        if missing:
+            return (
+                f"{NAME} wants {_names(missing)} required, and the `toolgate:` section of {loop.name} does "
+                "not: in a bundle it stands under session.orchestrator.config; `orchestrators:` is lost"
+            )
+        return None
+
+    async def _object(self, loop: Any) -> None:
+        """Replace the loop by one that says why it does not run, unless that is only told."""
+        if self._denies() and not isinstance(self.coordinator.get("orchestrator"), RefusalLoop):
+            await self.coordinator.mount("orchestrator", RefusalLoop(self, loop))
+
+    def _denies(self) -> bool:
+        must = self.settings.required or self._section().get("required")
+        return self.settings.on_ungated == "deny" or bool(must)
+
+    def _section(self) -> Mapping[str, Any]:
+        """The `toolgate:` section of the plan, whoever's loop it stands at."""
+        config = _spec_mapping(self.coordinator).get("config")
+        section = config.get("toolgate") if isinstance(config, Mapping) else None
+        return section if isinstance(section, Mapping) else {}
+
+    # ------------------------------------------------------------------ its sub-agents
+
+    async def check_delegation(self, _event: str, data: dict[str, Any]) -> HookResult:
+        """A handler: refuse to hand work to an agent whose plan brings another's loop."""
+        config = self.coordinator.config
+        agents, arguments = config.get("agents"), data.get("tool_input")
+        name = target_of(arguments, agents_of(config)) if isinstance(arguments, Mapping) else None
+        if name is None:
+            return HookResult()
+        overlay = agents[name].get("session") if isinstance(agents[name], Mapping) else None
+        named = overlay.get("orchestrator") if isinstance(overlay, Mapping) else None
+        if named is None:
+            return HookResult()
+        spec = merge_spec(_spec_mapping(self.coordinator), named)
+        why = explain_foreign_loop(spec, by_source=_has_resolver(self.coordinator))
+        if why is None:
+            return HookResult()
+        text = f"the agent {name} would run on a loop that asks nobody: {why}"
+        await self._announce(text)
+        return HookResult(action="deny", reason=text) if self._denies() else HookResult()
+
+    # ------------------------------------------------------------------ telling
+
+    async def _announce(self, why: str) -> None:
+        """Tell hooks and, where it is only told, the user; each fault once."""
+        self._log_once(why)
+        if why in self._announced:
+            return
+        self._announced.add(why)
+        refused = self._denies()
+        show = getattr(getattr(self.coordinator, "display_system", None), "show_message", None)
+        if callable(show) and not refused:  # a refusal raises the same words
+            show(f"ungated: {why}", "warning", NAME)
+        await self._emitter.emit(SESSION_UNGATED, {"reason": why, "refused": refused})
+
+    def _log_once(self, why: str) -> None:
+        """What is refused is raised, or told to the LLM; what is not, nobody would hear of."""
+        if why not in self._logged and not self._denies():
+            self._logged.add(why)
+            _log.warning("tool calls run that nobody is asked about", why=why)
+
+
+def _names(names: Any) -> str:
+    return ", ".join(map(str, names)) if isinstance(names, list | tuple) else str(names or "")
+
+
+def _place_of(loop: Any) -> str:
+    """The class of a loop, and the file that it is from."""
+    cls = type(loop)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return f"{cls.__module__}.{cls.__qualname__}" + (f" ({file})" if file else "")
+
+
+def _spec_mapping(coordinator: Any) -> dict[str, Any]:
+    session = (getattr(coordinator, "config", None) or {}).get("session")
+    return merge_spec(None, session.get("orchestrator")) if isinstance(session, Mapping) else {}
+
+
+def _spec_of(coordinator: Any) -> str:
+    spec = _spec_mapping(coordinator)
+    source = f" (source {spec['source']})" if spec.get("source") else ""
+    return f"the plan's {spec.get('module')}{source}"
+
+
+def _has_resolver(coordinator: Any) -> bool:
+    try:
+        return coordinator.get("module-source-resolver") is not None
+    except ValueError:
+        return False
+
+
+_LIVE: dict[str, RequiredConfig] = {}
+
+
+def _inherit(parent: str | None, own: RequiredConfig) -> RequiredConfig:
+    """A child's config, not looser than its parent's, where that lives in this process."""
+    above = _LIVE.get(str(parent or ""))
+    if above is None:
+        return own
+    denies = "deny" in (above.on_ungated, own.on_ungated)
+    required = tuple(dict.fromkeys((*above.required, *own.required)))
+    return RequiredConfig(on_ungated="deny" if denies else "warn", required=required)
+
+
+async def mount(
+    coordinator: Any, config: Mapping[str, Any] | None = None
+) -> Callable[[], Awaitable[None]] | None:
+    """Mount the hook into a session, and look at its loop (entry point `amplifier.modules`)."""
+    own = check(RequiredConfig, config or {}, NAME)
+    settings = _inherit(getattr(coordinator, "parent_id", None), own)
+    guard, session = SessionGuard(coordinator, settings), str(getattr(coordinator, "session_id", "") or "")
+    coordinator.register_contributor("observability.events", NAME, lambda: [SESSION_UNGATED])
+    for event in (SESSION_START, SESSION_RESUME):
+        coordinator.hooks.register(event, guard.check_session, priority=_FIRST, name=NAME)
+    if agents_of(getattr(coordinator, "config", None)) is not None:
+        coordinator.hooks.register(TOOL_PRE, guard.check_delegation, priority=_FIRST, name=NAME)
+    if session:
+        _LIVE[session] = settings
+    await guard.check_loop()
+
+    async def cleanup() -> None:
+        if _LIVE.get(session) is settings:
+            del _LIVE[session]
+
+    return cleanup

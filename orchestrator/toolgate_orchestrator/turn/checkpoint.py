@@ -1,0 +1,35 @@
+"""Durable checkpoints: the host saves the conversation once the results of a response are stored.
+
+The capability `session.durable_checkpoint` of the host is awaited before the next request to the LLM.
+Where it fails, or says False, the turn ends: what follows would rest on a history that is nowhere.
+"""
+
+import inspect
+from typing import Any, Final
+
+from toolgate_bus.errors import ToolgateError
+
+CHECKPOINT: Final = "session.durable_checkpoint"
+"""The capability: a function without arguments, synchronous or not."""
+
+
+class CheckpointFailure(ToolgateError, RuntimeError):  # noqa: N818 - named by what happened
+    """The host could not save the conversation; the turn ends before another request."""
+
+
+async def save_checkpoint(coordinator: Any) -> None:
+    """Have the host save, where it offers that; raises CheckpointFailure."""
+    look_up = getattr(coordinator, "get_capability", None)
+    save = look_up(CHECKPOINT) if callable(look_up) else None
+    if save is None:
+        return
+    try:
+        if not callable(save):
+            raise TypeError(f"{CHECKPOINT} is no function")
+        done = save()
+        if inspect.isawaitable(done):
+            done = await done
+        if done is False:
+            raise RuntimeError("the host said that it did not save")
+    except Exception as error:
+        raise CheckpointFailure(f"Durable session checkpoint failed: {error}") from error

@@ -1,0 +1,66 @@
+"""What one scheduler answers, as items of the wire: checked, mended and signed where that must be."""
+
+from typing import Any, Final
+
+from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Continue,
+    Deny,
+    Failure,
+    Hold,
+    Modify,
+    ToolSelecting,
+    Verdict,
+)
+from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+
+from toolgate_schedulers.worker.holds import ReplyTo
+from toolgate_schedulers.worker.verdict_writer import write_verdict
+
+_VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
+_log = get_logger("toolgate.worker")
+
+
+class AnswerWriter:
+    """Writes the answers of one scheduler, whatever its author's code gave."""
+
+    def __init__(self, name: str, keyring: Keyring | None) -> None:
+        self._name, self._keyring = name, keyring
+
+    def check(self, verdict: Any) -> Verdict | Failure:
+        """The verdict, or a failure for what is none; that is counted."""
+        if isinstance(verdict, _VERDICTS):
+            return verdict
+        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "nonsense")
+        _log.error("the scheduler gave no verdict", scheduler=self._name, got=type(verdict).__name__)
+        return Failure(reason=f"it answered {type(verdict).__name__}, which is no verdict")
+
+    def report_exception(self, call: ToolSelecting, error: BaseException) -> Failure:
+        """The failure of a question about which the author's code raised; it is counted and told."""
+        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
+        _log.error("the scheduler raised", scheduler=self._name, decision=call.id, exc_info=error)
+        return Failure(reason=f"it raised {type(error).__name__}")
+
+    def item(self, asked: ReplyTo, verdict: Verdict | Failure, revision: str) -> bytes:
+        """A verdict on a question, in the question's version of the wire."""
+        orchestrator, question = asked
+        named = revision if question.version > packing.VERSION else ""
+        # There is nothing in a plain one that could not be written.
+        body = codec.plain_body(named) if codec.is_plain(verdict) else self._encode(verdict, named)
+        mac = None
+        if self._keyring is not None:
+            mac = self._keyring.sign_verdict(
+                orchestrator, self._name, digest(question.signature_input), body, question.version
+            )
+        return packing.item(question.id, question.phase, body, mac, question.version)
+
+    def _encode(self, verdict: Verdict | Failure, revision: str) -> bytes:
+        written = write_verdict(verdict, revision)
+        if written.trouble is not None:
+            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
+            sent = written.verdict.action
+            _log.error("a verdict was mended", scheduler=self._name, why=written.trouble, sent=sent)
+        return written.body

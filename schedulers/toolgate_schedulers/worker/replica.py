@@ -1,0 +1,39 @@
+"""What a replica says of itself on the roster, and its name there."""
+
+import os
+import secrets
+import socket
+from importlib.metadata import version
+from typing import Final
+
+from toolgate_bus.protocol import packing
+from toolgate_bus.transport.ports import Member
+
+from toolgate_schedulers.author.scheduler import Scheduler
+
+KINDS: Final = ("question", "withdrawn")
+"""What comes into its inbox."""
+BUILD: Final = f"toolgate {version('toolgate-bus')}"
+
+
+def name_replica() -> str:
+    """A name that no other replica has: host, process, chance."""
+    letters = (letter if letter.isalnum() or letter in "-." else "-" for letter in socket.gethostname())
+    return f"{''.join(letters)[:32] or 'host'}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def describe_replica(scheduler: Scheduler, replica: str) -> Member:
+    """A replica of this scheduler in this process."""
+    return Member(
+        name=scheduler.name,
+        replica=replica,
+        priority=scheduler.priority,
+        tools=scheduler.tools,
+        shadow=scheduler.shadow,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        wire=packing.VERSIONS,
+        kinds=KINDS,
+        build=BUILD,
+        revision=scheduler.revision,
+    )

@@ -1,0 +1,24 @@
+"""How many files one decision passes, counted while real processes make it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.acceptance
+
+TRACE = Path(__file__).resolve().parents[1] / "trace_decision.py"
+
+
+@pytest.mark.parametrize(("option", "most"), [((), 20), (("--modify",), 22)])
+def test_a_decision_passes_few_files_besides_those_that_call_no_other(
+    option: tuple[str, ...], most: int
+) -> None:
+    told = subprocess.run(
+        [sys.executable, TRACE, "--json", *option], capture_output=True, check=True, timeout=60
+    )
+    figures = json.loads(told.stdout)
+    passed = set().union(*({*one["files"]} - {*one["leaves"]} for one in figures.values()))
+    assert len(passed) <= most, sorted(passed)

@@ -1,0 +1,48 @@
+"""`make_acl.py`: each role has a user, and a URL closed to others; a wrong option is refused by name."""
+
+import subprocess
+import sys
+
+import pytest
+from guarded_server import DEPLOY, make_acl
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+
+
+def test_the_server_has_no_passwords_and_each_role_its_own_url_closed_to_others(tmp_path):
+    make_acl(tmp_path, "redis://valkey:6379/0", ["policy", "treasury:approval"])
+    users = (tmp_path / "users.acl").read_text()
+    urls = sorted((tmp_path / "urls").iterdir())
+    assert [one.name for one in urls if "scheduler" in one.name] == ["scheduler-policy", "scheduler-treasury"]
+    for one in urls:
+        assert one.stat().st_mode & 0o777 == 0o600
+        user, _, password = one.read_text().removeprefix("redis://").partition("@")[0].partition(":")
+        assert user == one.name
+        assert len(password) >= 40
+        assert password not in users
+    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
+    assert "in:treasury " in users
+    before = [one.read_text() for one in urls]
+    (tmp_path / "urls" / "agent").unlink()
+    make_acl(tmp_path, "redis://valkey:6379/0", ["policy", "treasury:approval"])
+    after = {one.name: one.read_text() for one in urls}
+    assert {one.name for one, was in zip(urls, before, strict=True) if after[one.name] != was} == {"agent"}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--scheduler", "a b"], "a b"),
+        (["--scheduler", "budget"], "budget"),
+        (["--scheduler", "treasury:aproval"], "aproval"),
+        (["--scheduler", "policy+treasury:aproval"], "aproval"),
+        (["--namespace", "a:b"], "--namespace"),
+        (["--server", "redis://me:secret@valkey:6379/0"], "--server"),
+    ],
+)
+def test_a_wrong_option_of_make_acl_is_refused_by_name(words, names, tmp_path):
+    script = [sys.executable, str(DEPLOY / "redis" / "make_acl.py"), "--to", str(tmp_path), *words]
+    ended = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert names in ended.stderr
+    assert not (tmp_path / "users.acl").exists()
