@@ -162,10 +162,28 @@ class ServerProcess:
         return [self.binary, *(word for key, value in options.items() for word in (f"--{key}", value))]
 
 
+def _make(directory: Path, *, private: bool) -> None:
+    """Have the directory there; raises OSError where it cannot be, or is somebody else's."""
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        if private or (os.path.lexists(directory) and not directory.is_dir()):
+            raise  # a private one is never somebody else's
+    with contextlib.suppress(FileNotFoundError):
+        if directory.lstat().st_uid != os.getuid():
+            raise PermissionError(f"{directory} belongs to somebody else")
+
+
 def _lock(directory: Path) -> int | None:
-    """Take the directory's lock and give back its file descriptor, or None if somebody holds it."""
+    """Take the directory's lock and give back its file descriptor.
+
+    None if somebody holds it, or if a guard that was leaving has just removed the directory.
+    """
     path = directory / LOCK_FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_ino == path.stat().st_ino:  # else a leaving guard removed it meanwhile
@@ -246,9 +264,7 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
     `first` is the connection of the command that started this guard. Raises OSError or RuntimeError,
     with everything cleaned up, when the server cannot be started.
     """
-    directory.mkdir(mode=0o700, exist_ok=not private)  # a private one is never somebody else's
-    if directory.lstat().st_uid != os.getuid():
-        raise PermissionError(f"{directory} belongs to somebody else")
+    _make(directory, private=private)
     if _lock(directory) is None:  # the descriptor stays open, and locked, until this process ends
         return _LOCKED
     server = ServerProcess(directory, binary)

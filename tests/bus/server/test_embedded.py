@@ -16,7 +16,7 @@ import redis
 from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.server import embedded
 from toolgate_bus.server.embedded import find_running_server, join_server, open_shared_server, private_server
-from toolgate_bus.server.guard import answers_ping
+from toolgate_bus.server.guard import _lock, answers_ping
 
 HOLD = """
 import json, sys
@@ -218,6 +218,10 @@ async def test_commands_that_start_at_the_same_time_share_one_server(process, ru
         command.popen.stdin.close()
     assert [command.wait() for command in commands] == [0] * 6
     assert list(runtime.iterdir()) == []
+
+
+def test_a_guard_whose_directory_a_leaving_one_has_just_removed_leaves_the_next_try_to_its_command(tmp_path):
+    assert _lock(tmp_path / "removed") is None
 
 
 COME_AND_GO = """
