@@ -38,12 +38,16 @@ async def test_e1_fan_out_fan_in_a_forward_reference_and_an_output_in_one_reques
         return {"city": arguments["city"], "temp": temperatures[arguments["city"]]}
 
     def compare(arguments: dict[str, Any]) -> dict[str, Any]:
-        compared.set()  # the stream is not closed before this
         a, b = arguments["a"], arguments["b"]
         return {
             "warmer": max(a, b, key=lambda each: each["temp"])["city"],
             "diff": abs(a["temp"] - b["temp"]),
         }
+
+    def hear(data: dict[str, Any]) -> HookResult:
+        if data["tool_call_id"] == "c1":
+            compared.set()  # the stream is not closed before this
+        return HookResult()
 
     provider = llm(
         [
@@ -67,6 +71,7 @@ async def test_e1_fan_out_fan_in_a_forward_reference_and_an_output_in_one_reques
         tool("compare", compare, {"type": "object", "properties": {"a": {"type": "object"}, "b": {}}}),
     ]
     async with agent(llm=provider, tools=tools, loop="loop-reactive", config={"output_schema": schema}) as a:
+        a.on("tool:post", hear, hear, hear)
         assert await asyncio.wait_for(a.ask(), 10) == '{"warmer": "Rome", "diff": 18}'
         assert len(provider.requests) == 1
         assert await result_ids(a) == ["c1", "c2", "c3", "f1"]
