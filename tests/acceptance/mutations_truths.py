@@ -24,8 +24,8 @@ MUTANTS = (
         3,
         "results in the wrong order",
         f"{ORCHESTRATOR}/turn/results.py",
-        "self._open = deque(calls)",
-        "self._open = deque(reversed(calls))",
+        "self._open = list(calls)",
+        "self._open = list(reversed(calls))",
         "test_replay.py::test_with_no_scheduler_alive_every_call_runs_with_exactly_its_recorded_arguments",
     ),
     # 4: many verdicts, one ruling

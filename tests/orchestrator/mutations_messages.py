@@ -36,4 +36,21 @@ MUTANTS = (
         "../orchestrator/turn/test_messages.py"
         "::test_calls_that_a_provider_keeps_beside_its_content_stay_there_and_have_their_names",
     ),
+    Mutant(
+        "memory",
+        "each session has the default judges of goals to itself",
+        f"{ORCHESTRATOR}/turn/goal_config.py",
+        "        return hash((self.provider, self.model))\n",
+        "        raise TypeError\n",
+        "../orchestrator/turn/test_memory.py::test_a_session_that_is_set_up_takes_a_few_pages_of_memory",
+    ),
+    Mutant(
+        "memory",
+        "the conversation is kept while the LLM answers",
+        f"{ORCHESTRATOR}/turn/llm_request.py",
+        "sent = first.pop() if first and token_budget is None",
+        "sent = first[0] if token_budget is None",
+        "../orchestrator/turn/test_memory.py"
+        "::test_while_the_llm_thinks_nobody_keeps_what_its_request_was_made_from",
+    ),
 )

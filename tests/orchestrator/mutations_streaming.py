@@ -14,7 +14,7 @@ MUTANTS = (
     _mutant(
         "the last text of the user is told first",
         "steering.py",
-        "self._texts.popleft()",
+        "self._texts.pop(0)",
         "self._texts.pop()",
         "test_steering.py::test_text_given_while_a_tool_runs_is_in_the_next_request_in_order_and_once",
     ),

@@ -16,6 +16,10 @@ class GoalPreference(StrictModel):
     config: dict[str, Any] = Field(default_factory=dict)
     """Options of the request."""
 
+    def __hash__(self) -> int:
+        """What has one, pydantic gives to all configs as their default, instead of a copy to each."""
+        return hash((self.provider, self.model))
+
 
 DEFAULT_PREFERENCES = tuple(
     GoalPreference(provider=provider, model=model)

@@ -113,28 +113,7 @@ class Llm:
         """
         self.iterations += 1
         self._apart = self._spoken
-        messages = await self._messages()
-        consulted = await self._hooks.consult(
-            PROVIDER_REQUEST, lambda: self._describe_request(messages, specs)
-        )
-        if consulted.denied is not None:
-            raise RequestDenial(consulted.denied)
-        if self._hooks.injections.has_pending:
-            await self._hooks.injections.store(self._context, self._hooks.coordinator)
-            messages = await self._messages()
-        last = [ephemeral_message(note["role"], note["content"]) for note in notes]
-        injections, number = self._hooks.injections, self.iterations
-        if await self._reminders.persist(injections, self._context, messages, number):
-            messages = await self._messages()
-        overlay = injections.overlay(before_prompt=self._reminders.precedes_prompt(number))
-
-        async def build(token_budget: int | None) -> ChatRequest:
-            sent = messages if token_budget is None else await self._messages(token_budget)
-            shown = [*lift_images([*overlay(sent), *last])]
-            request = chat_request(shown, list(specs), tool_choice)
-            request.reasoning_effort = self._effort
-            return request
-
+        build = self._builder(await self._announce(specs), specs, notes, tool_choice)
         started = time.monotonic()
         try:
             request = await self._fitter.fit(build)
@@ -158,6 +137,45 @@ class Llm:
             PROVIDER_RESPONSE, lambda: self._describe_response(response, usage, bool(reply.calls))
         )
         return reply
+
+    async def _announce(self, specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+        """The conversation of the next request, with what hooks add to it; raises RequestDenied."""
+        messages = await self._messages()
+        consulted = await self._hooks.consult(
+            PROVIDER_REQUEST, lambda: self._describe_request(messages, specs)
+        )
+        if consulted.denied is not None:
+            raise RequestDenial(consulted.denied)
+        injections = self._hooks.injections
+        if injections.has_pending:
+            await injections.store(self._context, self._hooks.coordinator)
+            messages = await self._messages()
+        if await self._reminders.persist(injections, self._context, messages, self.iterations):
+            messages = await self._messages()
+        return messages
+
+    def _builder(
+        self,
+        messages: list[dict[str, Any]],
+        specs: Sequence[ToolSpec],
+        notes: Sequence[Mapping[str, Any]],
+        tool_choice: str | None,
+    ) -> Build:
+        """Makes requests of the conversation; it keeps no copy of it while the LLM answers, which is long."""
+        last = [ephemeral_message(note["role"], note["content"]) for note in notes]
+        overlay = self._hooks.injections.overlay(
+            before_prompt=self._reminders.precedes_prompt(self.iterations)
+        )
+        first = [messages]
+
+        async def build(token_budget: int | None) -> ChatRequest:
+            sent = first.pop() if first and token_budget is None else await self._messages(token_budget)
+            shown = [*lift_images([*overlay(sent), *last])]
+            request = chat_request(shown, list(specs), tool_choice)
+            request.reasoning_effort = self._effort
+            return request
+
+        return build
 
     async def _answer(self, request: ChatRequest, build: Build, on_call: OnCall | None) -> Reply:
         """The answer to a request, or to a shorter one where it was refused as too long."""

@@ -223,8 +223,9 @@ def mount_of(
         coordinator.register_capability(STEER, loop.steer)
         coordinator.register_capability(PROVIDER_PIN, loop.pin)
         loop.completion.listen(coordinator.hooks)
+        hear_of_delegation = _build_delegation_hook(loop, standing)
         for event in DELEGATE_EVENTS:
-            coordinator.hooks.register(event, _build_delegation_hook(loop, standing), name="toolgate-facts")
+            coordinator.hooks.register(event, hear_of_delegation, name="toolgate-facts")
         # The events that the kernel does not know; a loop that asks about calls emits those of the asking.
         asking = (TOOL_SELECTING, TOOL_SELECTED) if settings.toolgate is not None else ()
         contribute = coordinator.register_contributor

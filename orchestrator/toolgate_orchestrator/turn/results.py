@@ -6,7 +6,6 @@ and `close` gives the rest a result that says why there is none.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,14 +22,14 @@ class Results:
     """The results of the calls of the latest response."""
 
     _context: Any
-    _open: deque[ToolCall] = field(default_factory=deque)
+    _open: list[ToolCall] = field(default_factory=list)
     _ids: frozenset[str] = frozenset()
     _given: dict[str, Any] = field(default_factory=dict)
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def expect(self, calls: Sequence[ToolCall]) -> None:
         """These calls are in the conversation now, and wait for their results."""
-        self._open = deque(calls)
+        self._open = list(calls)
         self._ids = frozenset(call.id for call in calls)
         self._given = {}
 
@@ -46,7 +45,7 @@ class Results:
         async with self._storing:  # calls side by side must not overtake each other here
             while self._open and self._open[0].id in self._given:
                 first = self._open[0]
-                await self._write(result_message(first, self._given[first.id]), self._open.popleft)
+                await self._write(result_message(first, self._given[first.id]), lambda: self._open.pop(0))
 
     async def close(self, why: str) -> None:
         """Give every call that has no result one that says it has none."""

@@ -6,7 +6,6 @@ In order, and once. Text given while the last answer is written keeps the turn g
 when a turn ends is not told to the next one: it was about this one.
 """
 
-from collections import deque
 from typing import Any, Final
 
 from toolgate_orchestrator.turn.hook_dispatch import Emitter
@@ -25,7 +24,7 @@ class SteeringQueue:
     """The texts of one loop that no request has told the LLM yet."""
 
     def __init__(self) -> None:
-        self._texts: deque[str] = deque()
+        self._texts: list[str] = []
 
     @property
     def has_pending(self) -> bool:
@@ -47,7 +46,7 @@ class SteeringQueue:
     async def inject(self, context: Any, hooks: Emitter, orchestrator: str, iteration: int) -> None:
         """Store what waits as messages of the user; `iteration` is that of the request that tells them."""
         for left in range(len(self._texts) - 1, -1, -1):
-            text = self._texts.popleft()
+            text = self._texts.pop(0)
             await context.add_message({"role": "user", "content": text})
             told = {"orchestrator": orchestrator, "content": text, "iteration": iteration}
             await hooks.emit(STEERING_INJECTED, {**told, "queued_remaining": left, "metadata": None})
