@@ -1,10 +1,14 @@
 """A bundle that inherits another's loop, gated by one line of includes: a real scheduler rules on it."""
 
+import secrets
+from pathlib import Path
+
 import pytest
 import yaml
 from bundle_session import AMPLIFIER, bundle_plan, bundle_session, write_foreign_loop
 from toolgate_orchestrator.commands.host.bundle import compose
 from toolgate_orchestrator.commands.host.bundle_files import read_bundle
+from toolgate_orchestrator.modules.hooks_required import RefusalLoop
 
 pytestmark = pytest.mark.acceptance
 
@@ -32,3 +36,36 @@ async def test_a_bundle_with_the_one_line_is_ruled_on(schedulers, tmp_path, last
     plan["tools"] = [{"module": "tool-calculator"}]
     async with bundle_session(plan) as session:
         assert await session.execute("what is it?") == "The tool call was denied: no sums here (sums)"
+
+
+async def plan_with(folder: Path, section: dict[str, object], last: Path) -> dict[str, object]:
+    """The plan of a bundle with another's loop and this section, when the host lays one more over it."""
+    foreign = write_foreign_loop(folder, f"loop-{secrets.token_hex(4)}")  # a name is imported once only
+    loop = {"module": "loop-streaming", "source": str(foreign), "config": {"toolgate": section}}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"session": {"orchestrator": loop}}))
+    over = {"includes": [f"file://{folder / 'mine.yaml'}", f"file://{last}"]}
+    (folder / "over.yaml").write_text(yaml.safe_dump(over))
+    whole = compose(await read_bundle(str(folder / "over.yaml")))
+    hooks = [{"module": name, "config": config} for name, config in whole.hooks.items()]
+    return bundle_plan(whole.spec, hooks=hooks)
+
+
+async def test_a_host_that_lays_the_guard_over_all_bundles_refuses_one_that_requires_and_mounts_anothers_loop(
+    tmp_path,
+):
+    plan = await plan_with(tmp_path, {"required": ["policy"]}, AMPLIFIER / "behaviors" / "guard.yaml")
+    async with bundle_session(plan) as session:
+        assert isinstance(session.coordinator.get("orchestrator"), RefusalLoop)
+        with pytest.raises(RuntimeError, match="not one of Toolgate's, so that policy would not be asked"):
+            await session.execute("hello")
+
+
+async def test_a_host_whose_guard_only_tells_refuses_where_somebody_is_required_and_nowhere_else(tmp_path):
+    guard = yaml.safe_load((AMPLIFIER / "behaviors" / "guard.yaml").read_text())
+    guard["hooks"][0]["config"] = {"on_ungated": "warn"}
+    (tmp_path / "guard.yaml").write_text(yaml.safe_dump(guard))
+    for number, (section, refused) in enumerate([({"required": ["policy"]}, True), ({}, False)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with bundle_session(await plan_with(folder, section, tmp_path / "guard.yaml")) as session:
+            assert isinstance(session.coordinator.get("orchestrator"), RefusalLoop) == refused

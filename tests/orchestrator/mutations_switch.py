@@ -79,4 +79,13 @@ MUTANTS = (
         "            spec = merge_spec(None, named)\n",
         f"{_BUNDLES}::test_what_a_later_bundle_leaves_out_stays_as_an_earlier_one_said",
     ),
+    Mutant(
+        "switch",
+        "the guard of a host names no hook that looks",
+        "orchestrator/amplifier/behaviors/guard.yaml",
+        "  - module: hooks-toolgate-required\n",
+        "  - module: hooks-toolgate-logging\n",
+        "test_bundle_gated.py"
+        "::test_a_host_that_lays_the_guard_over_all_bundles_refuses_one_that_requires_and_mounts_anothers_loop",
+    ),
 )
