@@ -30,6 +30,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.text import Text
 from toolgate_bus.commands.main import SUMMARIES, app
+from toolgate_bus.commands.notify import config as notify
 from toolgate_bus.ruling.conditions.matching import CallMatcher
 from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
@@ -188,6 +189,17 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "a limit": (Limit, None),
     "a loop-guard": (LoopGuardConfig, None),
     "an approval rule": (approval.ApprovalRule, CallMatcher),
+    "a notify.yaml": (notify.NotifyConfig, None),
+    "a receiver": (notify.Receiver, None),
+    "a route to receivers": (notify.NotifyRoute, None),
+    "causes": (notify.CauseSettings, None),
+    "causes.held": (notify.HeldCause, None),
+    "causes.budget": (notify.BudgetCause, None),
+    "causes.gone": (notify.GoneCause, None),
+    "causes.failing_open": (notify.FailingOpenCause, None),
+    "causes.change": (notify.ChangeCause, None),
+    "causes.revisions": (notify.RevisionsCause, None),
+    "retry": (notify.RetrySettings, None),
 }
 """By what tables call them: the model whose keys are listed, and the one whose keys are listed elsewhere."""
 

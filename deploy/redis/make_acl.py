@@ -44,6 +44,7 @@ STORE = {
     "exporter",
     "hold",
     "notices",
+    "notify",
     "tally",
     "tally-shadow",
     "turns",

@@ -96,6 +96,7 @@ ON: Final[dict[str, tuple[str, ...]]] = {
     "chat": ("chat", "--plan", "{plan}"),
     "console": ("console", "--port", "0"),
     "exporter": ("exporter", "--port", "0"),
+    "notify": ("notify", "--config", "{notify}"),
 }
 """Those that go on: they are told to end once they have said something."""
 TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
@@ -135,6 +136,8 @@ def fleet(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     directory = tmp_path_factory.mktemp("hostile")
     plan, runs = directory / "plan.yaml", directory / "runs.jsonl"
     plan.write_text(json.dumps(PLAN))
+    notify = directory / "notify.yaml"
+    notify.write_text("receivers: {nobody: {url: 'http://127.0.0.1:9/'}}")
     call = {
         "id": "c",
         "type": "function",
@@ -155,7 +158,7 @@ def fleet(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         assert child.stdout is not None
         decisions = json.loads(child.stdout.readline())
         words = dict(zip(("yes", "no", "other"), decisions, strict=True))
-        more = {"plan": plan, "runs": runs, "directory": directory / "archive"}
+        more = {"plan": plan, "runs": runs, "notify": notify, "directory": directory / "archive"}
         yield Fleet(
             {"url": server_url, "ns": "hostile", **words, **{key: str(path) for key, path in more.items()}}
         )

@@ -4,6 +4,7 @@ import itertools
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -23,7 +24,8 @@ def parsed(words: list[str]) -> dict[str, Any]:
 
 def files_of(given: dict[str, Any]) -> list[str]:
     """The files that a command is told to read: of each scheduler its config, or a plan."""
-    configs = [str(one).rpartition("=")[2] for one in given.get("config") or ()]
+    told = given.get("config") or ()
+    configs = [str(one).rpartition("=")[2] for one in ([told] if isinstance(told, Path) else told)]
     return [*configs, str(given["plan"])] if given.get("plan") else configs
 
 

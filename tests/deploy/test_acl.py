@@ -228,10 +228,10 @@ ADD = ("*", "event", "verdict", "frame", "x")
 EVERYONE = (
     "agent",
     *(f"scheduler-{name}" for name in SCHEDULERS),
-    *("reader", "exporter", "console", "operator", "doctor", "health"),
+    *("reader", "exporter", "notify", "console", "operator", "doctor", "health"),
 )
 SCHEDULER_USERS = tuple(role for role in EVERYONE if role.startswith("scheduler-"))
-READERS = ("reader", "exporter", "console", "operator", "doctor")
+READERS = ("reader", "exporter", "notify", "console", "operator", "doctor")
 SOFTWARE = tuple(role for role in EVERYONE if role not in ("operator", "doctor"))
 
 FORBIDDEN = [

@@ -12,7 +12,7 @@ from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
 
 COMPOSE = DEPLOY / "compose.yaml"
-OURS = ("policy", "cost-aware", "agent", "exporter", "console", "operator")
+OURS = ("policy", "cost-aware", "agent", "exporter", "notify", "console", "operator")
 SCHEDULERS = ("policy", "cost-aware")
 
 
@@ -87,7 +87,7 @@ def test_every_variable_is_one_that_the_program_reads_and_each_service_has_the_u
     wanted = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text()))
     assert wanted <= made
     for name in OURS:
-        (variable,) = services[name]["environment"].items()
+        (variable,) = (pair for pair in services[name]["environment"].items() if pair[1] is not None)
         role = f"scheduler-{name}" if name in SCHEDULERS else name
         assert variable[1] == f"${{TOOLGATE_URL_{role.upper().replace('-', '_')}:?run make up}}"
         assert variable[0] in environment_of(command_of(services[name]))

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import kubernetes_validate
@@ -12,6 +13,7 @@ import yaml
 from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
 from kustomized import build, containers, pod
+from toolgate_bus.commands.notify.targets import read_config
 from toolgate_bus.telemetry import metrics
 from toolgate_schedulers.worker import worker
 
@@ -203,6 +205,28 @@ def test_each_pod_is_given_the_url_of_its_role_alone(built, tmp_path):
         assert key == {"valkey": "health", "agent": "agent", "exporter": "exporter"}.get(
             role, f"scheduler-{role}"
         )
+
+
+def test_who_tells_people_is_a_pod_like_the_others_with_a_config_that_is_right():
+    """An overlay names it beside base: what it refers to is there, or made by hand."""
+    built = build(ROOT / "notify")
+    for one, version in product(built, VERSIONS):
+        kubernetes_validate.validate(one, version, strict=True)
+    (notify,) = workloads(built)
+    (container,) = containers(notify)
+    assert files_of(parsed(container["args"])) == ["/etc/toolgate/notify.yaml"]
+    assert _file_at(built, notify, "/etc/toolgate/notify.yaml")
+    (variable,) = container["env"]
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "toolgate-redis", "key": "notify"}
+    (exporter,) = (
+        one for one in workloads(build(ROOT / "base")) if one["metadata"]["name"].endswith("-exporter")
+    )
+    assert container["securityContext"] == containers(exporter)[0]["securityContext"]
+    assert pod(notify)["serviceAccountName"] == pod(exporter)["serviceAccountName"]
+    config = read_config(ROOT / "notify" / "notify.yaml")
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "webhooks")
+    assert {str(one.url_file.parent) for one in config.receivers.values()} == {mount["mountPath"]}
+    assert read_config(DEPLOY / "fleet" / "notify.yaml").receivers
 
 
 def test_nobody_is_talked_to_but_by_a_rule():

@@ -36,6 +36,7 @@ SUMMARIES = {
     "agents": "List the agents on the bus; stop one.",
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve what is decided as Prometheus metrics.",
+    "notify": "Tell people by webhooks what needs them.",
     "doctor": "Check this installation and its bus.",
     "bench": "Measure decisions beside the bare server.",
 }
@@ -48,6 +49,8 @@ EXTRAS = {
     "starlette": "console",
     "uvicorn": "console",
     "opentelemetry": "otel",
+    "httpx2": "notify",
+    "stamina": "notify",
 }
 """Which extra brings a module that a command may miss."""
 LOADED: Final = 100_000

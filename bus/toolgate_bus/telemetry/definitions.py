@@ -4,6 +4,7 @@
               out of facts, in the same way (`fact_metrics`)
     PROCESS   counted by each process only
     EXPORTER  read from the server or known to the exporter only
+    NOTIFY    counted by `toolgate notify` only
 
 Names follow the Prometheus guidelines and the vocabulary of Kubernetes admission (DESIGN §11).
 Labels are bounded: tools are the mounted ones plus `other`, never ids of sessions or decisions.
@@ -254,3 +255,15 @@ EXPORTER: Final = (
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED),
     *(EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
 )
+
+# ---------------------------------------------------------------------- notify only
+
+NOTIFICATIONS: Final = _counter(
+    "notifications",
+    "Tries to post a notification, by outcome: delivered, failed (tried again), refused, expired.",
+    *("cause", "receiver", "outcome"),
+)
+NOTIFICATIONS_QUEUED: Final = _gauge("notifications_queued", "Notifications still to be posted.", "receiver")
+NOTIFY_LEADS: Final = _gauge("notify_leads", "1 where this process posts, 0 where it stands by for another.")
+
+NOTIFY: Final = (NOTIFICATIONS, NOTIFICATIONS_QUEUED, NOTIFY_LEADS)

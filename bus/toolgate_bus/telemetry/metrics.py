@@ -320,6 +320,7 @@ _WHERE: Final = {
     "each process, and the fleet by the exporter": definitions.FLEET,
     "each process": definitions.PROCESS,
     "exporter": definitions.EXPORTER,
+    "notify": definitions.NOTIFY,
 }
 
 

@@ -22,15 +22,18 @@ ROLES: Final[Mapping[str, str]] = {
     "reader": "reader",
     "archiver": "reader",
     "exporter": "exporter",
+    "notify": "notify",
     "console": "console",
     "operator": "operator",
 }
 """By the role's name its section of the file."""
 _FORMS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("del", "exists", "get", "getdel", "hgetall", "incr", "mget", "persist", "pttl"), "@"),
+    **dict.fromkeys(
+        ("del", "exists", "get", "getdel", "hgetall", "incr", "hvals", "mget", "persist", "pttl"), "@"
+    ),
     **dict.fromkeys(("scard", "smembers", "type", "xinfo|groups", "xinfo|stream", "xlen"), "@"),
     **dict.fromkeys(("hexists", "hget", "hmget", "rpush", "sadd"), "@ a"),
-    **dict.fromkeys(("srem", "zrem"), "@ ?"),
+    **dict.fromkeys(("hdel", "srem", "zrem"), "@ ?"),
     **dict.fromkeys(("xinfo|consumers", "xpending"), "@ ="),
     **dict.fromkeys(("lrange", "zrange"), "@ 0 0"),
     **dict.fromkeys(("ltrim", "zremrangebyscore"), "@ x x"),

@@ -1,0 +1,89 @@
+"""A notification as bytes for a webhook: the body, and the headers that name and sign it. Pure.
+
+Headers follow Standard Webhooks: `webhook-id` is the notification's, in the body too, the same at every try;
+`webhook-signature` is `v1,` and base64 of HMAC-SHA256 over id, timestamp and body, with a dot between them.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from typing import Any, Final
+
+from toolgate_bus.commands.notify.grouping import Notification
+from toolgate_bus.commands.notify.incident import FieldValue, Incident, Stage, describe
+
+VERSION: Final = 1
+_MARKS: Final[dict[Stage, str]] = {"open": "", "repeat": "again: ", "closed": "over: "}
+
+
+def make_body(kind: str, one: Notification, namespace: str, console_url: str | None) -> bytes:
+    """What is posted, as JSON."""
+    if kind == "slack":
+        return json.dumps({"text": make_text(one, namespace, console_url, escape=_escape)}).encode()
+    first = one.incidents[0]
+    value: dict[str, Any] = {
+        "id": one.id,
+        "version": VERSION,
+        "namespace": namespace,
+        "cause": first.cause,
+        "severity": first.severity,
+        "stage": first.stage,
+        "at": round(one.at, 3),
+        "count": len(one.incidents) + one.left_off,
+        "left_off": one.left_off,
+        "text": make_text(one, namespace, console_url),
+        "link": find_link(one, console_url),
+        "incidents": [
+            {"key": each.key, "at": round(each.at, 3), "labels": dict(each.labels), **each.fields}
+            for each in one.incidents
+        ],
+    }
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def make_text(one: Notification, namespace: str, console_url: str | None, escape: Any = str) -> str:
+    """The notification for people: one line an incident."""
+    mark = _MARKS[one.incidents[0].stage]
+    lines = [f"{mark}{escape(describe(each))}" for each in one.incidents]
+    if one.left_off:
+        lines.append(f"and {one.left_off} more")
+    link = find_link(one, console_url)
+    return "\n".join([f"Toolgate {escape(namespace)}: {lines[0]}", *lines[1:], *([link] if link else [])])
+
+
+def find_link(one: Notification, console_url: str | None) -> str | None:
+    """Where a person can do something about it."""
+    page = {"held": "#approvals", "budget": "#budgets", "gone": "#roster"}.get(one.incidents[0].cause, "")
+    return None if console_url is None else f"{console_url}{page}"
+
+
+def make_headers(id_: str, body: bytes, key: bytes | None, now: int) -> dict[str, str]:
+    """What goes with a body; `now` is in seconds since the epoch."""
+    headers = {"content-type": "application/json", "webhook-id": id_, "webhook-timestamp": str(now)}
+    if key is not None:
+        headers["webhook-signature"] = sign(id_, body, key, now)
+    return headers
+
+
+def sign(id_: str, body: bytes, key: bytes, now: int) -> str:
+    """The signature of a body."""
+    digest = hmac.digest(key, f"{id_}.{now}.".encode() + body, hashlib.sha256)
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def _escape(text: str) -> str:
+    """A text that Slack takes for one: no links, no mentions."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def make_sample(receiver: str, at: float, mark: str) -> Notification:
+    """What shows a receiver that it is reached; `mark` makes its id one of its own."""
+    fields: dict[str, FieldValue] = {
+        "scheduler": "approval",
+        "tool": "sample",
+        "agent": "nobody",
+        "seconds_left": 900,
+    }
+    sample = Incident(f"sample:{mark}", "held", "info", "open", at, fields)
+    return Notification(f"msg_sample_{mark}", receiver, (sample,), 0, at)

@@ -1,0 +1,77 @@
+"""What `toolgate notify` keeps on the server: its memory, what is still to be posted, and who may post.
+
+Memory and outbox change in one step, and only for the process that has the lease. The outbox is a hash, so
+that a notification that was taken is struck out by one small write. Of the same name several may run: one
+works, and another takes over when its lease has run out.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from toolgate_bus.commands.notify.grouping import Notification
+from toolgate_bus.commands.notify.memory import NotifyMemory
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Arg, Commands
+from toolgate_bus.transport.redis.scripts import Script
+
+LEAD: Final = Script(__package__, "lead_notify.lua")
+KEEP: Final = Script(__package__, "keep_notify.lua")
+LEAVE: Final = Script(__package__, "leave_notify.lua")
+_log = get_logger("toolgate.notify")
+
+
+class KeptState(NamedTuple):
+    """What was kept; `memory` is None where nothing was, or nothing that can be read."""
+
+    memory: NotifyMemory | None
+    notifications: tuple[Notification, ...]
+    """The oldest first."""
+
+
+class NotifyOutbox:
+    """Memory and outbox of one name in one namespace; `lease_s` is in seconds."""
+
+    def __init__(self, commands: Commands, namespace: str, name: str, me: str, lease_s: float) -> None:
+        self._commands, self._me = commands, me
+        self._lease_ms = max(1, round(lease_s * 1000))
+        self._prefix = Keys(namespace).store_key(f"notify:{name}")
+
+    async def lead(self) -> KeptState | None:
+        """Take the lease, and what is kept; None while another has it. Raises TransportError."""
+        kept = await LEAD.run(self._commands, self._prefix, words=(self._me, self._lease_ms))
+        if not kept:
+            return None
+        memory, values = kept
+        found = [one for one in map(_read, values) if one is not None]
+        return KeptState(_read_memory(memory), tuple(sorted(found, key=lambda one: (one.at, one.id))))
+
+    async def keep(self, memory: bytes, add: Iterable[Notification] = (), drop: Iterable[str] = ()) -> bool:
+        """Renew the lease and write this down (b"": the memory stays), in one step.
+
+        False where another has led since. Raises TransportError.
+        """
+        gone = tuple(drop)
+        added: list[Arg] = [word for one in add for word in (one.id, one.to_bytes())]
+        words = (self._me, self._lease_ms, memory, len(gone), *gone, *added)
+        return bool(await KEEP.run(self._commands, self._prefix, words=words))
+
+    async def leave(self) -> None:
+        """Let another lead at once."""
+        await LEAVE.run(self._commands, self._prefix, words=(self._me,))
+
+
+def _read(raw: bytes) -> Notification | None:
+    try:
+        return Notification.from_bytes(raw)
+    except ValueError as error:
+        _log.error("a notification in the outbox cannot be read, and is passed over", error=str(error))
+        return None
+
+
+def _read_memory(raw: bytes) -> NotifyMemory | None:
+    try:
+        return NotifyMemory.from_bytes(raw) if raw else None
+    except ValueError as error:
+        _log.error("what was kept cannot be read; it begins anew", error=str(error))
+        return None

@@ -1,0 +1,107 @@
+"""Reads what the judges look at: roster, ledgers, held calls, the record of changes. Changes nothing.
+
+What waits for a person only those schedulers know that hold it: packages tell by the entry-point group
+`toolgate.held_calls`, which names a function from commands and namespace to a `HeldCalls`.
+"""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
+from toolgate_bus.commands.notify.judgement import FleetState
+from toolgate_bus.commands.notify.judges import BookBalances, CallOnHold, RosterState
+from toolgate_bus.commands.notify.memory import NotifyMemory
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import packing
+from toolgate_bus.state.notifications import RedisNotices
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.reads import read_time
+from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.replica_differences import revisions
+
+GROUP: Final = "toolgate.held_calls"
+REHEARSAL: Final = "budget-shadow"
+"""The book of shadows, whose money nobody spends."""
+BUDGETS_EVERY_S: Final = 3.0
+CHANGES: Final = "changes"
+"""The topic of the record of changes."""
+MAX_CHANGE: Final = 1024
+
+
+class HeldCalls(Protocol):
+    """The calls that wait for people, as a package that holds calls tells of them."""
+
+    async def list_waiting(self) -> Sequence[CallOnHold]:
+        """Those that wait now; raises TransportError."""
+
+    async def find_ends(self, ids: Collection[str]) -> Mapping[str, str]:
+        """Of those that wait no longer: by id, in fixed words, what came of them where somebody answered."""
+
+
+class FleetSources:
+    """One namespace, as it is now."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._commands = commands
+        self._roster = Roster(commands, namespace)
+        self._store = RedisStore(commands, namespace)
+        self._ledgers = {book: RedisLedger(commands, namespace, book) for book in BOOKS if book != REHEARSAL}
+        self._notices = RedisNotices(commands, commands, namespace)
+        self._held: list[HeldCalls] = [
+            point.load()(commands, namespace) for point in entry_points(group=GROUP)
+        ]
+        self._budgets_at = float("-inf")
+
+    async def now(self) -> float:
+        """The server's time, in seconds since the epoch."""
+        return await read_time(self._commands)
+
+    async def read(self, memory: NotifyMemory) -> FleetState:
+        """All of it; raises TransportError."""
+        held = [one for reader in self._held for one in await reader.list_waiting()]
+        gone = memory.held.keys() - {one.id for one in held}
+        ends: dict[str, str] = {}
+        for reader in self._held if gone else ():
+            ends.update(await reader.find_ends(gone))
+        roster, books = await self._read_roster(), await self._read_books()
+        changes = await self._read_changes(memory.changes)
+        return FleetState(await self.now(), held, ends, roster, books, changes)
+
+    async def _read_books(self) -> list[BookBalances] | None:
+        """All budgets; None where it is too soon to look again."""
+        if time.monotonic() - self._budgets_at < BUDGETS_EVERY_S:
+            return None
+        books = []
+        for book, ledger in self._ledgers.items():
+            if budgets := await read_budgets(self._store, book):
+                limits = await Limits(self._store, book).read()
+                books.append(BookBalances(book, budgets, limits, await ledger.balances()))
+        self._budgets_at = time.monotonic()
+        return books
+
+    async def _read_roster(self) -> RosterState:
+        view = await self._roster.read()
+        names = sorted({member.name for member in view.members})
+        differing = {
+            name: len(revisions([member for member in view.members if member.name == name])) for name in names
+        }
+        required = frozenset(name for reads in view.orchestrators.values() for name in reads)
+        return RosterState(frozenset(names), required, differing)
+
+    async def _read_changes(self, after: str) -> list[tuple[str, dict[str, Any]]]:
+        """The entries of the record of changes after a place, each with its own; at most a page."""
+        found = await self._notices.read(CHANGES, after, 0.0)
+        return [(notice.id, _read_change(notice.body)) for notice in found]
+
+
+def _read_change(body: bytes) -> dict[str, Any]:
+    """What an entry says; nothing for what is none."""
+    try:
+        said = packing.unpack(body, MAX_CHANGE)
+    except CodecError:
+        return {}
+    return said if isinstance(said, dict) else {}

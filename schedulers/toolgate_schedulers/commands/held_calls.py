@@ -1,0 +1,73 @@
+"""Tells `toolgate notify` of the calls that wait at the desk of approvals. Changes nothing.
+
+Contributed by the entry-point group `toolgate.held_calls`. It says who asks for what, never with which
+arguments, and of an answer what it was, never its words.
+"""
+
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from toolgate_bus.commands.notify.judges import CallOnHold
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.state.notifications import RedisNotices
+from toolgate_bus.telemetry.definitions import OTHER
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.store import RedisStore
+
+from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
+
+LOOK_S: Final = 1.0
+"""So often it looks without being told while calls wait: what expires says nothing."""
+QUIET_S: Final = 10.0
+"""So often otherwise: looking walks through the keys of the server."""
+MAX_LOOKS: Final = 16
+_ENDS: Final = {"approve": "approved", "deny": "refused", "edit": "corrected"}
+
+
+class DeskReader:
+    """The calls that wait in one namespace."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        notices = RedisNotices(commands, commands, namespace)
+        alive = FactsReader(commands, namespace).alive
+        self._desk = Desk(RedisStore(commands, namespace), notices, alive)
+        self._after = "0-0"
+        self._found: list[CallOnHold] = []
+        self._looked = -math.inf
+
+    async def list_waiting(self) -> Sequence[CallOnHold]:
+        """Those that wait now; looked up where there is news, or for a while nobody looked."""
+        news = await self._read_news()
+        now = time.monotonic()
+        if news or now - self._looked >= (LOOK_S if self._found else QUIET_S):
+            self._found = [as_call_on_hold(one) for one in await self._desk.list_waiting()]
+            self._looked = now
+        return self._found
+
+    async def find_ends(self, ids: Collection[str]) -> Mapping[str, str]:
+        """How those ended that somebody answered."""
+        found = {}
+        for id_ in ids:
+            if (given := await self._desk.answer_to(id_)) is not None:
+                found[id_] = _ENDS[given.action]
+        return found
+
+    async def _read_news(self) -> bool:
+        heard = False
+        for _ in range(MAX_LOOKS):
+            came = await self._desk.news(self._after, 0.0)
+            if not came:
+                break
+            heard, self._after = True, came[-1].id
+        return heard
+
+
+def as_call_on_hold(one: WaitingCall) -> CallOnHold:
+    """What may be told of it; a tool that the agent does not have may be called anything."""
+    call = one.approval.question
+    tool = call.tool_name if call.tool_name in call.available_tools else OTHER
+    return CallOnHold(
+        one.approval.id, one.approval.scheduler, tool, call.agent or "", call.labels, one.seconds_left
+    )

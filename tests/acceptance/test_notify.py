@@ -1,0 +1,333 @@
+"""People are told once of what a fleet needs them for, whoever was away in between."""
+
+import asyncio
+import signal
+
+import pytest
+from approval_world import People
+from notify_world import LoopbackReceiver, Notifiers
+from toolgate_bus.budgets.ledger import Account, Offer
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.budgets.limits import BudgetDescription, describe
+from toolgate_bus.protocol.packing import pack
+from toolgate_bus.state.notifications import RedisNotices
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = pytest.mark.acceptance
+
+TOOLS = ["transfer", "search"]
+PLANTED = "sk-planted-0123456789abcdef"
+
+
+@pytest.fixture
+def receiver():
+    made = LoopbackReceiver()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def notifiers_on(receiver, tmp_path):
+    made = []
+
+    def make(url, namespace="default"):
+        made.append(Notifiers(url, namespace, tmp_path, receiver))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def notifiers(notifiers_on, server_url, namespace):
+    return notifiers_on(server_url, namespace)
+
+
+@pytest.fixture
+async def approval(schedulers, tmp_path):
+    file = tmp_path / "approval.yaml"
+    file.write_text(f"rules:\n- {{name: '{PLANTED}', tools: transfer, prompt: 'is it {PLANTED}?'}}\n")
+    await schedulers.start("approval", "--config", file)
+
+
+@pytest.fixture
+async def gate(schedulers, approval):
+    options = {"redis": schedulers.url, "namespace": schedulers.namespace}
+    async with Gate.open(**options, patience_ms=5000, required=["approval"]) as opened:
+        yield opened
+
+
+def hold(gate, number=1):
+    """Calls that wait for a person."""
+    labels = {"team": "payments", "note": PLANTED}
+    return [
+        asyncio.create_task(
+            gate.decide(
+                "transfer", {"to": PLANTED, "n": n}, TOOLS, session="s", agent="teller", labels=labels
+            )
+        )
+        for n in range(number)
+    ]
+
+
+async def let_go(calls):
+    for one in calls:
+        one.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.fixture
+async def commands(server_url):
+    made = RedisCommands(server_url, "test")
+    yield made
+    await made.aclose()
+
+
+async def spend(commands, namespace, amount, decision):
+    """Of a budget of ten."""
+    store = RedisStore(commands, namespace)
+    await describe(store, "budget", [BudgetDescription("daily", "label:team", 10_000_000, 0, "USD")])
+    ledger = RedisLedger(commands, namespace)
+    account = Account("daily/label:team/payments", 10_000_000)
+    await ledger.reserve(decision, 0, [Offer("x", amount)], [account], "o")
+    await ledger.settle(decision, None)
+
+
+async def change(commands, namespace, event):
+    notices = RedisNotices(commands, commands, namespace)
+    said = {"event": event, "scheduler": "policy", "revision": "v8", "from": "v7", "why": PLANTED}
+    await notices.publish("changes", pack(said))
+
+
+async def test_a_call_that_waits_is_told_with_a_link_and_its_end_too_and_nothing_secret(
+    gate, notifiers, receiver, schedulers
+):
+    notifiers.config["labels"] = ["team"]
+    await notifiers.lead()
+    call = hold(gate)
+    (post,) = await receiver.wait(cause="held", stage="open")
+    told = post.json
+    assert post.is_signed
+    assert told["id"] == post.id
+    assert told["link"] == "https://console.example/#approvals"
+    assert "transfer of teller (approval) waits for a person, 15 min left" in told["text"]
+    (incident,) = told["incidents"]
+    assert (incident["tool"], incident["agent"], incident["labels"]) == (
+        "transfer",
+        "teller",
+        {"team": "payments"},
+    )
+    people = People(schedulers.url, schedulers.namespace)
+    assert (await people("approve", incident["call"])).code == 0
+    assert (await call[0]).outcome == "continue"
+    (end,) = await receiver.wait(cause="held", stage="closed")
+    assert "approved" in end.json["text"]
+    assert len(receiver.posts) == 2
+    planted = "".join([notifiers.said(), *(one.body.decode() for one in receiver.posts)])
+    assert PLANTED not in planted
+    assert "planted-in-the-address" not in planted
+
+
+async def test_many_calls_at_once_are_one_message_and_each_is_told_again_until_answered(
+    gate, notifiers, receiver
+):
+    notifiers.config |= {"group_s": 1.5, "causes": {"held": {"repeat_s": 2, "tell_end": False}}}
+    await notifiers.lead()
+    calls = hold(gate, 30)
+    (first,) = await receiver.wait(cause="held", stage="open")
+    assert (first.json["count"], len(first.json["incidents"]), first.json["left_off"]) == (30, 20, 10)
+    again = await receiver.wait(2, cause="held", stage="repeat")
+    assert [post.json["count"] for post in again[:2]] == [30, 30]
+    await let_go(calls)
+
+
+async def test_what_happened_while_notify_was_killed_is_told_once_when_it_is_back(
+    gate, notifiers, receiver, commands
+):
+    first = await notifiers.lead()
+    calls = hold(gate)
+    await receiver.wait(cause="held", stage="open")
+    await notifiers.heard("was delivered")
+    notifiers.kill(first)
+    calls += hold(gate)
+    await spend(commands, notifiers.namespace, 6_000_000, "d1")
+    await change(commands, notifiers.namespace, "rollout:undone")
+    await notifiers.lead()
+    await receiver.wait(2, cause="held", stage="open")
+    await receiver.wait(cause="budget")
+    await receiver.wait(cause="change")
+    await let_go(calls)
+    await receiver.wait(cause="held", stage="closed")
+    assert set(receiver.count().values()) == {1}
+    assert PLANTED not in "".join(one.body.decode() for one in receiver.posts)
+
+
+async def test_a_notify_that_is_killed_between_the_post_and_its_note_posts_again_under_the_same_id(
+    notifiers, receiver, commands, wait_until
+):
+    child = await notifiers.lead()
+    killed = []
+
+    def kill_once(post):
+        if not killed:
+            killed.append(post.id)
+            child.send_signal(signal.SIGKILL)
+        return 204
+
+    receiver.answer = kill_once
+    await change(commands, notifiers.namespace, "rollout:undone")
+    await asyncio.to_thread(child.wait, 10)
+    assert receiver.count() == {killed[0]: 1}
+    await notifiers.lead()
+    await wait_until(lambda: len(receiver.posts) == 2, timeout=20)
+    await change(commands, notifiers.namespace, "config:undone")
+    await receiver.wait(2)
+    assert receiver.count()[killed[0]] == 2
+    assert len(receiver.posts) == 3
+    bodies = [one.body for one in receiver.posts if one.id == killed[0]]
+    assert bodies[0] == bodies[1]
+
+
+@pytest.mark.system
+async def test_a_receiver_that_is_away_or_fails_gets_everything_once_it_is_back(
+    notifiers, receiver, commands
+):
+    child = await notifiers.lead()
+    receiver.stop()
+    await change(commands, notifiers.namespace, "rollout:undone")
+    await notifiers.heard("did not take")
+    notifiers.kill(child)
+    await change(commands, notifiers.namespace, "config:undone")
+    await notifiers.lead()
+    await notifiers.heard("did not take")
+    failures = [500, 302, 429]
+    receiver.answer = lambda post: failures.pop() if failures else 200
+    receiver.start()
+    await receiver.wait(2)
+    await change(commands, notifiers.namespace, "config:undone")
+    await receiver.wait(3)
+    assert sorted(receiver.count().values()) == [1, 1, 4]
+
+
+@pytest.mark.system
+async def test_of_two_one_posts_and_the_other_takes_over(notifiers, receiver, commands, wait_until):
+    first = await notifiers.lead()
+    await notifiers.start()
+    for _ in range(3):
+        await change(commands, notifiers.namespace, "config:undone")
+    await wait_until(lambda: sum(one.json["count"] for one in receiver.posts) == 3, timeout=20)
+    await wait_until(lambda: notifiers.said().count("was delivered") == len(receiver.posts), timeout=20)
+    notifiers.kill(first)
+    await change(commands, notifiers.namespace, "rollout:undone")
+    await receiver.wait(severity="critical")
+    assert sum(one.json["count"] for one in receiver.posts) == 4
+    assert set(receiver.count().values()) == {1}
+
+
+async def test_while_the_server_is_away_nothing_is_lost_and_nothing_told_twice(
+    own_durable_server, notifiers_on, receiver, schedulers_on, wait_until
+):
+    notifiers = notifiers_on(own_durable_server.url)
+    commands = RedisCommands(own_durable_server.url, "test")
+    await notifiers.lead()
+    await spend(commands, "default", 5_000_000, "d1")
+    await receiver.wait(cause="budget")
+    receiver.answer = lambda post: 503
+    await spend(commands, "default", 4_000_000, "d2")
+    await receiver.wait(2, cause="budget")
+    await asyncio.to_thread(own_durable_server.restart)
+    receiver.answer = lambda post: 204
+    await commands.aclose()
+    commands = RedisCommands(own_durable_server.url, "test")
+    await change(commands, "default", "rollout:undone")
+    await receiver.wait(cause="change")
+    await commands.aclose()
+    await wait_until(lambda: receiver.posts[-1].json["cause"] == "change", timeout=10)
+    budgets = receiver.told(cause="budget")
+    assert [one["threshold"] for post in budgets[:2] for one in post.json["incidents"]] == [50, 80]
+    assert len({post.id for post in budgets}) == 2
+    assert len(receiver.told(cause="change")) == 1
+
+
+@pytest.mark.system
+async def test_a_required_scheduler_that_is_gone_is_told_and_that_it_is_back(schedulers, notifiers, receiver):
+    options = {"redis": schedulers.url, "namespace": schedulers.namespace}
+    child = schedulers.run("obedient:alpha")
+    await schedulers.ready(child)
+    async with Gate.open(**options, required=["alpha"]) as gate:
+        await gate.decide("search", {}, TOOLS)
+        await notifiers.lead()
+        child.kill()
+        await receiver.wait(cause="gone", stage="open")
+        await schedulers.start("obedient:alpha")
+        (back,) = await receiver.wait(cause="gone", stage="closed")
+    assert "alpha is back" in back.json["text"]
+    assert set(receiver.count().values()) == {1}
+
+
+@pytest.mark.system
+async def test_a_scheduler_without_whose_verdicts_calls_go_on_is_told_once(schedulers, notifiers, receiver):
+    options = {"redis": schedulers.url, "namespace": schedulers.namespace}
+    notifiers.config["causes"] = {"failing_open": {"calls": 3, "within_s": 3}}
+    await schedulers.start("obedient:alpha")
+    await notifiers.lead()
+    async with Gate.open(**options, patience_ms=50) as gate:
+        for _ in range(8):
+            await gate.decide("search", {"rules": {"alpha": {"do": "hang"}}}, TOOLS)
+        (post,) = await receiver.wait(cause="failing_open", stage="open")
+    assert "alpha fails open" in post.json["text"]
+    await receiver.wait(cause="failing_open", stage="closed")
+    assert len(receiver.posts) == 2
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("wrong", ["endless", "silent"])
+async def test_a_receiver_that_never_ends_its_answer_holds_nobody_up(notifiers, receiver, commands, wrong):
+    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65535 + b"\r\n"
+    first = []
+
+    def answer(post):
+        if first:
+            return 204
+        first.append(post)
+        return endless * (1 if wrong == "endless" else 0)
+
+    receiver.answer = answer
+    await notifiers.lead()
+    await change(commands, notifiers.namespace, "rollout:undone")
+    await receiver.wait()
+    await change(commands, notifiers.namespace, "config:undone")
+    await receiver.wait(2)
+    assert len(receiver.posts) == (2 if wrong == "endless" else 3)
+
+
+async def test_check_and_test_say_what_is_right_without_showing_a_secret(notifiers, receiver):
+    done = await asyncio.to_thread(notifiers.run, "--check")
+    assert (done.returncode, "signed" in done.stdout) == (0, True)
+    assert receiver.posts == []
+    done = await asyncio.to_thread(notifiers.run, "--test", "--json")
+    assert (done.returncode, '"taken": true' in done.stdout or '"taken":true' in done.stdout) == (0, True), (
+        done
+    )
+    assert receiver.posts[0].is_signed
+    receiver.answer = lambda post: 500
+    done = await asyncio.to_thread(notifiers.run, "--test")
+    assert (done.returncode, "status 500" in done.stdout) == (1, True)
+    assert "planted-in-the-address" not in done.stdout + done.stderr
+    notifiers.config["receivers"]["ops"]["url_env"] = "NOT_THERE"
+    done = await asyncio.to_thread(notifiers.run, "--check")
+    assert done.returncode == 2
+    assert "receivers.ops.url_env: the variable NOT_THERE is not set" in done.stderr
+
+
+async def test_told_to_end_it_hands_over_at_once(notifiers, receiver, commands):
+    child = await notifiers.lead()
+    child.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(child.wait, 10) == 0
+    await change(commands, notifiers.namespace, "rollout:undone")
+    await notifiers.lead()
+    await receiver.wait()
+    assert len(receiver.posts) == 1

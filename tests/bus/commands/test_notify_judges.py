@@ -1,0 +1,180 @@
+"""What is told, and when: each cause once, by times that are given."""
+
+import pytest
+from toolgate_bus.budgets.ledger import Balance
+from toolgate_bus.budgets.limits import BudgetDescription
+from toolgate_bus.commands.notify.config import (
+    BudgetCause,
+    ChangeCause,
+    FailingOpenCause,
+    GoneCause,
+    HeldCause,
+    RevisionsCause,
+)
+from toolgate_bus.commands.notify.incident import describe
+from toolgate_bus.commands.notify.judges import (
+    BookBalances,
+    CallOnHold,
+    RosterState,
+    judge_budgets,
+    judge_change,
+    judge_fact,
+    judge_gone,
+    judge_held,
+    judge_quiet,
+    judge_revisions,
+)
+
+pytestmark = pytest.mark.pure
+
+CALL = CallOnHold("c1", "approval", "transfer", "teller", {"team": "pay"}, 900.0)
+
+
+def told(found):
+    """Keys and stages."""
+    return [(one.key, one.stage) for one in found]
+
+
+def test_a_held_call_is_told_again_so_often_and_its_end_once():
+    known, cause = {}, HeldCause(repeat_s=60)
+    found = [told(judge_held(known, [CALL], {}, now, cause)) for now in (0, 59, 60, 119, 120)]
+    assert found == [
+        [("held:c1:0", "open")],
+        [],
+        [("held:c1:1", "repeat")],
+        [],
+        [("held:c1:2", "repeat")],
+    ]
+    (end,) = judge_held(known, [], {"c1": "approved"}, 130, cause)
+    assert (end.key, end.stage, end.fields["end"]) == ("held:c1:end", "closed", "approved")
+    assert told(judge_held(known, [], {}, 140, cause)) == []
+
+
+def test_a_long_absence_brings_one_repeat_and_not_one_for_each_time_missed():
+    known, cause = {}, HeldCause(repeat_s=60)
+    list(judge_held(known, [CALL], {}, 0, cause))
+    assert len(list(judge_held(known, [CALL], {}, 6000, cause))) == 1
+
+
+def test_a_call_that_is_not_to_be_repeated_is_told_once():
+    known, cause = {}, HeldCause(repeat_s=0, tell_end=False)
+    found = [
+        told(judge_held(known, calls, {}, now, cause))
+        for now, calls in ((0, [CALL]), (1e6, [CALL]), (2e6, []))
+    ]
+    assert found == [[("held:c1:0", "open")], [], []]
+
+
+def book(spent, reserved=0, window=0, level="fleet", window_s=0):
+    budget = BudgetDescription("daily", level, 1000, window_s, "USD")
+    balance = Balance("daily/fleet", window, 1000, spent, reserved)
+    return [BookBalances("budget", {"daily": budget}, {}, [balance])]
+
+
+def thresholds(known, books, now=0.0, **cause):
+    return [one.fields["threshold"] for one in judge_budgets(known, books, now, BudgetCause(**cause))]
+
+
+def test_a_threshold_is_told_once_in_each_window_and_of_several_the_highest():
+    known = {}
+    steps = [(499, 0), (500, 0), (510, 0), (990, 0), (990, 10), (1000, 0), (1000, 0)]
+    found = [thresholds(known, book(*step, window_s=86_400)) for step in steps]
+    assert found == [[], [50], [], [80], [100], [], []]
+    tomorrow = 86_400.0
+    assert thresholds(known, book(900, window=0, window_s=86_400), tomorrow) == []
+    assert thresholds(known, book(900, window=1, window_s=86_400), tomorrow) == [80]
+
+
+def test_what_is_only_held_for_calls_that_run_passes_the_last_threshold_alone():
+    assert thresholds({}, book(400, 590)) == []
+    assert thresholds({}, book(400, 600)) == [100]
+
+
+def test_the_account_of_a_session_is_told_of_only_where_that_is_wanted():
+    assert thresholds({}, book(1000, level="session")) == []
+    assert thresholds({}, book(1000, level="session"), each=True) == [100]
+
+
+def roster(alive=(), required=(), revisions=None):
+    return RosterState(frozenset(alive), frozenset(required), revisions or {})
+
+
+def test_a_scheduler_is_gone_after_a_while_and_back_once():
+    known, cause = {}, GoneCause(after_s=10)
+    gone, here = roster(required=["a"]), roster(["a"], ["a"])
+    looks = [(0, gone), (9, gone), (10, gone), (20, gone), (21, here), (22, here)]
+    found = [told(judge_gone(known, state, now, cause)) for now, state in looks]
+    assert found == [[], [], [("gone:a:0", "open")], [], [("gone:a:0:end", "closed")], []]
+
+
+def test_agents_that_live_for_seconds_still_miss_a_scheduler():
+    known, cause = {}, GoneCause(after_s=10)
+    states = [roster(required=["a"]) if now % 4 == 0 else roster() for now in range(12)]
+    found = [one for now, state in enumerate(states) for one in judge_gone(known, state, now, cause)]
+    assert told(found) == [("gone:a:0", "open")]
+    (end,) = judge_gone(known, roster(), 100, cause)
+    assert describe(end) == "no agent requires a any longer"
+
+
+def test_a_restart_that_is_quick_is_told_to_nobody():
+    known, cause = {}, GoneCause(after_s=10)
+    looks = [(0, roster(required=["a"])), (9, roster(["a"], ["a"])), (12, roster(required=["a"]))]
+    assert [one for now, state in looks for one in judge_gone(known, state, now, cause)] == []
+
+
+def test_replicas_that_differ_for_a_while_are_told_of_and_that_they_agree():
+    known, cause = {}, RevisionsCause(after_s=10)
+    looks = [(0, {"a": 2}), (9, {"a": 2}), (10, {"a": 2}), (11, {"a": 1})]
+    found = [
+        one for now, many in looks for one in judge_revisions(known, roster(["a"], (), many), now, cause)
+    ]
+    assert told(found) == [("revisions:a:0", "open"), ("revisions:a:0:end", "closed")]
+
+
+def fact(at, number, **failed):
+    return {
+        "event": "decision",
+        "entry": f"{at * 1000}-0",
+        "orchestrator": "o",
+        "seq": number,
+        "failed_open": failed,
+    }
+
+
+def test_failing_open_is_a_rate_and_is_over_when_it_is_quiet():
+    known, cause = {}, FailingOpenCause(calls=3, within_s=60)
+    times = [0, 40, 80, 90, 95, 96]
+    found = [told(judge_fact(known, fact(at, n, a="silent"), cause)) for n, at in enumerate(times)]
+    assert [len(one) for one in found] == [0, 0, 0, 1, 0, 0]
+    assert told(judge_quiet(known, 150, cause)) == []
+    assert [stage for _, stage in told(judge_quiet(known, 156, cause))] == ["closed"]
+    assert known == {}
+
+
+def test_the_same_facts_read_again_have_the_same_key():
+    facts, cause = [fact(at, at, a="silent") for at in range(5)], FailingOpenCause(calls=3)
+    first, again = ([told(judge_fact(known, one, cause)) for one in facts] for known in ({}, {}))
+    assert first == again
+
+
+@pytest.mark.parametrize("failed", [None, 3, [], {}, {7: "x"}, "text"])
+def test_a_fact_that_makes_no_sense_is_passed_over(failed):
+    known = {}
+    assert (
+        list(judge_fact(known, {"event": "decision", "failed_open": failed}, FailingOpenCause(calls=1))) == []
+    )
+    assert known == {}
+
+
+def test_of_a_change_the_words_of_people_stay_where_they_are():
+    change = {
+        "event": "rollout:undone",
+        "scheduler": "policy",
+        "from": "v7",
+        "revision": "v8",
+        "why": "planted",
+    }
+    (one,) = judge_change("1-0", change, 5.0, ChangeCause())
+    assert describe(one) == "rollout undone: policy from v7 to v8"
+    assert "planted" not in repr(one)
+    assert list(judge_change("2-0", {**change, "event": "config:pushed"}, 5.0, ChangeCause())) == []
