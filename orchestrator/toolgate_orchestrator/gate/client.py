@@ -13,6 +13,7 @@ from contextvars import Context
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.server.settings import redact_url
 from toolgate_bus.telemetry import metrics
@@ -34,6 +35,7 @@ from toolgate_orchestrator.gate.scheduler_info import (
 )
 from toolgate_orchestrator.gate.sessions import Presence
 
+MAX_OF_LLM = 1024
 _log = get_logger("toolgate.gate")
 
 
@@ -65,6 +67,8 @@ class GateClient:
         self.absence = Absence(where)
         self.failures = Failures()
         self._looking: asyncio.TimerHandle | None = None
+        self.of_llm: set[str] = set()
+        """Who ever asked for requests to an LLM: what is required of them is, while they are away."""
         self.up = False
         """Whether the bus can be used right now."""
         self.outages = 0
@@ -135,6 +139,8 @@ class GateClient:
         )
         announced = {name: self._merge_replicas(name, each, spoken[name]) for name, each in by_name.items()}
         self.ever_met = self.ever_met or bool(announced)
+        if len(self.of_llm) < MAX_OF_LLM:
+            self.of_llm.update(name for name, one in announced.items() if one.wants(LLM_REQUEST))
         self.absence.mark_alive(name for name, one in announced.items() if not one.gone)
         if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
             before_that, self.announced = self.announced, announced
@@ -153,7 +159,8 @@ class GateClient:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
         elif name in self._keyed:  # who knows who said it: it narrows nothing
-            return SchedulerInfo(name, one.priority, ("*",), False, version or packing.VERSION, gone=one.gone)
+            tools = add_selector(("*",), one.tools)
+            return SchedulerInfo(name, one.priority, tools, False, version or packing.VERSION, gone=one.gone)
         return SchedulerInfo(
             name,
             one.priority,

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, ReceivedVerdict, ToolQuestion
+from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
@@ -176,13 +177,11 @@ class Gate:
 
     def wanted(self, tool_name: str, *, local: bool = False) -> bool:
         """Whether a decision on this tool would ask or record anything; False is the plain loop."""
-        return (
-            local
-            or bool(self.config.required)
-            or self.config.on_bus_down == "deny"
-            or self._recorder.is_recording
-            or bool(self._audience(tool_name).names)
-        )
+        audience = self._audience(tool_name)
+        if local or audience.names or audience.required or tool_name == LLM_REQUEST:
+            return local or bool(audience.names or audience.required)
+        config = self.config
+        return bool(config.required) or config.on_bus_down == "deny" or self._recorder.is_recording
 
     @property
     def ruled(self) -> bool:
@@ -338,11 +337,9 @@ class Gate:
 
     def _audience(self, tool: str) -> Audience:
         client = self._client
-        return (
-            self._audiences.of(tool, client.announced, client.version)
-            if client is not None
-            else Audience.NOBODY
-        )
+        if client is None:
+            return self._audiences.of(tool, {}, 0)
+        return self._audiences.of(tool, client.announced, client.version, client.of_llm)
 
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None

@@ -2,14 +2,18 @@
 
 Cached by tool until the roster changes; who is passed over or cannot be heard yet changes with
 every call and is `dispatch`'s affair.
+
+A required scheduler is asked about every tool; about requests to an LLM (`protocol.llm`) if it has ever
+named them on this bus, or the plan does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, NamedTuple, get_args
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import RESERVED_NAMES, Phase
+from toolgate_bus.protocol.llm import names_llm
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.telemetry import metrics
@@ -94,12 +98,18 @@ class Audiences:
         self._keyring = keyring
         self._audiences: dict[str, Audience] = {}
         self._version = -1
+        self._of_llm: Set[str] = frozenset()
 
-    def of(self, tool: str, announced: Mapping[str, SchedulerInfo], version: int) -> Audience:
-        """The audience for a tool, by what the roster says now; `version` changes whenever that does."""
+    def of(
+        self, tool: str, announced: Mapping[str, SchedulerInfo], version: int, of_llm: Set[str] = frozenset()
+    ) -> Audience:
+        """The audience for a tool, by what the roster says now; `version` changes whenever that does.
+
+        `of_llm` are those who ever asked for requests to an LLM.
+        """
         if self._version != version:
             self._audiences.clear()
-            self._version = version
+            self._version, self._of_llm = version, of_llm
         audience = self._audiences.get(tool)
         if audience is None:
             if len(self._audiences) >= MAX_CACHED:  # the names come from an LLM
@@ -139,9 +149,12 @@ class Audiences:
     def _rules_on(self, name: str, one: SchedulerInfo | None, tool: str) -> bool:
         """Whether it is asked about a tool: a required one unless the plan or its own signed word say no."""
         limits = self._limits.get(name)
-        if limits is not None and limits.tools is not None and not globs.either(limits.tools, tool):
+        meant = limits.tools if limits is not None else None
+        if meant is not None and not globs.either(meant, tool):
             return False
-        if name in self._required and not (self._keyring is not None and one is not None and one.signed):
+        narrowed = self._keyring is not None and one is not None and one.signed
+        is_named = meant is not None or name in self._of_llm or not names_llm(tool)
+        if name in self._required and is_named and not narrowed:
             return True
         return one is not None and one.wants(tool)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 from toolgate_bus.protocol.events import Modify
+from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.redact import BadPlaceholder, restore
@@ -38,7 +39,7 @@ def final_arguments(
     restored = restore(modify.arguments, placeholders, allowed=allowed)
     if not isinstance(restored, dict):
         raise BadPlaceholder("for all arguments")
-    return restored
+    return complete_arguments(tool_input, restored) if modify.tool == LLM_REQUEST else restored
 
 
 def check_modify(

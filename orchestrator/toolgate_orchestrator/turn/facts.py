@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
@@ -67,7 +68,7 @@ class FactWriter:
     def note(self, event: str, data: dict[str, Any]) -> None:
         """One fact; a tool that is not mounted is named `other`: an LLM may name anything."""
         fact = {**data, **self._who}
-        if "tool" in data and data["tool"] not in self._tools:
+        if "tool" in data and data["tool"] not in self._tools and data["tool"] != LLM_REQUEST:
             fact["tool"] = OTHER
         self._paid(data)
         gate = self.gate

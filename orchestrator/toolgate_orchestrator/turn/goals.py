@@ -168,7 +168,7 @@ class GoalPursuit:
     async def _ask(self, system: str, user: str, turn: "Turn") -> str:
         # What hooks inject here is not for the conversation.
         hooks = Hooks(turn.hooks.hooks, self._coordinator, Injections())
-        return await self._side.ask(system, user, hooks, turn.note)
+        return await self._side.ask(system, user, hooks, turn.note, turn.llm_gate)
 
     def _end(self, goal: State, state: str, **told: Any) -> str | None:
         """The run is over: there is no next turn."""

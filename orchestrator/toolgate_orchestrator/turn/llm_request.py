@@ -1,15 +1,17 @@
-"""One request to the LLM: built from the context, announced, sent, its answer announced.
+"""One request to the LLM: built from the context, announced, ruled on, sent, its answer announced.
 
-    provider:request ─▶ LLM ─▶ content_block:start, :delta, :end … ─▶ provider:response
+    provider:request ─▶ llm_gate ─▶ LLM ─▶ content_block:start, :delta, :end … ─▶ provider:response
 
-`Llm` is the provider of one turn. It reads the provider's stream where the loop wants that and the
-provider has one, else it asks for the whole. A provider's exception becomes provider:error and
-`LlmFailure`; what becomes of that is the loop's affair. It stores nothing in the context.
+`Llm` is the provider of one turn; a scheduler may send one of its requests to another. It reads the
+provider's stream where the loop wants that and the provider has one, else it asks for the whole. A
+provider's exception becomes provider:error and `LlmFailure`; what becomes of that is the loop's affair.
+It stores nothing in the context.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from amplifier_core import ChatRequest, ToolSpec
@@ -22,6 +24,7 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 from toolgate_orchestrator.turn.facts import USAGE, Note, seconds_since, span_of_request, tell_usage
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import ephemeral_message
+from toolgate_orchestrator.turn.llm_gate import ANSWER, LlmDenial, LlmGate, LlmTarget
 from toolgate_orchestrator.turn.messages import chat_request, text_of
 from toolgate_orchestrator.turn.pace import RequestPace
 from toolgate_orchestrator.turn.provider_stream import (
@@ -33,7 +36,7 @@ from toolgate_orchestrator.turn.provider_stream import (
     usage_of,
 )
 from toolgate_orchestrator.turn.reminders import ReminderPolicy
-from toolgate_orchestrator.turn.request_budget import Build, RequestFitter
+from toolgate_orchestrator.turn.request_budget import CHARACTERS_PER_TOKEN, Build, RequestFitter
 from toolgate_orchestrator.turn.result_images import lift_images
 
 _UNRANKED = float("inf")
@@ -69,9 +72,16 @@ class Llm:
         note: Note | None = None,
         on_text: OnText | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        gate: LlmGate | None = None,
     ) -> None:
-        self.name = name
-        self.provider = provider
+        self._own = LlmTarget(name, provider)
+        self._target = self._own
+        """Who answers the present request."""
+        self._gate = gate
+        self._decision = ""
+        """The decision by which the present request is sent; empty where nobody was asked."""
+        self._sent: int | None = None
+        """Tokens of the request that was let through and is answered now, at a guess."""
         self.iterations = 0
         """Requests sent in this turn."""
         self.tokens = 0
@@ -94,6 +104,21 @@ class Llm:
         self._fitter = RequestFitter(provider, hooks, self._options)
 
     @property
+    def name(self) -> str:
+        """The mount name of the provider that answers."""
+        return self._target.name
+
+    @property
+    def provider(self) -> Any:
+        """The provider that answers."""
+        return self._target.provider
+
+    @property
+    def model(self) -> str | None:
+        """The model that answers, where it is known."""
+        return self._target.model or model_of(self._target.provider)
+
+    @property
     def partial(self) -> str:
         """Text of a response that broke off: it was shown, and is not in the conversation."""
         return self._reading.text if self._reading is not None else ""
@@ -105,34 +130,47 @@ class Llm:
         on_call: OnCall | None = None,
         notes: Sequence[Mapping[str, Any]] = (),
         tool_choice: str | None = None,
+        purpose: str = ANSWER,
     ) -> Reply:
-        """The response to the conversation; raises LlmFailed, RequestDenied.
+        """The response to the conversation; raises LlmFailure, RequestDenial, LlmDenial.
 
         `notes` are messages for this request only. `on_call` hears of each call as soon as it is
         complete, which in a stream is before the response is.
         """
         self.iterations += 1
+        self._target, self._decision, self._sent = self._own, "", None
         self._apart = self._spoken
         build = self._builder(await self._announce(specs), specs, notes, tool_choice)
         started = time.monotonic()
         try:
-            request = await self._fitter.fit(build)
+            fit = await self._fitter.fit(build)
             await self._pace.wait(self.iterations)
+            request = await self._admit(fit, build, purpose)
+            if request is None:
+                self.stopped = True
+                return Reply(SimpleNamespace(content=""), [], stopped=True)
             started = time.monotonic()
-            with span_of_request(self.name, model_of(self.provider), self.iterations) as span:
+            with span_of_request(self.name, self.model, self.iterations) as span:
                 reply = await self._answer(request, build, on_call)
                 tell_usage(span, usage_of(reply.response))
+        except LlmDenial:
+            raise
         except Exception as error:
             self.broken = True
-            self._fact(PROVIDER_ERROR, {"error": type(error).__name__}, started)
+            self._fact(PROVIDER_ERROR, {"error": type(error).__name__, **self._guess_usage()}, started)
             await self._on_error(error)
             raise LlmFailure(error) from error
+        except asyncio.CancelledError:
+            if self._sent is not None:
+                self._fact(USAGE, {"partial": True, **self._guess_usage(sent=True)}, started)
+            raise
         self._pace.note_answer()
         response, usage = reply.response, usage_of(reply.response)
         total = (usage or {}).get("total_tokens")
         self.tokens += total if isinstance(total, int) else 0
         self.said = text_of(response) or self.said
-        self._fact(USAGE, usage or {}, started)
+        used = usage or ({"partial": True, **self._guess_usage(sent=True)} if reply.stopped else {})
+        self._fact(USAGE, used, started)
         await self._hooks.consult(
             PROVIDER_RESPONSE, lambda: self._describe_response(response, usage, bool(reply.calls))
         )
@@ -177,6 +215,28 @@ class Llm:
 
         return build
 
+    async def _admit(self, request: ChatRequest, build: Build, purpose: str) -> ChatRequest | None:
+        """The request to send, to whom a scheduler wants it sent; None where the session was cancelled."""
+        gate = self._gate
+        if gate is None or not gate.is_wanted:
+            return request
+        own = self._own
+        admission = await gate.admit(own, request, self.iterations, purpose, self._fitter.estimated)
+        if admission is None:
+            return None
+        self._decision, self._target = admission.decision, admission.target
+        if self.provider is not own.provider:
+            request = await RequestFitter(self.provider, self._hooks, self._options).fit(build)
+        self._sent = admission.input_tokens
+        return request.model_copy(update=self._target.fields)
+
+    def _guess_usage(self, *, sent: bool = False) -> dict[str, int]:
+        """What an answer that broke off will have used, at a guess; nothing where none had begun."""
+        begun = self._reading is not None and self._reading.has_begun
+        if self._sent is None or not (begun or sent):
+            return {}
+        return {"input_tokens": self._sent, "output_tokens": len(self.partial) // CHARACTERS_PER_TOKEN}
+
     async def _answer(self, request: ChatRequest, build: Build, on_call: OnCall | None) -> Reply:
         """The answer to a request, or to a shorter one where it was refused as too long."""
         try:
@@ -195,8 +255,10 @@ class Llm:
         tell = self._tell if self._on_text is not None else None
         blocks = ContentBlocks(self._hooks, self.name, self.iterations, tell)
         self._reading = ResponseReader(self.provider, blocks, on_call, self._stopping)
+        model = self._target.model
+        options = {**self._options, "model": model} if model else self._options
         try:
-            reply = await self._reading.read(request, self._options, stream=self._streams)
+            reply = await self._reading.read(request, options, stream=self._streams)
         except asyncio.CancelledError:
             if is_cancel_requested():
                 raise
@@ -218,7 +280,7 @@ class Llm:
     def _describe_request(self, messages: list[dict[str, Any]], specs: Sequence[ToolSpec]) -> dict[str, Any]:
         return {
             "provider": self.name,
-            "model": model_of(self.provider),
+            "model": self.model,
             "iteration": self.iterations,
             "messages": messages,
             "message_count": len(messages),
@@ -227,14 +289,15 @@ class Llm:
 
     def _fact(self, event: str, data: Mapping[str, Any], started: float) -> None:
         if self._note is not None:
-            model = model_of(self.provider)
+            model, decision = self.model, self._decision
             told = {**data, "provider": self.name, "iteration": self.iterations, **seconds_since(started)}
+            told |= {"decision_id": decision} if decision else {}
             self._note(event, told | ({"model": model} if model else {}))
 
     def _describe_response(self, response: Any, usage: dict[str, Any] | None, calls: bool) -> dict[str, Any]:
         return {
             "provider": self.name,
-            "model": model_of(self.provider),
+            "model": self.model,
             "iteration": self.iterations,
             "response": response if isinstance(response, BaseModel) else {"content": text_of(response)},
             "usage": usage,
@@ -247,7 +310,7 @@ class Llm:
             PROVIDER_ERROR,
             {
                 "provider": self.name,
-                "model": model_of(self.provider),
+                "model": self.model,
                 "iteration": self.iterations,
                 "error": {"type": type(error).__name__, "msg": str(error)},
                 "retryable": retryable is True,

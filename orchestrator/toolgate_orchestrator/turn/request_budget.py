@@ -28,7 +28,7 @@ OVERFLOW_RECOVERY: Final = "orchestrator:provider_overflow_recovery"
 """A provider refused a request as too long, and was asked how short it has to be."""
 MAX_REBUILDS: Final = 2
 
-_CHARACTERS_PER_TOKEN: Final = 4
+CHARACTERS_PER_TOKEN: Final = 4
 _FIELDS: Final = ("estimated_input_tokens", "input_limit_tokens", "context_token_budget")
 
 Build = Callable[[int | None], Awaitable[ChatRequest]]
@@ -69,10 +69,12 @@ class RequestFitter:
 
     def __init__(self, provider: Any, hooks: Emitter, options: Mapping[str, Any]) -> None:
         self._provider, self._hooks, self._options = provider, hooks, options
+        self.estimated: int | None = None
+        """Tokens of the latest request, where the provider says so."""
 
     async def fit(self, build: Build) -> ChatRequest:
         """A request that the provider takes, as far as it can say; raises ContextLengthError."""
-        request = await build(None)
+        self.estimated, request = None, await build(None)
         measure = getattr(self._provider, "request_budget", None)
         if not callable(measure):
             return request
@@ -92,6 +94,7 @@ class RequestFitter:
                 raise ContextLengthError(f"the provider gave an invalid budget decision: {error}") from None
             await self._tell(size, attempt)
             if size.fits:
+                self.estimated = size.estimated
                 request.max_output_tokens = size.output or request.max_output_tokens
                 return request
             if size.context < 1:
@@ -144,7 +147,7 @@ class RequestFitter:
 def estimate_tokens(request: ChatRequest) -> int:
     """Roughly how many tokens the messages of a request take."""
     told = (message.model_dump(exclude_none=True) for message in request.messages)
-    return sum(len(json.dumps(jsonable(message))) for message in told) // _CHARACTERS_PER_TOKEN
+    return sum(len(json.dumps(jsonable(message))) for message in told) // CHARACTERS_PER_TOKEN
 
 
 def _read_recovery(said: Any, request: ChatRequest) -> RequestSize | None:

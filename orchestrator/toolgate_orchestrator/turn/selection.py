@@ -7,7 +7,6 @@ Nothing is asked and nothing emitted where nobody listens and no scheduler is th
 choice stands.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,13 +15,15 @@ from typing import Any
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.llm import LLM, names_llm
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.ruling import HeldCall, OnHold
 from toolgate_orchestrator.turn.approvals import Approvals
+from toolgate_orchestrator.turn.decision_record import describe_decision
 from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
+from toolgate_orchestrator.turn.hold_reports import TOOL_HELD, HoldReporter
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
 from toolgate_orchestrator.turn.messages import ToolCall, schema_of
@@ -34,8 +35,6 @@ __all__ = ["TOOL_HELD", "TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
 logger = logging.getLogger(__name__)
 
 TOOL_SELECTED = "tool:selected"
-TOOL_HELD = "tool:held"
-"""A call waits for somebody's answer: who holds it, why, and for how many seconds at the most."""
 
 
 class Selection:
@@ -58,12 +57,14 @@ class Selection:
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         self.approvals = Approvals(hooks)
         """Whoever asks the person; tells how many questions are open."""
-        self._telling: set[asyncio.Task[Any]] = set()
+        self._holds = HoldReporter(hooks)
 
     async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if call.problem:
             return call
+        if names_llm(call.name):
+            return CallRefusal(f"names that begin with {LLM} are of requests to the LLM, not of tools", call)
         local = None
         if self._hooks.has_listeners(TOOL_SELECTING):
             also = {"output_path": call.output_path} if call.output_path else {}
@@ -106,29 +107,8 @@ class Selection:
             agent_target=target_of(call.arguments, self._agents),
             local=local,
             ask=self.approvals,
-            on_hold=self._on_hold(call),
+            on_hold=self._holds.report_for(call.id),
         )
-
-    def _on_hold(self, call: ToolCall) -> OnHold | None:
-        """Tells hooks of a hold, beside the wait for its answer; None where none wants to know."""
-        if not self._hooks.has_listeners(TOOL_HELD):
-            return None
-
-        def tell(held: HeldCall) -> None:
-            told = {
-                "tool_name": held.tool,
-                "tool_call_id": call.id,
-                "decision_id": held.decision,
-                "scheduler": held.scheduler,
-                "reason": held.reason,
-                "seconds": held.seconds,
-                "phase": held.phase,
-            }
-            task = asyncio.get_running_loop().create_task(self._hooks.emit(TOOL_HELD, told))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
-
-        return tell
 
     async def _report_selection(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:
         scheduled = decision is not None and decision.outcome == "modify"
@@ -145,7 +125,7 @@ class Selection:
             self._note(TOOL_SELECTED, {**told, "decision_id": decision.id})
         if self._hooks.has_listeners(TOOL_SELECTED):
             told |= {"tool_input": chosen.arguments, "original_input": call.arguments if scheduled else None}
-            await self._hooks.consult(TOOL_SELECTED, {**told, **_describe_decision(decision)}, chosen.name)
+            await self._hooks.consult(TOOL_SELECTED, {**told, **describe_decision(decision)}, chosen.name)
 
     async def tell(self, refusal: CallRefusal) -> None:
         """Tell hooks of a call that was ruled on and may not run."""
@@ -161,50 +141,7 @@ class Selection:
                 "tool_name": call.name,
                 "tool_input": call.arguments,
                 "tool_call_id": call.id,
-                **_describe_decision(decision),
+                **describe_decision(decision),
                 "reason": refusal.reason,
             },
         )
-
-
-def _describe_decision(decision: Decision | None) -> dict[str, Any]:
-    """The decision as hooks and the command line see it."""
-    if decision is None:
-        return {}
-    return {
-        "decision_id": decision.id,
-        "scheduler": decision.scheduler,
-        "reason": decision.reason,
-        "decision": decision_record(decision),
-    }
-
-
-def decision_record(decision: Decision) -> dict[str, Any]:
-    """A decision with every verdict, as exact JSON; times in seconds."""
-    return {
-        "id": decision.id,
-        "outcome": decision.outcome,
-        "why": decision.why,
-        "tool": decision.tool_name,
-        "original_tool": decision.original_tool,
-        "reason": decision.reason,
-        "scheduler": decision.scheduler,
-        "seconds": decision.seconds,
-        "silent": list(decision.silent),
-        "passed_over": list(decision.passed_over),
-        "asked_user": decision.asked_user,
-        "verdicts": [
-            {
-                "scheduler": heard.scheduler,
-                "action": heard.verdict.action,
-                "phase": heard.phase,
-                "priority": heard.priority,
-                "seconds": heard.seconds,
-                "reason": heard.verdict.reason,
-                "late": heard.late,
-                "shadow": heard.shadow,
-                "problem": heard.problem,
-            }
-            for heard in decision.verdicts
-        ],
-    }

@@ -22,6 +22,7 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 from toolgate_orchestrator.turn.facts import USAGE, Note, seconds_since
 from toolgate_orchestrator.turn.goal_config import GoalPreference
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
+from toolgate_orchestrator.turn.llm_gate import GOAL, LlmGate, LlmTarget
 from toolgate_orchestrator.turn.llm_request import choose_provider, model_of
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.provider_stream import usage_of
@@ -63,12 +64,11 @@ class SideRequests:
         self._cause = ""
         """Why no model has the role."""
 
-    async def ask(self, system: str, user: str, hooks: Hooks, note: Note) -> str:
-        """The answer's text; raises what the provider raises, and RuntimeError where a hook says no."""
+    async def ask(self, system: str, user: str, hooks: Hooks, note: Note, gate: LlmGate | None = None) -> str:
+        """The answer's text; raises what the provider raises, LlmDenial, or RuntimeError (a hook's no)."""
         chosen = self._chosen = self._chosen or await self._choose()
-        name, model = chosen.name, chosen.model or model_of(chosen.provider)
-        about = {"provider": name, "model": model, "iteration": 0}
-        consulted = await hooks.consult(PROVIDER_REQUEST, about)
+        told = {"provider": chosen.name, "model": chosen.model or model_of(chosen.provider), "iteration": 0}
+        consulted = await hooks.consult(PROVIDER_REQUEST, told)
         if consulted.denied is not None:
             raise RuntimeError(f"the request was denied by a hook: {consulted.denied}")
         request = ChatRequest(
@@ -77,22 +77,40 @@ class SideRequests:
             metadata={"stream": False},
             max_output_tokens=MAX_ANSWER_TOKENS,
         )
-        options = {**chosen.options, **({"model": chosen.model} if chosen.model else {})}
+        chosen, request, decision = await self._admit(chosen, request, gate)
+        model = chosen.model or model_of(chosen.provider)
+        about = {"provider": chosen.name, "model": model, "iteration": 0}
+        named = {key: value for key, value in {**about, **decision}.items() if value is not None}
         started = time.monotonic()
         try:
-            response = await self._complete(chosen, request, {**options, "extended_thinking": False})
+            response = await self._complete(chosen, request)
         except Exception as error:
-            told = {"type": type(error).__name__, "msg": str(error)}
-            retryable = getattr(error, "retryable", False) is True
-            status = getattr(error, "status_code", None)
-            failure = {**about, "error": told, "retryable": retryable, "status_code": status}
-            await hooks.consult(PROVIDER_ERROR, failure)
+            if decision:
+                note(PROVIDER_ERROR, {"error": type(error).__name__, **named, **seconds_since(started)})
+            await hooks.consult(PROVIDER_ERROR, {**about, **_describe(error)})
             raise
-        used = {key: value for key, value in about.items() if value is not None}
-        note(USAGE, {**(usage_of(response) or {}), **used, **seconds_since(started)})
+        note(USAGE, {**(usage_of(response) or {}), **named, **seconds_since(started)})
         return text_of(response)
 
-    async def _complete(self, chosen: SideModel, request: ChatRequest, options: Mapping[str, Any]) -> Any:
+    async def _admit(
+        self, chosen: SideModel, request: ChatRequest, gate: LlmGate | None
+    ) -> tuple[SideModel, ChatRequest, dict[str, str]]:
+        """Who answers, the request as it is to be sent, and the decision, where somebody rules on it."""
+        if gate is None or not gate.is_wanted:
+            return chosen, request, {}
+        own = LlmTarget(chosen.name, chosen.provider, chosen.model)
+        admission = await gate.admit(own, request, 0, GOAL)
+        if admission is None:
+            raise RuntimeError("the session was cancelled")
+        target = admission.target
+        options = chosen.options if target.provider is chosen.provider else {}
+        chosen = SideModel(target.name, target.provider, target.model, options)
+        sent = request.model_copy(update={"model": target.model, **target.fields})
+        return chosen, sent, {"decision_id": admission.decision}
+
+    async def _complete(self, chosen: SideModel, request: ChatRequest) -> Any:
+        options = {**chosen.options, **({"model": chosen.model} if chosen.model else {})}
+        options["extended_thinking"] = False
         try:
             return await chosen.provider.complete(request, **options)
         except asyncio.CancelledError:
@@ -141,6 +159,15 @@ class SideRequests:
             if model is not None:
                 return SideModel(*mounted, model, preference.config)
         return None
+
+
+def _describe(error: Exception) -> dict[str, Any]:
+    """A provider's error as hooks hear of it."""
+    return {
+        "error": {"type": type(error).__name__, "msg": str(error)},
+        "retryable": getattr(error, "retryable", False) is True,
+        "status_code": getattr(error, "status_code", None),
+    }
 
 
 def _find(wanted: str, providers: Mapping[str, Any]) -> tuple[str, Any] | None:

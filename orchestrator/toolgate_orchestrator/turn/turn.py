@@ -16,8 +16,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core import ToolSpec
 from amplifier_core.events import (
@@ -40,7 +39,8 @@ from toolgate_orchestrator.turn.goals import NO_GOAL, GoalPursuit
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import Injections
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER, LegBudget
-from toolgate_orchestrator.turn.llm_request import Llm, LlmFailure, RequestDenial, choose_provider
+from toolgate_orchestrator.turn.llm_gate import WRAP_UP, LlmDenial, LlmGate
+from toolgate_orchestrator.turn.llm_request import Llm, LlmFailure, RequestDenial, choose_provider, model_of
 from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, calls_in, text_of, tool_specs
 from toolgate_orchestrator.turn.pace import RequestPace, slow_down
 from toolgate_orchestrator.turn.provider_stream import OnText
@@ -49,7 +49,15 @@ from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
-from toolgate_orchestrator.turn.turn_end import CANCELLED, FAILED, announce_cancellation, close_conversation
+from toolgate_orchestrator.turn.turn_end import (
+    BROKEN_TURN,
+    CANCELLED,
+    CANCELLED_TURN,
+    FAILED,
+    TurnEnd,
+    announce_cancellation,
+    close_conversation,
+)
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.turn.loop import LoopBase
@@ -59,20 +67,6 @@ _PREVIEW = 200
 
 RunCalls = Callable[["Turn", Sequence[ToolCall], Results], Awaitable[None]]
 """Runs the calls of one response and gives each its result."""
-
-
-@dataclass(frozen=True, slots=True)
-class _TurnEnd:
-    """How a turn came out."""
-
-    answer: str
-    execution: Literal["completed", "cancelled", "error"] = "completed"
-    status: str = "success"
-    """success, incomplete, cancelled, or that of a budget used up."""
-
-
-_CANCELLED = _TurnEnd("", "cancelled", "cancelled")
-_BROKEN = _TurnEnd("", "error", "incomplete")
 
 
 class Turn:
@@ -161,8 +155,17 @@ class Turn:
                 note=self._facts.note,
                 on_text=self._on_text,
                 stopping=lambda: self.is_stopping,
+                gate=self.llm_gate,
             )
         return self._llm
+
+    @property
+    def llm_gate(self) -> LlmGate | None:
+        """Who rules on requests to the LLM; None where there is no gate."""
+        if (gate := self._facts.gate) is None:
+            return None
+        stopping = lambda: self.is_stopping  # noqa: E731
+        return LlmGate(gate, self.hooks, self._providers, self._facts.place, self.note, model_of, stopping)
 
     # ------------------------------------------------------------------ what loops use
 
@@ -230,7 +233,8 @@ class Turn:
         conversation some servers insist on them, and the prompt cache begins with them.
         """
         self.injections.remind(LIMIT_REMINDER)
-        reply = await self.llm.ask(specs or tool_specs(self.tools.tools), tool_choice="none")
+        offered = specs or tool_specs(self.tools.tools)
+        reply = await self.llm.ask(offered, tool_choice="none", purpose=WRAP_UP)
         if reply.stopped:
             await self._store_partial(text_of(reply.response))
         else:
@@ -243,7 +247,7 @@ class Turn:
         """Run the turn and give the answer; raises what the loop does not tell the user."""
         place = self._facts.place
         span_of = span_of_turn(self._facts.agent, place, self.loop.name)
-        token, ended = self._token, _CANCELLED
+        token, ended = self._token, CANCELLED_TURN
         interruption = Watch(lambda: token is not None and token.is_immediate is True)
         with about(session=place.session), span_of as self._span, self._seen.turn():
             self._started = time.monotonic()
@@ -263,18 +267,18 @@ class Turn:
                         is_answer = ended.execution == "completed" and self._llm is not None
                         await self._pursuit.review(self, None if is_answer else ended.answer)
             except asyncio.CancelledError:
-                await despite_cancellation(self._finish(_CANCELLED))
+                await despite_cancellation(self._finish(CANCELLED_TURN))
                 raise
             except BaseException:
-                await self._finish(_BROKEN)
+                await self._finish(BROKEN_TURN)
                 raise
-            await self._finish(_CANCELLED if interruption.fired else ended)
+            await self._finish(CANCELLED_TURN if interruption.fired else ended)
             return ended.answer
 
-    async def _converse(self) -> _TurnEnd:
+    async def _converse(self) -> TurnEnd:
         submitted = await self.hooks.consult(PROMPT_SUBMIT, {"prompt": self.prompt})
         if submitted.denied is not None:
-            return _TurnEnd(f"Operation denied: {submitted.denied}", status="incomplete")
+            return TurnEnd(f"Operation denied: {submitted.denied}", status="incomplete")
         await self.injections.store(self.context, self.coordinator)
         changed = submitted.data.get("prompt")
         prompt = changed if isinstance(changed, str) else self.prompt
@@ -283,14 +287,16 @@ class Turn:
         try:
             return await self._iterate()
         except RequestDenial as denied:
-            return _TurnEnd(f"Operation denied: {denied}", status="incomplete")
+            return TurnEnd(f"Operation denied: {denied}", status="incomplete")
+        except LlmDenial as denied:
+            return TurnEnd(str(denied), status="incomplete")
         except LlmFailure as failed:
             await self._store_partial(self.llm.partial)
             if self.loop.raises_provider_errors:
                 raise failed.error from None
-            return _TurnEnd(str(failed), "error", "incomplete")
+            return TurnEnd(str(failed), "error", "incomplete")
 
-    async def _iterate(self) -> _TurnEnd:
+    async def _iterate(self) -> TurnEnd:
         llm, steering, said = self.llm, self.loop.steering, list[str]()
         try:
             while not self.cancelled:
@@ -300,22 +306,24 @@ class Turn:
                     status = self._budget.exhaust()
                     last = await self._wrap_up()
                     said += [last] if said[-1:] != [last] else []
-                    return _CANCELLED if llm.stopped else _TurnEnd("\n".join(said), status=status)
+                    return CANCELLED_TURN if llm.stopped else TurnEnd("\n".join(said), status=status)
                 await self._budget.warn(self.context, self.hooks, self.loop.name, following)
                 answer = await self.loop.step(self)
                 if answer is not None:
                     said.append(answer)
                     if not steering.has_pending:
-                        return _TurnEnd("\n".join(said))
+                        return TurnEnd("\n".join(said))
         except asyncio.CancelledError:
             await despite_cancellation(self._store_partial(llm.partial))
             raise
-        return _CANCELLED
+        return CANCELLED_TURN
 
     async def _wrap_up(self) -> str:
         """The answer of the last request; where that fails, what was said until then."""
         try:
             return await self.loop.wrap_up(self)
+        except LlmDenial as denied:
+            return "\n".join(filter(None, [self.llm.said, str(denied)]))
         except LlmFailure as failed:
             answer = self.llm.partial or self.llm.said or str(failed)
             await self._store_partial(answer)
@@ -342,7 +350,7 @@ class Turn:
             )
         return self._pipeline
 
-    async def _finish(self, ended: _TurnEnd) -> None:
+    async def _finish(self, ended: TurnEnd) -> None:
         """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
         try:
             if ended.status != "success":
@@ -357,7 +365,7 @@ class Turn:
                 response = ended.answer if ended.execution == "completed" else ""
                 await self.hooks.emit(EXECUTION_END, {"response": response, "status": ended.execution})
 
-    async def _leave(self, ended: _TurnEnd) -> None:
+    async def _leave(self, ended: TurnEnd) -> None:
         """Close a turn that came to no answer, so that the next one finds the conversation in order."""
         try:
             if ended.execution == "cancelled":
@@ -368,7 +376,7 @@ class Turn:
                 said = ended.answer or (CANCELLED if ended.execution == "cancelled" else FAILED)
                 await close_conversation(self.context, said)
 
-    def _tell(self, ended: _TurnEnd) -> None:
+    def _tell(self, ended: TurnEnd) -> None:
         """How the turn ended, as a fact and on its span."""
         iterations = self._llm.iterations if self._llm else 0
         trace = tracing.headers().get("traceparent")
@@ -377,7 +385,7 @@ class Turn:
         if ended.execution == "error":
             self._span.fail("provider_error")  # an exception on its way out tells its own type
 
-    def _summary(self, ended: _TurnEnd) -> dict[str, Any]:
+    def _summary(self, ended: TurnEnd) -> dict[str, Any]:
         turns = self._llm.iterations if self._llm else 0
         return {
             "orchestrator": self.loop.name,

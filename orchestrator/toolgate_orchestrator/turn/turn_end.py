@@ -10,7 +10,8 @@ by a message of the assistant that says what happened. (`cancel:completed` is th
 import asyncio
 import inspect
 import logging
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from amplifier_core.events import CANCEL_REQUESTED
 from toolgate_bus.telemetry.logging import where
@@ -24,6 +25,20 @@ CANCELLED: Final = "This turn was cancelled here. What its tools did before that
 FAILED: Final = "This turn ended here with an error. What its tools did before that is done."
 _CALLBACKS_S: Final = 3.0
 _BESIDE: Final = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """How a turn came out."""
+
+    answer: str
+    execution: Literal["completed", "cancelled", "error"] = "completed"
+    status: str = "success"
+    """success, incomplete, cancelled, or that of a budget used up."""
+
+
+CANCELLED_TURN = TurnEnd("", "cancelled", "cancelled")
+BROKEN_TURN = TurnEnd("", "error", "incomplete")
 
 
 async def announce_cancellation(hooks: Emitter, token: Any, loop: str, iterations: int) -> None:

@@ -25,14 +25,12 @@ _log = get_logger("toolgate.worker")
 class Tenure:
     """A scheduler, what it shares, and how many of its decisions are under way."""
 
-    __slots__ = ("_last", "_open", "revision", "rules_on_all", "scheduler", "shared")
+    __slots__ = ("_last", "_open", "revision", "scheduler", "shared")
 
     def __init__(self, scheduler: Scheduler, shared: SharedState) -> None:
         self.scheduler, self.shared = scheduler, shared
         self.revision = scheduler.revision.text
         """What its verdicts name."""
-        self.rules_on_all = "*" in scheduler.tools
-        """Whether it names every tool."""
         self._open = 0
         self._last: asyncio.Event | None = None
 
@@ -50,7 +48,7 @@ class Tenure:
 
     def rules_on(self, tool: str) -> bool:
         """Whether it is one of the tools that the scheduler names."""
-        return self.rules_on_all or globs.either(self.scheduler.tools, tool)
+        return globs.either(self.scheduler.tools, tool)
 
     def begin(self) -> None:
         """A decision is its own from here to `end`."""

@@ -276,7 +276,7 @@ class Worker:
                     if (now - job.written) * 1000 > call.ttl_ms:
                         metrics.count(metrics.EXPIRED, self._name)
                     else:
-                        if not (tenure.rules_on_all or tenure.rules_on(call.tool_name)):
+                        if not tenure.rules_on(call.tool_name):
                             self._send_plain(tenure, job)  # asked by one who does not know its tools yet
                         else:
                             if asking.get() != job.orchestrator:

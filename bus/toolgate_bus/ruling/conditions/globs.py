@@ -2,12 +2,16 @@
 
 An LLM may write a tool's name in other characters that mean the same (`ｂａｓｈ`): it is read as it
 stands, and in the form NFKC. Who restricts goes by either reading; who allows, by both.
+
+A name that begins with `llm:` is a request to an LLM (`protocol.llm`): only globs that begin so mean it.
 """
 
 import unicodedata
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
+
+from toolgate_bus.protocol.llm import LLM, globs_for
 
 MAX_LENGTH: Final = 1024
 """No tool has a longer name; one that has is told apart from no other."""
@@ -22,16 +26,16 @@ def fits(globs: tuple[str, ...], name: str) -> bool | None:
 
 def _compare(globs: tuple[str, ...], name: str) -> bool | None:
     if name.isascii() and len(name) <= MAX_LENGTH:
-        for glob in globs:
+        for glob in globs_for(name, globs):
             if glob == "*" or fnmatchcase(name, glob if glob.isascii() else plain(glob)):
                 return True
         return False
-    if "*" in globs:
+    if "*" in globs and not plain(name[:MAX_LENGTH]).startswith(LLM):
         return True
     if len(name) > MAX_LENGTH:
         return None
-    raw = any(fnmatchcase(name, glob) for glob in globs)
-    same = any(fnmatchcase(plain(name), plain(glob)) for glob in globs)
+    raw = any(fnmatchcase(name, glob) for glob in globs_for(name, globs))
+    same = any(fnmatchcase(plain(name), plain(glob)) for glob in globs_for(plain(name), globs))
     return raw if raw == same else None
 
 
