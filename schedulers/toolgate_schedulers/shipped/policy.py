@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.llm import add_selector
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.conditions.conditions import Globs, Truth
 from toolgate_bus.ruling.conditions.matching import CallMatcher, Unknown, check_unique, describe_unseen
@@ -160,11 +161,13 @@ class Policy:
 
     name = "policy"
     priority = 0
-    tools = ("*",)
+    tools: tuple[str, ...] = ("*",)
+    """And requests to an LLM, where a rule names them (`llm:request`)."""
     config_model: ClassVar[type[BaseModel]] = PolicyConfig
 
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
+        self.tools = add_selector(self.tools, (glob for rule in config.rules for glob in rule.tools))
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call."""

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.ruling.conditions.arguments import Arguments, Name, map_arguments
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, map_arguments
 from toolgate_bus.ruling.conditions.conditions import same
 
 from toolgate_schedulers.shipped.router.health import agent_key
@@ -61,6 +62,9 @@ class Target(StrictModel):
     @property
     def display_name(self) -> str:
         """What it is called in reasons."""
+        if self.to == LLM_REQUEST:
+            told = [(self.arguments or {}).get(name) for name in ("provider", "model")]
+            return "/".join(str(one.value) for one in told if isinstance(one, Literally)) or self.to
         return self.agent or self.to
 
     def arguments_for(self, call: ToolSelecting) -> dict[str, Any] | None:
