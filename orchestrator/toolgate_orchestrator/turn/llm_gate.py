@@ -107,7 +107,7 @@ class LlmGate:
 
         `tokens` is how long the provider says the request is.
         """
-        asked = {
+        asked: dict[str, Any] = {
             "provider": target.name,
             "model": target.model or self._model_of(target.provider) or "",
             "input_tokens": estimate_request(request) if tokens is None else tokens,
