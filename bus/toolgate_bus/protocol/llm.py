@@ -36,7 +36,7 @@ def add_selector(tools: Sequence[str], named: Iterable[str]) -> tuple[str, ...]:
 
 
 def available(models: Mapping[str, str | None]) -> list[str]:
-    """What can be asked, as `PROVIDER/MODEL`, or `PROVIDER` where it does not tell its model."""
+    """What can be asked: provider and model with a slash between, or the provider where it tells no model."""
     return [f"{provider}/{model}" if model else provider for provider, model in models.items()]
 
 

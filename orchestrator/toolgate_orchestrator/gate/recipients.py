@@ -152,10 +152,9 @@ class Audiences:
         meant = limits.tools if limits is not None else None
         if meant is not None and not globs.either(meant, tool):
             return False
-        narrowed = self._keyring is not None and one is not None and one.signed
-        is_named = meant is not None or name in self._of_llm or not names_llm(tool)
-        if name in self._required and is_named and not narrowed:
-            return True
+        if name in self._required and not (self._keyring is not None and one is not None and one.signed):
+            of_llm = name in self._of_llm or (one is not None and one.wants(tool))
+            return of_llm or meant is not None or not names_llm(tool)
         return one is not None and one.wants(tool)
 
     def _cap(self, name: str, otherwise: int) -> int:

@@ -1,4 +1,4 @@
-"""A decision as hooks, hosts and the command line see it: plain values. Pure."""
+"""A decision as hooks, hosts and the command line see it: plain values."""
 
 from typing import Any
 
