@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "an error reply to a verdict ends the blocking read",
-        f"{BUS}/transport/redis/connection.py",
+        f"{BUS}/transport/redis/link.py",
         "                if tag is READ:\n",
         "                if tag is READ or type(reply) is ServerError:\n",
         "../bus/transport/test_link.py::test_an_error_reply_to_another_command_does_not_end_the_blocking_read",
@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a server that was demoted is believed",
-        f"{BUS}/transport/redis/connection.py",
-        "reply.code in _NOT_HERE:\n                    self.refusal",
+        f"{BUS}/transport/redis/link.py",
+        "reply.code in NOT_HERE:\n                    self.refusal",
         "not reply.code:\n                    self.refusal",
         "../bus/transport/test_link.py::test_a_server_that_is_not_the_one_is_left_before_its_reply_is_believed",
     ),
@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "a verdict stream is read however long it is",
-        f"{BUS}/transport/redis/connection.py",
+        f"{BUS}/transport/redis/link.py",
         "        if self.size > self._most_bytes:",
         "        if self.size > 2**40:",
         "../bus/transport/test_link.py::test_a_reply_that_is_too_long_ends_the_connection_before_it_is_there",

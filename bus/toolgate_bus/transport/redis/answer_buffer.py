@@ -16,7 +16,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.redis.connection import ServerError, pack_command
+from toolgate_bus.transport.redis.link import ServerError, pack_command
 
 KEPT_S: Final = 10.0
 """No question but a held one is waited for longer, and the last answers to those go another way."""

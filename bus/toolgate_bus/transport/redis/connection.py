@@ -1,8 +1,6 @@
-"""The one door to redis and hiredis: connections, packed commands, errors in our own words.
+"""The one door to redis: connections that are made and watched, ordinary commands, errors in our own words.
 
-`Link` is the hot path: redis-py connects (TLS, AUTH, SELECT, client name), then our own asyncio
-Protocol takes the transport over, so that replies reach the bus in the same tick of the loop in
-which they arrive: no stream reader, no task switch (DECISIONS.md tells what that gains).
+redis-py connects (TLS, AUTH, SELECT, client name), then a `Link`, the hot path, takes the transport over.
 `RedisCommands` is everything else: the ordinary client, with its retries off (DESIGN §5).
 """
 
@@ -10,17 +8,16 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import anyio
-import hiredis
 
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, TransportError
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.diagnosis import diagnose
+from toolgate_bus.transport.redis.link import MAX_BYTES, NOT_HERE, Link
 
 
 @contextlib.contextmanager
@@ -59,144 +56,11 @@ with _without_module("opentelemetry.sdk.metrics"):
 
 CONNECT_SECONDS: Final = 2.0
 COMMAND_SECONDS: Final = 5.0
-BLOCK_MS: Final = 500
-"""How long a blocking read waits for something to come."""
-SLOW_SECONDS: Final = 0.35
-"""A reply that is later than this makes us ask the server, over another connection, whether it is there."""
 PROBE_SECONDS: Final = 0.3
 HUNG_SECONDS: Final = 2.0
 """So much later than that a connection is given up whatever the server says."""
 LOOK_SECONDS: Final = 0.4
 LAGGED_SECONDS: Final = 0.05
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""No reply may be longer, unless a link is told otherwise."""
-READ: Final = object()
-"""The tag of a blocking read: the last of the commands that it is written with."""
-_INCOMPLETE: Final = object()
-_NOT_HERE: Final = frozenset({"READONLY", "MOVED", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "LOADING"})
-"""First words of replies by which a server says that it is not, or not now, the one to talk to."""
-
-
-def pack_command(command: Sequence[Arg]) -> bytes:
-    """One command in the server's protocol."""
-    return cast("bytes", hiredis.pack_command(cast("Any", command)))
-
-
-class ServerError(Exception):
-    """An error reply, as a value: `code` is its first word (NOGROUP, OOM, WRONGTYPE …)."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.code = message.split(" ", 1)[0]
-
-
-class Link(asyncio.Protocol):
-    """One connection: packed bytes out; every reply handed to `on_reply`, with the tag of its command.
-
-    A reply by which the server says that it is not the one to talk to is handed to nobody: the connection
-    is dropped, and `owed` tells what was not confirmed, that command first.
-    """
-
-    def __init__(self, on_reply: Callable[[Any, Any], None], most_bytes: int = MAX_BYTES) -> None:
-        self._on_reply = on_reply
-        self._parser = hiredis.Reader(replyError=ServerError, notEnoughData=_INCOMPLETE)
-        self._transport: asyncio.Transport | None = None
-        self._owner: Any = None
-        self._since = 0.0
-        self._most_bytes = most_bytes
-        self.owed: deque[Any] = deque()
-        """The tags of the commands whose replies have not come, the oldest first."""
-        self.reading = False
-        """Whether the reply to a blocking read is owed."""
-        self.size = 0
-        """Bytes that came since the last reply was complete, or of that which is being handed on."""
-        self.flooded = False
-        """Whether it was dropped because a reply was too long."""
-        self.refusal: ServerError | None = None
-        """Why the server is not the one to talk to, where it said so."""
-        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done, with the reason, when the connection is gone."""
-
-    def take_over(self, transport: asyncio.Transport, owner: Any) -> None:
-        """Become the protocol of a connected transport; `owner` is kept alive with it."""
-        self._transport, self._owner = transport, owner
-        transport.set_protocol(self)
-
-    @property
-    def up(self) -> bool:
-        """Whether bytes can still be written."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that the socket has not taken yet."""
-        return self._transport.get_write_buffer_size() if self._transport else 0
-
-    def write(self, packed: bytes, tags: Sequence[Any] = (None,)) -> None:
-        """Send packed commands, each with its tag; what a lost link is given is owed for ever."""
-        owed = self.owed
-        if not owed:
-            self._since = time.monotonic()
-        owed.extend(tags)
-        if tags[-1] is READ:
-            if self.reading:  # whoever wrote it has lost count: what comes would be taken for something else
-                self.drop("a second read while one blocks")
-                return
-            self.reading = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(packed)
-
-    @property
-    def due(self) -> float:
-        """When the next reply should be here at the latest (`time.monotonic`); never where none is owed."""
-        if not self.owed:
-            return float("inf")
-        return self._since + SLOW_SECONDS + (BLOCK_MS / 1000 if self.owed[0] is READ else 0.0)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse what came and hand on each complete reply."""
-        parser, on_reply, owed = self._parser, self._on_reply, self.owed
-        self._since = time.monotonic()
-        self.size += len(data)
-        try:
-            parser.feed(data)
-            while (reply := parser.gets()) is not _INCOMPLETE:
-                if not owed:
-                    self.drop("a reply that nobody asked for")
-                    return
-                if type(reply) is ServerError and reply.code in _NOT_HERE:
-                    self.refusal = reply
-                    self.drop(str(reply))
-                    return
-                tag = owed.popleft()
-                if tag is READ:
-                    self.reading = False
-                on_reply(reply, tag)
-                self.size = 0
-        except hiredis.ProtocolError as error:
-            self.drop(f"protocol error: {error}")
-        if self.size > self._most_bytes:
-            self.flooded = True
-            self.drop(f"a reply of more than {self._most_bytes} bytes")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The other end or the network closed the connection."""
-        self._end(str(exc) if exc else "closed by the server")
-
-    def eof_received(self) -> None:
-        """The server will send no more."""
-
-    def drop(self, reason: str = "closed") -> None:
-        """Close at once; nothing more is read."""
-        if self._transport is not None:
-            self._transport.abort()
-        self._end(reason)
-
-    def _end(self, reason: str) -> None:
-        self._transport = None
-        self._owner = None
-        if not self.lost.done():
-            self.lost.set_result(reason)
 
 
 def _pool(
@@ -370,7 +234,7 @@ class RedisCommands(Commands):
         """Our word for it where the server is not the one to talk to; connections are made anew then."""
         said = _error_text(error)
         code = said.split(" ", 1)[0]
-        if code not in _NOT_HERE:
+        if code not in NOT_HERE:
             return None
         with contextlib.suppress(RedisError, OSError):
             await self._client.connection_pool.disconnect(inuse_connections=False)

@@ -16,8 +16,9 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactPayload
-from toolgate_bus.transport.redis.connection import Link, ServerError, open_link, pack_command
+from toolgate_bus.transport.redis.connection import open_link
 from toolgate_bus.transport.redis.fact_buffer import LATEST_S, FactsOut
+from toolgate_bus.transport.redis.link import Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS
 
 EARLY: Final = 32

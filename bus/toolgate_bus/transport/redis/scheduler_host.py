@@ -21,18 +21,10 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.answer_buffer import Acknowledgement, Verdicts
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.connection import (
-    BLOCK_MS,
-    READ,
-    Link,
-    RedisCommands,
-    ServerError,
-    open_link,
-    pack_command,
-    watch_links,
-)
+from toolgate_bus.transport.redis.connection import RedisCommands, open_link, watch_links
 from toolgate_bus.transport.redis.consumer_group import SHARED_GROUP
 from toolgate_bus.transport.redis.heartbeat import Heart
+from toolgate_bus.transport.redis.link import BLOCK_MS, READ, Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.scheduler_upkeep import keep_healing, keep_renewing, keep_tidy

@@ -24,7 +24,8 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
-from toolgate_bus.transport.redis.connection import BLOCK_MS, READ, Link, ServerError, open_link, pack_command
+from toolgate_bus.transport.redis.connection import open_link
+from toolgate_bus.transport.redis.link import BLOCK_MS, READ, Link, ServerError, pack_command
 from toolgate_bus.transport.redis.quarantine import Quarantine
 from toolgate_bus.transport.redis.tasks import Backoff
 
