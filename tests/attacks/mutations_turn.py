@@ -13,7 +13,7 @@ MUTANTS = (
         "law 5",
         "who stops agents does not hear of those that were gone before the next heartbeat",
         f"{BUS}/transport/redis/orchestrator.py",
-        "                        self._build_farewell(),\n",
+        "                        self._agents.farewell(),\n",
         '                        ("DEL", self._keys.agents(self.orchestrator)),\n',
         "../bus/transport/test_redis_bus.py"
         "::test_who_gives_the_order_hears_of_a_turn_that_began_and_ended_between_two_heartbeats",

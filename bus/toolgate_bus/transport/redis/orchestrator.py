@@ -11,13 +11,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.agents import decode_stop, encode_agents
+from toolgate_bus.protocol.agents import decode_stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
@@ -32,11 +32,11 @@ from toolgate_bus.transport.ports import (
     QuestionWriter,
     override,
 )
+from toolgate_bus.transport.redis.agent_report import AgentReport
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD, TIME
-from toolgate_bus.transport.redis.stop_orders import StopOrderLog
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
@@ -51,9 +51,6 @@ FACTS_EVERY_S: Final = 10.0
 """Seconds between two times that our facts are kept from expiring, and trimmed."""
 OWN_EVERY: Final = 20
 """Heartbeats between two times that our own streams are kept from expiring, besides each that wakes us."""
-AGENTS_EXPIRY_MS: Final = 3_000
-AGENTS_EVERY_S: Final = 0.9
-"""Seconds after which agents are told of again though nothing changed but their age."""
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
 """Longest that a start waits for the roster: a server that does not say a word is one that is away."""
@@ -87,13 +84,10 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._leaving: dict[str, float] = {}
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._beats = 0
-        self._told_agents: tuple[list[Any], list[bytes]] | None = None
-        """What was last told of agents that may change, and of orders; None where nothing stands there."""
-        self._told_at = 0.0
         self._asked = False
         """Whether anybody was asked since the last look for streams made anew."""
         self._facts_due = 0.0
-        self._obeyed = StopOrderLog()
+        self._agents = AgentReport(self._keys.agents(self.orchestrator), lambda: self._listener.agents())
         self._known_writer = False
         """Whether readers can find our facts also when we are gone."""
         self._was_up = False
@@ -162,7 +156,7 @@ class RedisOrchestratorBus(OrchestratorBus):
                 await self._commands.pipeline(
                     [
                         ("DEL", self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator)),
-                        self._build_farewell(),
+                        self._agents.farewell(),
                         *(
                             ("DEL", self._keys.verdicts(self.orchestrator, name))
                             for name in sorted(self.read_set)
@@ -294,7 +288,8 @@ class RedisOrchestratorBus(OrchestratorBus):
             await self._look_and_tell(sorted(idle), everything=hurry)
         except ToolgateError:
             self._hurry = True
-            self._facts_due = self._told_at = 0.0
+            self._facts_due = 0.0
+            self._agents.tell_again()
             raise
 
     async def _look_and_tell(self, idle: Sequence[str], *, everything: bool) -> None:
@@ -309,7 +304,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             *look.commands,
             *told,
             *([("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS)] if keeps_facts else []),
-            *self._present(),
+            *self._agents.commands(),
             *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle),
         ]
         if everything or self._beats % OWN_EVERY == 0:
@@ -387,30 +382,8 @@ class RedisOrchestratorBus(OrchestratorBus):
         if (order := decode_stop(raw)) is None:
             metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
         else:
-            self._obeyed.note(order.id, self._listener.on_stop_order(order), time.monotonic())
+            self._agents.note_order(order.id, self._listener.on_stop_order(order))
             self.tell_agents()  # whoever gave it waits for that
-
-    def _present(self) -> list[tuple[Arg, ...]]:
-        """The command that tells which sessions are alive here, where there are any or were."""
-        agents, key = self._listener.agents(), self._keys.agents(self.orchestrator)
-        now = time.monotonic()
-        obeyed = self._obeyed.encode_all(now)
-        doing = [(one.session, one.doing, one.turns, one.calls, one.vetoes, one.cost) for one in agents]
-        told = (doing, obeyed) if agents or obeyed else None
-        if told is None:
-            before, self._told_agents = self._told_agents, None
-            return [("DEL", key)] if before is not None else []
-        if told == self._told_agents and now - self._told_at < AGENTS_EVERY_S:
-            return []
-        self._told_agents, self._told_at = told, now
-        return [("SET", key, encode_agents(agents, obeyed), "PX", AGENTS_EXPIRY_MS)]
-
-    def _build_farewell(self) -> tuple[Arg, ...]:
-        """The command that tells that no session is alive here any longer, and which orders ended them."""
-        key, obeyed = self._keys.agents(self.orchestrator), self._obeyed.encode_all(time.monotonic())
-        if obeyed:
-            return ("SET", key, encode_agents([], obeyed), "PX", AGENTS_EXPIRY_MS)
-        return ("DEL", key)
 
 
 def _summarize(members: Sequence[Member]) -> list[tuple[Member, bool]]:
