@@ -1,0 +1,308 @@
+"""What happened in a simulated world, written down beside the product: the truth that invariants are checked by.
+
+Each decision is checked as it ends, against `simulation_rules`; money, record and leaks at the end of the world. The
+trace is the same for the same seed, byte for byte; only its digest is kept unless somebody wants to read it.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation_plan import MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan
+from simulation_rules import Heard, Ruled, Said, rule
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.events import Decision
+
+SLACK = 1e-6
+"""Seconds of rounding."""
+PHASES = ("select", "verify")
+
+
+class BrokenInvariant(Exception):  # noqa: N818 - it says what was found
+    """Something that must hold in every world does not."""
+
+
+@dataclass(slots=True)
+class RoundLog:
+    """One question as it was asked."""
+
+    began: float
+    asked: dict[str, None] = field(default_factory=dict)
+    alive: frozenset[str] = frozenset()
+    """Who was on the roster as this agent knew it."""
+    unreached: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DecisionLog:
+    """One decision as it was seen from outside."""
+
+    agent: str
+    rounds: dict[int, RoundLog] = field(default_factory=dict)
+    said: list[tuple[float, str, packing.Item]] = field(default_factory=list)
+    person: tuple[float, str] | None = None
+
+
+class Journal:
+    """The truth about one world."""
+
+    def __init__(self, plan: Plan, now: Any, *, readable: bool) -> None:
+        self.plan, self._now = plan, now
+        self.lines: list[str] | None = [] if readable else None
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.open: dict[bytes, DecisionLog] = {}
+        self.decided: dict[str, tuple[str, Decision]] = {}
+        self.ran: dict[str, tuple[str, str, int | None]] = {}
+        """By decision: agent, tool, and what it told of its cost."""
+        self.killed: set[str] = set()
+        """Agents, by orchestrator."""
+        self.disturbed: list[tuple[float, float]] = []
+        """When everything stood still."""
+        self.down: dict[str, list[tuple[float, float]]] = {}
+        """When which agent had no bus."""
+        self.reserved: dict[str, tuple[str, int, float]] = {}
+        """By decision: the owner, what is held for it by the ledger's own answers, and when it was last asked."""
+        self.strict = False
+        """Whether no more can be spent than there is: every call that runs was reserved for."""
+
+    @property
+    def digest(self) -> str:
+        """Of the whole trace."""
+        return self._digest.hexdigest()
+
+    def note(self, text: str) -> None:
+        """One line of the trace."""
+        line = f"{self._now() - 1000:10.6f}  {text}"
+        self._digest.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
+
+    def fail(self, what: str) -> None:
+        """Say what is broken, and end this world."""
+        self.note(f"BROKEN: {what}")
+        raise BrokenInvariant(what)
+
+    # ------------------------------------------------------------------ what is seen of a decision
+
+    def asks(
+        self, agent: str, alive: frozenset[str], names: Sequence[str], id_: bytes, item: bytes, event: str
+    ) -> None:
+        """A question, or a withdrawal, is handed to an agent's bus."""
+        if event != "tool:selecting":
+            return
+        (read,) = packing.items(packing.frame([item]))
+        assert isinstance(read, packing.Item)
+        log = self.open.setdefault(id_, DecisionLog(agent))
+        asked = log.rounds.get(read.phase)
+        if asked is None:
+            asked = log.rounds[read.phase] = RoundLog(self._now(), alive=alive)
+            self.note(f"{agent} asks about {id_.hex()[:8]} ({PHASES[read.phase]})")
+        asked.asked.update(dict.fromkeys(names))
+
+    def refuses(self, scheduler: str, ids: Sequence[bytes]) -> None:
+        """A question could not be written."""
+        for id_ in ids:
+            if (log := self.open.get(id_)) is not None and log.rounds:
+                log.rounds[max(log.rounds)].unreached.setdefault(scheduler, self._now())
+
+    def hears(self, agent: str, scheduler: str, frame: bytes, *, forged: bool) -> None:
+        """A frame of verdicts reaches an agent's gate."""
+        for item in packing.items(frame):
+            if not isinstance(item, packing.Item):
+                continue
+            self.note(f"{agent} hears {scheduler} on {item.id.hex()[:8]}{' (forged)' if forged else ''}")
+            if not forged and (log := self.open.get(item.id)) is not None:
+                log.said.append((self._now(), scheduler, item))
+
+    def asks_person(self, id_: str, answer: str) -> None:
+        """A person is asked, and will answer so."""
+        log = self.open.get(bytes.fromhex(id_))
+        if log is None:
+            self.fail(f"a person is asked about {id_[:8]}, which nobody was asked about")
+        else:
+            log.person = (self._now(), answer)
+
+    # ------------------------------------------------------------------ the end of a decision
+
+    def decides(self, agent: str, orchestrator: str, began: float, decision: Decision) -> None:
+        """A decision ended: everything that must hold of it does."""
+        now = self._now()
+        self.note(f"{agent} {decision.id[:8]}: {decision.outcome} ({decision.why}) {decision.tool_name}")
+        if decision.id in self.decided:
+            self.fail(f"decision {decision.id[:8]} ended twice")
+        self.decided[decision.id] = (orchestrator, decision)
+        log = self.open.pop(bytes.fromhex(decision.id), None)
+        if decision.why == "gate_failed":
+            self.fail(f"the gate failed on {decision.id[:8]}")
+        if log is None:
+            self._check_unasked(agent, began, decision)
+        else:
+            self._check(log, began, now, decision)
+
+    def _check_unasked(self, agent: str, began: float, decision: Decision) -> None:
+        required = [one.name for one in self.plan.schedulers if one.required]
+        if decision.allowed and (required or self.plan.denies_without_bus):
+            self.fail(f"{decision.id[:8]} may run though {required} were not asked")
+        if not decision.allowed and not any(
+            first <= self._now() and began <= last for first, last in self.down.get(agent, ())
+        ):
+            self.fail(f"{decision.id[:8]} was denied ({decision.why}) though the bus was there")
+
+    def _check(self, log: DecisionLog, began: float, now: float, decision: Decision) -> None:
+        loose = any(first <= now and began <= last for first, last in self.disturbed)
+        select = log.rounds.get(0)
+        if select is None:
+            self.fail(f"{decision.id[:8]} was verified before it was asked about")
+            return
+        verify = log.rounds.get(1)
+        ends = verify.began if verify else log.person[0] if log.person else now
+        first = self._heard(log, 0, select, PATIENCE, ends, decision, loose=loose)
+        ruled = rule(first)
+        self._check_time(ruled, select, ends, decision, loose=loose)
+        asks, winner, second = list(ruled.asks), ruled.winner, None
+        if ruled.action == "modify" and verify is not None:
+            spent = verify.began - began
+            patience = PATIENCE if ruled.held else max(PATIENCE - spent, PATIENCE / 2)
+            over = log.person[0] if log.person else now
+            heard = self._heard(log, 1, verify, patience, over, decision, loose=loose)
+            if winner is not None and winner.scheduler in verify.asked and not loose:
+                self.fail(f"{winner.scheduler} was asked about its own replacement of {decision.id[:8]}")
+            second = rule(heard)
+            self._check_time(second, verify, over, decision, loose=loose)
+            asks += second.asks
+        elif verify is not None and not loose:
+            self.fail(f"{decision.id[:8]} was verified though nothing is replaced")
+        elif ruled.action == "modify" and self.plan.verify and set(select.asked) - {winner and winner.scheduler}:
+            if not loose and decision.why != "bus_down":
+                self.fail(f"the replacement in {decision.id[:8]} was not verified")
+        denied = ruled.action == "deny" or (second is not None and second.action == "deny")
+        expected = "deny" if denied else ruled.action
+        if not denied and asks:
+            if log.person is None and not loose:
+                self.fail(f"nobody was asked about {decision.id[:8]}, as a scheduler had wanted")
+            if log.person is not None and log.person[1] != "allow":
+                expected = "deny"
+        self._compare(log, decision, expected, winner, loose=loose)
+
+    def _compare(
+        self, log: DecisionLog, decision: Decision, expected: str, winner: Said | None, *, loose: bool
+    ) -> None:
+        if loose:
+            self._check_safe(log, decision)
+            return
+        if decision.outcome == "deny" and expected != "deny" and self._excused(log, decision):
+            return
+        if decision.outcome != expected:
+            self.fail(
+                f"{decision.id[:8]} came out as {decision.outcome} ({decision.why}), and not as {expected}"
+            )
+        if expected == "modify" and winner is not None and decision.tool_name != winner.body["tool"]:
+            self.fail(f"{decision.tool_name} would run in {decision.id[:8]}, and not {winner.body['tool']}")
+        if expected == "continue" and decision.tool_name != decision.original_tool:
+            self.fail(f"another tool than was asked about would run in {decision.id[:8]}")
+
+    def _excused(self, log: DecisionLog, decision: Decision) -> bool:
+        """Whether a required scheduler was known to be away: then nobody waits for it again."""
+        if decision.why != "silent" or decision.scheduler is None:
+            return False
+        return any(decision.scheduler not in one.alive for one in log.rounds.values())
+
+    def _check_safe(self, log: DecisionLog, decision: Decision) -> None:
+        """What holds even where everything stood still: no denial is passed over, no required one is missed."""
+        if not decision.allowed:
+            return
+        now = self._now()
+        shadows = {one.name for one in self.plan.schedulers if one.shadow}
+        last = max(log.rounds)
+        for at, scheduler, item in log.said:
+            body = packing.unpack(item.body)
+            if body["action"] == "deny" and scheduler not in shadows and item.phase == last and at < now - SLACK:
+                self.fail(f"{scheduler} denied {decision.id[:8]}, and it may run")
+        given = {
+            scheduler
+            for _, scheduler, item in log.said
+            if packing.unpack(item.body)["action"] in ("continue", "modify", "ask_user")
+        }
+        for one in self.plan.schedulers:
+            if one.required and one.name not in given:
+                self.fail(f"{one.name} is required, said nothing on {decision.id[:8]}, and it may run")
+
+    def _heard(
+        self,
+        log: DecisionLog,
+        phase: int,
+        asked: RoundLog,
+        patience: float,
+        ends: float,
+        decision: Decision,
+        *,
+        loose: bool,
+    ) -> Heard:
+        plan = {one.name: one for one in self.plan.schedulers}
+        shadows = {name for name, one in plan.items() if one.shadow}
+        if over := [name for name in decision.passed_over if name in plan and plan[name].required]:
+            self.fail(f"{over} are required, and were passed over in {decision.id[:8]}")
+        passed = set(decision.passed_over)
+        awaited = {
+            name: plan[name].required if name in plan else False
+            for name in asked.asked
+            if name not in shadows and name not in passed
+        }
+        if missing := [
+            one.name
+            for one in self.plan.schedulers
+            if one.required and one.name not in asked.asked and phase == 0
+        ]:
+            self.fail(f"{missing} are required, and were not asked about {decision.id[:8]}")
+        said = []
+        for at, scheduler, item in log.said:
+            if item.phase != phase or scheduler in shadows or scheduler not in asked.asked or at > ends:
+                continue
+            body = packing.unpack(item.body)
+            said.append(self._said(at, scheduler, body, item.body, plan[scheduler].priority))
+        return Heard(asked.began, patience, MAX_HOLD, awaited, said, asked.unreached, modifies=phase == 0)
+
+    def _said(
+        self, at: float, scheduler: str, body: Mapping[str, Any], raw: bytes, announced: int
+    ) -> Said:
+        priority = body.get("priority")
+        priority = announced if priority is None else priority
+        if scheduler == "router" and self.plan.cap is not None:
+            priority = min(priority, self.plan.cap)
+        wrong = body["action"] == "modify" and body["tool"] not in TOOLS
+        return Said(at, scheduler, body, hashlib.sha256(raw).digest(), priority, wrong)
+
+    def _check_time(
+        self, ruled: Ruled, asked: RoundLog, ends: float, decision: Decision, *, loose: bool
+    ) -> None:
+        """A round ends when the rules say so: neither before nor after."""
+        if loose or (ends < ruled.over and self._excused_round(asked, decision)):
+            return
+        if abs(ends - ruled.over) > SLACK:
+            kind = "too early" if ends < ruled.over else "too late"
+            self.fail(
+                f"the round on {decision.id[:8]} ended {kind}: after {ends - asked.began:.6f} s and not "
+                f"{ruled.over - asked.began:.6f} s ({decision.why})"
+            )
+
+    def _excused_round(self, asked: RoundLog, decision: Decision) -> bool:
+        return decision.why == "silent" and any(
+            one.required and one.name not in asked.alive for one in self.plan.schedulers
+        )
+
+    # ------------------------------------------------------------------ what runs
+
+    def runs(self, agent: str, decision: Decision, cost: int | None) -> None:
+        """A tool is run."""
+        self.note(f"{agent} runs {decision.tool_name} for {decision.id[:8]}")
+        if not decision.allowed:
+            self.fail(f"{decision.id[:8]} was {decision.outcome}, and runs")
+        if decision.id in self.ran:
+            self.fail(f"{decision.id[:8]} runs twice")
+        self.ran[decision.id] = (agent, decision.tool_name, cost)
+
+    def bound(self) -> float:
+        """Seconds after which any decision is over."""
+        standing = sum(last - first for first, last in self.disturbed)
+        return 2 * (PATIENCE + 2 * MAX_HOLD) + PERSON_S + 2 + standing
