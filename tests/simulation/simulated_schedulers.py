@@ -49,7 +49,7 @@ def _decider(plan: Plan, one: SchedulerPlan) -> Callable[[ToolSelecting], Any]:
             await asyncio.sleep(PATIENCE * (1.1 if what == "late" else 6) + share)
             return Deny(reason="too late") if share < 0.5 else Modify(tool="search")
         if share < 0.4:
-            await asyncio.sleep(share / 10)
+            await asyncio.sleep(share / 20)
         if what == "deny":
             return Deny(reason="as planned", priority=-100 if share < 0.5 else None)
         if what == "ask":
@@ -70,13 +70,13 @@ def _keeper(plan: Plan, one: SchedulerPlan) -> Callable[[ToolSelecting], AsyncIt
         what = behaviour(plan, one.kind, one.name, _number(call), call.phase)
         share = draw(plan.seed, one.name, _number(call), "share")
         if what.startswith("hold"):
-            yield Hold(seconds=0.5 + share * 3)
-            await asyncio.sleep(0.1 + share / 3)
+            yield Hold(seconds=0.2 + share)
+            await asyncio.sleep(0.05 + share / 5)
             if what == "hold twice":
                 yield Hold(seconds=60)
-                await asyncio.sleep(0.6)
+                await asyncio.sleep(0.3)
             if what == "hold for ever":
-                await asyncio.sleep(30)
+                await asyncio.sleep(5)
             yield Deny(reason="after a while") if what == "hold, deny" else Continue()
         else:
             yield Continue()
@@ -102,8 +102,8 @@ class _Desk:
         share = draw(self._plan.seed, self._one.name, _number(call), "share")
         if what != "hold for ever":
             verdict = Deny(reason="a person said no") if what == "hold, deny" else Continue()
-            self._person(self._one.name, call.id, call.phase, verdict, 0.2 + share)
-        return Hold(seconds=1 + share * 4)
+            self._person(self._one.name, call.id, call.phase, verdict, 0.1 + share / 2)
+        return Hold(seconds=0.5 + share * 2)
 
 
 async def answer_hold(scheduler: Scheduler, id_: str, phase: Any, verdict: Any) -> None:

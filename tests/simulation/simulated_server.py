@@ -41,12 +41,15 @@ class Wire:
         """Have this done at the other end."""
         delay = self._latency * (0.5 + self._chance.random()) + max(0.0, self.slow_until - self._loop.now)
         at = self._last = max(self._loop.now + delay, self._last + MIN_GAP)
-        self._loop.call_at(at, self._arrive, self._cuts, act, args)
+        self._loop.deliver_at(at, self._arrive, self._cuts, act, args)
 
     def _arrive(self, cuts: int, act: Callable[..., None], args: Sequence[Any]) -> None:
         if cuts == self._cuts:
             before, self._loop.owner = self._loop.owner, self._owner
-            act(*args)
+            try:
+                act(*args)
+            except Exception as error:  # noqa: BLE001 - as in any callback: the world is told
+                self._loop.call_exception_handler({"message": "a message was not taken", "exception": error})
             self._loop.owner = before
 
     def cut(self) -> None:
@@ -177,8 +180,8 @@ class SimulatedServer:
         self.agents: dict[str, Any] = {}
         self.alive: dict[str, None] = {}
         """Orchestrators on the roster."""
-        self.forged: set[bytes] = set()
-        """Frames that a stranger wrote."""
+        self.forged: set[tuple[str, bytes]] = set()
+        """Frames that a stranger wrote, by the scheduler in whose name."""
         self.lost_facts: dict[str, list[bytes]] = {}
         """What a failover forgot of the facts, by orchestrator."""
         self.forgotten: list[tuple[float, float]] = []

@@ -11,9 +11,9 @@ from typing import Any
 
 TOOLS = {"read": 0, "search": 40, "write": 70, "deploy": 300}
 """Micro-units of one call."""
-PATIENCE = 0.5
-MAX_HOLD = 4.0
-PERSON_S = 2.0
+PATIENCE = 0.2
+MAX_HOLD = 1.5
+PERSON_S = 0.5
 KINDS = (
     *("cut agent", "cut replica", "slow replica", "slow agent", "kill replica", "kill agent"),
     *("restart server", "fail over", "fail over and forget", "trim", "repeat verdict", "repeat question"),
@@ -83,7 +83,7 @@ class Plan:
         return [*told, *(f"  {fault}" for fault in self.faults)]
 
 
-def make_plan(seed: int, calls: int = 24) -> Plan:
+def make_plan(seed: int, calls: int = 40) -> Plan:
     """The world of a seed."""
     chance = random.Random(f"{seed}:plan")
     schedulers = [
@@ -91,10 +91,10 @@ def make_plan(seed: int, calls: int = 24) -> Plan:
     ]
     for name, kind, share in (
         ("rules", "rules", 1.0),
-        ("router", "router", 0.6),
-        ("keeper", "keeper", 0.5),
-        ("desk", "desk", 0.4),
-        ("watcher", "rules", 0.3),
+        ("router", "router", 0.5),
+        ("keeper", "keeper", 0.35),
+        ("desk", "desk", 0.3),
+        ("watcher", "rules", 0.2),
     ):
         if chance.random() < share:
             schedulers.append(
@@ -107,16 +107,16 @@ def make_plan(seed: int, calls: int = 24) -> Plan:
                     shadow=name == "watcher",
                 )
             )
-    agents = chance.randint(1, 3)
-    together = chance.choice((1, 2, 6))
-    lasting = 1.0 + calls / together * 0.5
+    agents = chance.randint(1, 4)
+    together = chance.choice((1, 4, 12))
+    lasting = 0.5 + calls / together * 0.15
     count = chance.choice((0, 1, 2, 4, 8))
     faults = sorted(
         (
             Fault(
                 chance.choice(KINDS),
-                round(0.3 + chance.random() * lasting, 3),
-                round(chance.choice((0.02, 0.3, 1.0, 2.0)) * (0.5 + chance.random()), 3),
+                round(0.1 + chance.random() * lasting, 3),
+                round(chance.choice((0.02, 0.1, 0.4, 1.5)) * (0.5 + chance.random()), 3),
                 chance.randrange(8),
             )
             for _ in range(count)

@@ -298,7 +298,7 @@ class World:
         journal, plan = self.journal, self.plan
 
         def heard(scheduler: str, frame: bytes) -> None:
-            journal.hears(process.name, scheduler, frame, forged=frame in self.server.forged)
+            journal.hears(process.name, scheduler, frame, forged=(scheduler, frame) in self.server.forged)
 
         bus = process.bus = SimulatedOrchestratorBus(process, heard)
         bus.on_refused = journal.refuses
@@ -335,7 +335,7 @@ class World:
 
     async def _call(self, process: AgentProcess, gate: Gate, name: str, number: int) -> None:
         journal, plan = self.journal, self.plan
-        await asyncio.sleep(draw(plan.seed, name, number, "think") * 0.3)
+        await asyncio.sleep(draw(plan.seed, name, number, "think") * 0.05)
         tool, began = tool_of(plan, name, number), self.loop.now
         known = f"{name}:{number}"
         async with asyncio.timeout(journal.bound()) as bound:
@@ -363,7 +363,7 @@ class World:
         price = TOOLS[decision.tool_name]
         cost = price if what < 0.5 else price // 2
         self.journal.runs(process.name, decision, cost)
-        await asyncio.sleep(what * 0.2)
+        await asyncio.sleep(what * 0.05)
         event = "tool:error" if what > 0.95 else "tool:post"
         gate.note(event, {**about, "success": what <= 0.95, "seconds": 0.1, "cost": cost})
 
@@ -516,8 +516,9 @@ class World:
                 )
                 item = packing.item(id_, 0, packing.pack(body), b"x" * 32 if fault.which > 3 else None, 2)
                 frame = packing.frame([item])
-                self.server.forged.add(frame)
-                self.server.hear(agent.orchestrator, names[fault.which % len(names)], frame)
+                name = names[fault.which % len(names)]
+                self.server.forged.add((name, frame))
+                self.server.hear(agent.orchestrator, name, frame)
 
     def _step_clock(self, fault: Fault) -> None:
         self.loop.wall += (3600.0, -3600.0)[fault.which % 2]

@@ -9,8 +9,9 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from heapq import heappop, heappush
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ from toolgate_orchestrator.gate import ids
 
 EPOCH = 1_700_000_000.0
 """Where the wall clock of every world begins."""
+NEVER = float("inf")
 
 
 class StuckWorld(Exception):  # noqa: N818 - it says what was found
@@ -36,12 +38,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.ends = self.now + limit
         self.owner: Any = None
         """The process whose callback runs: tasks that it begins are its own."""
+        self.mail: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._mails = 0
         self._selector = _Jumps(self)
         self.set_task_factory(_make_task)
 
     def time(self) -> float:
         """Seconds of its own time."""
         return self.now
+
+    def deliver_at(self, at: float, act: Callable[..., None], *args: Any) -> None:
+        """As `call_at`, at a fraction of its price, and what it calls may not raise."""
+        self._mails += 1
+        heappush(self.mail, (at, self._mails, act, args))
 
     def _process_events(self, event_list: Any) -> None:
         """There are none."""
@@ -51,20 +60,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class _Jumps:
-    """In place of a selector: what would be waited for passes at once."""
+    """In place of a selector: what would be waited for passes at once, and mail is handed over on its way."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Let the time pass."""
-        loop = self._loop
-        if timeout is None:
+        """Let the time pass, up to the next message or timer."""
+        loop, mail = self._loop, self._loop.mail
+        due = NEVER if timeout is None else loop.now + timeout
+        if mail and mail[0][0] <= due:
+            at, _, act, args = heappop(mail)
+            loop.now = max(loop.now, at)
+            act(*args)
+        elif timeout is None:
             raise StuckWorld("everybody waits for somebody")
-        if timeout > 0:
-            loop.now += timeout
-            if loop.now > loop.ends:
-                raise StuckWorld("the world does not come to its end")
+        elif timeout > 0:
+            loop.now = due
+        if loop.now > loop.ends:
+            raise StuckWorld("the world does not come to its end")
         return []
 
     def close(self) -> None:
