@@ -8,6 +8,7 @@ INPUTS := pyproject.toml constraints.txt
 ALL := $(VENV)/.installed-all
 DEV := $(VENV)/.installed-dev
 CASES := 200000
+SEEDS := 1000
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
@@ -19,7 +20,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-fast lint docs check soak soak-attacks mutants cost up down clean
+.PHONY: help demo shell test test-system test-fast lint docs check soak soak-attacks simulate simulate-mutants mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -57,6 +58,12 @@ docs: $(DEV) ## build the documents as a site; broken links are errors
 	@$(BIN)/python docs/build.py
 
 check: lint docs test test-system ## lint, the documents, all tests: what CI runs
+
+simulate: $(DEV) ## SEEDS (1000) simulated worlds full of faults
+	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS)
+
+simulate-mutants: $(DEV) ## bugs planted for the simulation, and how soon it finds each
+	@$(BIN)/python tests/mutants.py simulation
 
 mutants: $(DEV) ## break the code on purpose and see the tests go red
 	@$(BIN)/python tests/mutants.py

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 from simulation_plan import PATIENCE, TOOLS, Plan, SchedulerPlan, behaviour, draw
@@ -12,9 +13,35 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 
+Says = Callable[[str, ToolSelecting, Any], None]
+"""Told of each answer as an author gives it: scheduler, question, verdict."""
 
-def make_scheduler(plan: Plan, one: SchedulerPlan, person: Callable[..., None]) -> Scheduler:
+
+def make_scheduler(plan: Plan, one: SchedulerPlan, person: Callable[..., None], says: Says) -> Scheduler:
     """A scheduler as its plan says; `person` is told of each call that lies at the desk."""
+    made = _make(plan, one, person)
+    return replace(made, decide=(_tell_each if made.streams else _tell)(made, says))
+
+
+def _tell(made: Scheduler, says: Says) -> Callable[[ToolSelecting], Any]:
+    async def decide(call: ToolSelecting) -> Any:
+        verdict = await made.decide(call)  # type: ignore[misc]
+        says(made.name, call, verdict)
+        return verdict
+
+    return decide
+
+
+def _tell_each(made: Scheduler, says: Says) -> Callable[[ToolSelecting], AsyncIterator[Any]]:
+    async def decide(call: ToolSelecting) -> AsyncIterator[Any]:
+        async for verdict in made.decide(call):  # type: ignore[union-attr]
+            says(made.name, call, verdict)
+            yield verdict
+
+    return decide
+
+
+def _make(plan: Plan, one: SchedulerPlan, person: Callable[..., None]) -> Scheduler:
     fields = {"name": one.name, "priority": one.priority, "shadow": one.shadow}
     if one.kind == "cost":
         cost = CostAware(
@@ -74,7 +101,7 @@ def _keeper(plan: Plan, one: SchedulerPlan) -> Callable[[ToolSelecting], AsyncIt
             await asyncio.sleep(0.05 + share / 5)
             if what == "hold twice":
                 yield Hold(seconds=60)
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.3 if share < 0.7 else 5)
             if what == "hold for ever":
                 await asyncio.sleep(5)
             yield Deny(reason="after a while") if what == "hold, deny" else Continue()

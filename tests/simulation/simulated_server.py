@@ -1,9 +1,9 @@
-"""A server in a simulated world: streams, groups, store, ledger, and the links to it. Nothing is reimplemented
-that decides: store and ledger are the product's twins in memory.
+"""A server in a simulated world: streams, groups, store, ledger, and the links to it. Nothing that decides is
+made anew: store and ledger are the product's twins in memory.
 
 What a real link may do to messages, these do: they come late, in their order; a cut loses what is under way,
-in either direction. Verdict streams are read side by side, so they overtake each other. A failover forgets what
-was written last.
+in either direction. Verdict streams are read side by side, so they overtake each other. A failover forgets
+what was written last.
 """
 
 import asyncio
@@ -98,6 +98,11 @@ class Remote:
     def __init__(self, of: Callable[[], Any], calls: "Calls") -> None:
         self._of, self._calls = of, calls
 
+    @property
+    def cuts(self) -> int:
+        """How often the connection broke."""
+        return self._calls.cuts
+
     def __getattr__(self, name: str) -> Any:
         """The method, as a coroutine function that the server runs."""
 
@@ -114,6 +119,8 @@ class Calls:
         self._loop, self._up, self._down = loop, up, down
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self.connected = False
+        self.cuts = 0
+        """How often the connection broke."""
 
     async def run(self, act: Callable[[], Any]) -> Any:
         """Have the server do this; raises BusDown, or OutcomeUnknown where it may have been done."""
@@ -141,6 +148,7 @@ class Calls:
     def cut(self) -> None:
         """Nobody will hear what became of what is under way."""
         self.connected = False
+        self.cuts += 1
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(OutcomeUnknown("the connection broke"))
@@ -223,7 +231,9 @@ class SimulatedServer:
         """Give what waits to replicas that want it."""
         inbox = self.waiting.setdefault(scheduler, deque())
         while inbox:
-            ready = [one for one in self.replicas.get(scheduler, ()) if one.wanted > 0 and one.link is not None]
+            ready = [
+                one for one in self.replicas.get(scheduler, ()) if one.wanted > 0 and one.link is not None
+            ]
             if not ready:
                 return
             reader = ready[self._chance.randrange(len(ready))] if len(ready) > 1 else ready[0]

@@ -1,6 +1,6 @@
-"""What happened in a simulated world, written down beside the product: the truth that invariants are checked by.
+"""What happened in a simulated world, written down beside the product: the truth that all is checked by.
 
-Each decision is checked as it ends, against `simulation_rules`; money, record and leaks at the end of the world. The
+Each decision is checked as it ends, against `simulation_rules`; money and record at the end of the world. The
 trace is the same for the same seed, byte for byte; only its digest is kept unless somebody wants to read it.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from simulation_plan import MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan
 from simulation_rules import Heard, Ruled, Said, rule
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.events import Decision, ToolSelecting
 
 SLACK = 1e-6
 """Seconds of rounding."""
@@ -62,7 +62,9 @@ class Journal:
         self.down: dict[str, list[tuple[float, float]]] = {}
         """When which agent had no bus."""
         self.reserved: dict[str, tuple[str, int, float]] = {}
-        """By decision: the owner, what is held for it by the ledger's own answers, and when it was last asked."""
+        """By decision: the owner, what the ledger said it holds for it, and when it was last asked."""
+        self.spoken: dict[tuple[str, str, str], set[str]] = {}
+        """What authors said, by scheduler, decision and phase."""
         self.strict = False
         """Whether no more can be spent than there is: every call that runs was reserved for."""
 
@@ -112,8 +114,23 @@ class Journal:
             if not isinstance(item, packing.Item):
                 continue
             self.note(f"{agent} hears {scheduler} on {item.id.hex()[:8]}{' (forged)' if forged else ''}")
-            if not forged and (log := self.open.get(item.id)) is not None:
+            if forged:
+                continue
+            self._check_spoken(scheduler, item)
+            if (log := self.open.get(item.id)) is not None:
                 log.said.append((self._now(), scheduler, item))
+
+    def says(self, scheduler: str, call: ToolSelecting, verdict: Any) -> None:
+        """An author's code gave a verdict."""
+        if verdict is not None:
+            self.spoken.setdefault((scheduler, call.id, call.phase), set()).add(verdict.action)
+
+    def _check_spoken(self, scheduler: str, item: packing.Item) -> None:
+        """What lets a call run was said by an author; that it failed, or could not be kept, by the worker."""
+        action = packing.unpack(item.body)["action"]
+        said = self.spoken.get((scheduler, item.id.hex(), PHASES[item.phase]), ())
+        if action not in said and action not in ("failed", "deny"):
+            self.fail(f"{scheduler} is heard to say {action} on {item.id.hex()[:8]}, which it never said")
 
     def asks_person(self, id_: str, answer: str) -> None:
         """A person is asked, and will answer so."""
@@ -173,9 +190,14 @@ class Journal:
             asks += second.asks
         elif verify is not None and not loose:
             self.fail(f"{decision.id[:8]} was verified though nothing is replaced")
-        elif ruled.action == "modify" and self.plan.verify and set(select.asked) - {winner and winner.scheduler}:
-            if not loose and decision.why != "bus_down":
-                self.fail(f"the replacement in {decision.id[:8]} was not verified")
+        elif (
+            ruled.action == "modify"
+            and self.plan.verify
+            and set(select.asked) - {winner and winner.scheduler}
+            and not loose
+            and decision.why != "bus_down"
+        ):
+            self.fail(f"the replacement in {decision.id[:8]} was not verified")
         denied = ruled.action == "deny" or (second is not None and second.action == "deny")
         expected = "deny" if denied else ruled.action
         if not denied and asks:
@@ -209,7 +231,7 @@ class Journal:
         return any(decision.scheduler not in one.alive for one in log.rounds.values())
 
     def _check_safe(self, log: DecisionLog, decision: Decision) -> None:
-        """What holds even where everything stood still: no denial is passed over, no required one is missed."""
+        """What holds even where everything stood still: no denial is passed over, nobody required missed."""
         if not decision.allowed:
             return
         now = self._now()
@@ -217,7 +239,12 @@ class Journal:
         last = max(log.rounds)
         for at, scheduler, item in log.said:
             body = packing.unpack(item.body)
-            if body["action"] == "deny" and scheduler not in shadows and item.phase == last and at < now - SLACK:
+            if (
+                body["action"] == "deny"
+                and scheduler not in shadows
+                and item.phase == last
+                and at < now - SLACK
+            ):
                 self.fail(f"{scheduler} denied {decision.id[:8]}, and it may run")
         given = {
             scheduler
@@ -263,9 +290,7 @@ class Journal:
             said.append(self._said(at, scheduler, body, item.body, plan[scheduler].priority))
         return Heard(asked.began, patience, MAX_HOLD, awaited, said, asked.unreached, modifies=phase == 0)
 
-    def _said(
-        self, at: float, scheduler: str, body: Mapping[str, Any], raw: bytes, announced: int
-    ) -> Said:
+    def _said(self, at: float, scheduler: str, body: Mapping[str, Any], raw: bytes, announced: int) -> Said:
         priority = body.get("priority")
         priority = announced if priority is None else priority
         if scheduler == "router" and self.plan.cap is not None:

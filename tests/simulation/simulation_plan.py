@@ -1,7 +1,7 @@
 """What happens in one simulated world: drawn from a seed, and small enough to be read. Pure.
 
-A plan is all there is to a run beside the product: the same plan gives the same trace, byte for byte. What each
-scheduler says about each call is drawn from the seed too, so it stays the same where a plan is shrunk.
+A plan is all there is to a run beside the product: the same plan gives the same trace, byte for byte. What
+each scheduler says about each call is drawn from the seed too, so it stays the same where a plan is shrunk.
 """
 
 import random
@@ -72,14 +72,16 @@ class Plan:
 
     def describe(self) -> list[str]:
         """It, in lines for people."""
+        bus = "deny" if self.denies_without_bus else "continue"
         told = [
-            f"seed {self.seed}: {self.agents} agents, {self.calls} calls each, {self.together} together, "
-            f"signed {self.signed}, verify {self.verify}, without bus "
-            f"{'deny' if self.denies_without_bus else 'continue'}, limit {self.limit}, cap {self.cap}"
+            f"seed {self.seed}: {self.agents} agents, {self.calls} calls each, {self.together} together",
+            f" signed {self.signed}, verify {self.verify}, limit {self.limit}, cap {self.cap}; no bus: {bus}",
         ]
         for one in self.schedulers:
             flags = " ".join(flag for flag in ("required", "shadow") if getattr(one, flag))
-            told.append(f"  {one.name} ({one.kind}, priority {one.priority}, {one.replicas} replicas) {flags}")
+            told.append(
+                f"  {one.name} ({one.kind}, priority {one.priority}, {one.replicas} replicas) {flags}"
+            )
         return [*told, *(f"  {fault}" for fault in self.faults)]
 
 

@@ -1,4 +1,4 @@
-"""The rules of a decision once more, as small as can be: what must come of the verdicts that were heard in time.
+"""The rules of a decision once more, as small as can be: what must come of the verdicts heard in time.
 
 Written from the manual and not from the code: nothing of `toolgate_bus.ruling` is imported here. Pure.
 """
@@ -99,7 +99,7 @@ def rule(heard: Heard) -> Ruled:
                 expired.add(name)
                 return done(nearest, "expired")
             if not waiting and not holds:
-                return done(nearest, "")
+                return done(nearest, "silent" if any(map(required, failed)) else "")
 
     if not waiting:
         return done(heard.began, "")
@@ -144,8 +144,7 @@ def rule(heard: Heard) -> Ruled:
                 waiting.discard(name)
                 holds.pop(name, None)
         if not waiting and not holds:
-            lost = [name for name in failed if required(name)]
-            return done(at, "silent" if lost else "")
+            return done(at, "silent" if any(map(required, failed)) else "")
     return passes(NEVER) or done(NEVER, "")
 
 

@@ -1,0 +1,188 @@
+"""Mutations that simulated worlds alone must notice: `make simulate-mutants` tells how long each took."""
+
+from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
+
+_TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
+_ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
+_GATE, _DISPATCH = f"{ORCHESTRATOR}/gate/gate.py", f"{ORCHESTRATOR}/gate/dispatch.py"
+_PENDING, _RULES = f"{ORCHESTRATOR}/gate/pending.py", f"{BUS}/budgets/ledger_rules.py"
+_KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/publisher.py"
+_ANSWERS, _WORKER = f"{BUS}/transport/redis/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
+
+_CHANGES = (
+    (
+        "a denial is outvoted by priority",
+        _MERGE,
+        "    if denies:\n",
+        "    if denies and ranked[0] is denies[0]:\n",
+    ),
+    ("the lowest priority wins", _MERGE, "return (-heard.priority,", "return (heard.priority,"),
+    (
+        "modifies count when a replacement is verified",
+        _MERGE,
+        '(action == "modify" and not modifies)',
+        "False",
+    ),
+    (
+        "a late verdict counts",
+        _ROUND,
+        "if self._closed or (given_up and action not in RESTRICTIVE):",
+        "if self._closed:",
+    ),
+    (
+        "silence of a required scheduler lets a call run",
+        _ROUND,
+        "required_silent=tuple(name for name in silent if self._denies(name)),",
+        "required_silent=(),",
+    ),
+    (
+        "a hold lasts from its last renewal",
+        _ROUND,
+        "holding.since + self._max_hold)",
+        "now + self._max_hold)",
+    ),
+    (
+        "a hold that runs out lets a call run",
+        _ROUND,
+        'self._end(name, "expired")\n                    self._denied = True',
+        'self._end(name, "silent")',
+    ),
+    (
+        "a required scheduler that failed has answered",
+        _ROUND,
+        'elif action == "failed" or (heard.problem and self._denies(name)):',
+        'elif action == "failed" and not self._denies(name):',
+    ),
+    (
+        "a signature is not looked at",
+        _PENDING,
+        "if judge.keyring is not None and not judge.keyring.is_verdict(",
+        "if judge.keyring is None and not judge.keyring.is_verdict(",
+    ),
+    (
+        "a plain verdict needs no signature",
+        _PENDING,
+        "if revision is not None and judge.keyring is None and",
+        "if revision is not None and",
+    ),
+    ("a priority has no cap", _PENDING, "capped = cap is not None and priority > cap", "capped = False"),
+    (
+        "a replacement by a tool that is not there is valid",
+        _PENDING,
+        "problem = judge.problem(self.call, scheduler, verdict)",
+        "problem = None",
+    ),
+    ("a shadow counts", _PENDING, "shadow = scheduler in audience.shadows", "shadow = False"),
+    (
+        "anybody may answer",
+        f"{ORCHESTRATOR}/gate/client.py",
+        "if question is not None and scheduler in question.asked:",
+        "if question is not None:",
+    ),
+    (
+        "a replacement is not verified",
+        _GATE,
+        "ruling.winner is not None and self.config.verify",
+        "ruling.winner is not None and not self.config.verify",
+    ),
+    (
+        "whoever replaces a call verifies it",
+        _GATE,
+        "self._audience(changed.tool_name).without(ruling.scheduler)",
+        "self._audience(changed.tool_name)",
+    ),
+    ("a person who refuses is not heard", _GATE, 'if answer != "allow":', 'if answer == "expired":'),
+    (
+        "a required scheduler is passed over",
+        _DISPATCH,
+        "if awaited.get(name) is False and client.breaker",
+        "if name in awaited and client.breaker",
+    ),
+    (
+        "an outage of the bus lets calls run",
+        _GATE,
+        "            if self.config.denies_without_bus:\n",
+        "            if self.config.denies_without_bus and not audience.names:\n",
+    ),
+    (
+        "an entry is not acknowledged",
+        _WORKER,
+        "                finally:\n                    job.settle(bus)",
+        "                finally:\n                    pass",
+    ),
+    (
+        "an author who raises has said continue",
+        f"{SCHEDULERS}/worker/answers.py",
+        'return Failure(reason=f"it raised {type(error).__name__}")',
+        "return Continue()",
+    ),
+    (
+        "a reservation is released again and again",
+        _RULES,
+        '            record.state = "released"\n',
+        "            pass\n",
+    ),
+    (
+        "what is settled stays reserved",
+        _RULES,
+        'reserved=-record.amount if state == "reserved" else 0,',
+        "reserved=0,",
+    ),
+    (
+        "a cost that is told twice is paid twice",
+        _RULES,
+        'if record is not None and record.state == "settled":',
+        "if False:",
+    ),
+    (
+        "a decision that is over can be reserved for",
+        _RULES,
+        'record.is_foreign(owner) or record.state not in ("reserved", "denied") or',
+        "record.is_foreign(owner) or",
+    ),
+    (
+        "what is reserved may be spent again",
+        _RULES,
+        "total.limit - total.spent - total.reserved + held",
+        "total.limit - total.spent + held",
+    ),
+    (
+        "the amount of a call that is replaced stays reserved",
+        _RULES,
+        "self.totals[place].add(reserved=-before)",
+        "self.totals[place].add(reserved=0)",
+    ),
+    (
+        "a denied call stays reserved",
+        _KEEPER,
+        'in ("deny", "cancelled") else None',
+        'in ("cancelled",) else None',
+    ),
+    ("nobody pays for the dead", _KEEPER, "one.owner, now) >= GRACE_S", "one.owner, now) > 1e9"),
+    (
+        "facts under way are lost with a connection",
+        _OUTBOX,
+        "        self._facts_refused = False\n        self._write_unconfirmed()\n",
+        "        self._facts_refused = False\n",
+    ),
+    (
+        "a fact that is written twice is read twice",
+        f"{BUS}/facts/reader.py",
+        "if number is not None and not self._seen[orchestrator].take(number):",
+        "if number is not None and number < 0:",
+    ),
+    (
+        "two facts have one number",
+        f"{ORCHESTRATOR}/gate/recorder.py",
+        "seq, at = client.facts + 1, time.time()",
+        "seq, at = client.facts, time.time()",
+    ),
+    (
+        "verdicts under way are lost with a connection",
+        _ANSWERS,
+        'self._keep(verdicts, "the connection was lost")',
+        "verdicts.clear()",
+    ),
+)
+
+MUTANTS = tuple(Mutant("simulation", name, file, old, new, _TESTS) for name, file, old, new in _CHANGES)

@@ -1,0 +1,152 @@
+"""An agent's process in a simulated world, and its bus: the product's `Outbox` on a simulated link."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from simulated_processes import KEYS, Process
+from simulated_server import VANISH_S, SimulatedLink, SimulatedServer, Wire
+from toolgate_bus.transport.attendance import Attendance
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.publisher import Outbox
+from virtual_time import VirtualLoop
+
+
+class SimulatedOrchestratorBus:
+    """`OrchestratorBus` of one agent; the agent is its process."""
+
+    def __init__(self, process: "AgentProcess", heard: Callable[[str, bytes], None]) -> None:
+        self.orchestrator = process.orchestrator
+        self.process, self._heard = process, heard
+        self.outbox = Outbox(KEYS, self.orchestrator)
+        self.outbox.listen(self._refuse, lambda: None)
+        self.attendance = Attendance()
+        self.watched: dict[str, None] = {}
+        self.seen: dict[str, None] = {}
+        """Whose verdict streams are read."""
+        self.readers = 1
+        self._places: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
+        self._streams: dict[str, Wire] = {}
+        self.ask, self.fact = self._ask, self.outbox.fact
+        self.on_ask: Callable[..., None] = lambda *_: None
+        self.on_refused: Callable[[str, Sequence[bytes]], None] = lambda *_: None
+
+    @property
+    def is_connected(self) -> bool:
+        return self.process.link is not None
+
+    @property
+    def read_set(self) -> frozenset[str]:
+        return frozenset(self.seen)
+
+    def listen(self, listener: Any) -> None:
+        self.listener = listener
+
+    async def start(self) -> None:
+        self.process.connect()
+        await asyncio.sleep(0)
+
+    async def aclose(self) -> None:
+        await self.outbox.drain()
+        self.process.server.agents.pop(self.orchestrator, None)
+        self.process.server.alive.pop(self.orchestrator, None)
+
+    def trust(self, keys: Any) -> None:
+        self.look()
+
+    def watch(self, schedulers: Iterable[str]) -> None:
+        for name in schedulers:
+            self.watched[name] = self.seen[name] = None
+
+    def tell_agents(self) -> None:
+        """Nobody looks."""
+
+    def _ask(
+        self, schedulers: Sequence[str], decision: bytes, item: bytes, event: str = "tool:selecting"
+    ) -> None:
+        for name in schedulers:
+            self.seen[name] = None
+        self.on_ask(schedulers, decision, item, event)
+        self.outbox.ask(schedulers, decision, item, event)
+
+    def _refuse(self, scheduler: str, decisions: Sequence[bytes], error: str) -> None:
+        self.on_refused(scheduler, decisions)
+        self.listener.on_refusal(scheduler, decisions, error)
+
+    def look(self) -> None:
+        """Read the roster."""
+        if self.process.link is None:
+            return
+        server, now = self.process.server, self.process.loop.now
+        found: dict[str, Member | None] = dict.fromkeys(sorted(self.attendance.names))
+        found |= server.members
+        alive, gone = self.attendance.take(found, now)
+        for member in alive:
+            self.seen[member.name] = None
+        self.listener.on_roster_change((*alive, *gone))
+
+    def pump(self, scheduler: str) -> None:
+        """Read one verdict stream as far as it goes."""
+        if self.process.link is None or scheduler not in self.seen:
+            return
+        frames = self.process.server.verdicts.get((self.orchestrator, scheduler), [])
+        wire = self._streams.get(scheduler)
+        if wire is None:
+            wire = self._streams[scheduler] = self.process.wire()
+        for at in range(self._sent.get(scheduler, 0), len(frames)):
+            wire.send(self._arrive, scheduler, at, frames[at])
+        self._sent[scheduler] = len(frames)
+
+    def _arrive(self, scheduler: str, at: int, frame: bytes) -> None:
+        self._places[scheduler] = at + 1
+        self._heard(scheduler, frame)
+        self.listener.on_verdicts([(scheduler, frame)])
+
+    def on_connect(self) -> None:
+        """Write what may have been lost, and read on."""
+        self.outbox._link = self.process.link  # type: ignore[assignment]
+        self.outbox.catch_up()
+        server = self.process.server
+        server.agents[self.orchestrator] = self
+        server.alive[self.orchestrator] = None
+        self.listener.on_connection(True)
+        self.look()
+        for scheduler in self.seen:
+            frames = server.verdicts.get((self.orchestrator, scheduler), [])
+            self._sent[scheduler] = self._places[scheduler] = min(self._places.get(scheduler, 0), len(frames))
+            self.pump(scheduler)
+
+    def look_soon(self) -> None:
+        """Read the roster in a moment."""
+        self.process.down.send(self.look)
+
+    def on_cut(self) -> None:
+        """There is no connection."""
+        self.outbox.drop()
+        self.listener.on_connection(False)
+
+
+class AgentProcess(Process):
+    """An agent's process."""
+
+    bus: SimulatedOrchestratorBus
+
+    def __init__(self, loop: VirtualLoop, server: SimulatedServer, name: str, seed: int) -> None:
+        super().__init__(loop, server, name, seed)
+        self.orchestrator = self._chance.randbytes(8).hex()
+
+    def on_connect(self) -> None:
+        self.bus.on_connect()
+
+    def on_cut(self, link: SimulatedLink) -> None:
+        self.bus.on_cut()
+
+    def on_reply(self, reply: Any, tag: Any) -> None:
+        self.bus.outbox._on_reply(reply, tag)
+
+    def kill(self) -> None:
+        server = self.server
+        server.agents.pop(self.orchestrator, None)
+        self.loop.call_later(VANISH_S, server.alive.pop, self.orchestrator, None)
+        super().kill()

@@ -1,0 +1,62 @@
+"""What surrounds a simulated world: its keys, and those who watch what the product says of itself.
+
+What it logs with a traceback, and what its gate counts as a fault of its own, is a defect.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import Logger
+
+Blame = Callable[[str], None]
+KEY = b"k" * 32
+NAMES = ("cost-aware", "rules", "router", "keeper", "desk", "watcher")
+
+
+@contextmanager
+def without_logs(blame: Blame) -> Iterator[None]:
+    """Write no log; a traceback in one is blamed."""
+
+    def logger(_self: Any, method: str) -> Callable[..., None]:
+        def write(what: str = "", *_args: Any, **fields: Any) -> None:
+            if method == "exception":
+                blame(f"logged: {what} {fields} {sys.exc_info()[1]!r}")
+
+        return write
+
+    with patch.object(Logger, "__getattr__", logger):
+        yield
+
+
+@contextmanager
+def watch_gate(blame: Blame) -> Iterator[None]:
+    """Blame what a gate counts as a fault of its own."""
+    count = metrics.count
+
+    def watch(metric: Any, *labels: str) -> None:
+        if metric is metrics.GATE_FAULTS:
+            blame(f"the gate failed ({labels}): {sys.exc_info()[1]!r}")
+        count(metric, *labels)
+
+    with patch.object(metrics, "count", watch):
+        yield
+
+
+_made_keys: list[Any] = []
+
+
+def keys_file() -> str:
+    """The keys of all schedulers, in a file that lives as long as this process."""
+    if not _made_keys:
+        directory = tempfile.TemporaryDirectory(prefix="tg-simulated-")
+        path = Path(directory.name) / "keys.yaml"
+        path.touch(mode=0o600)
+        path.write_text("".join(f"{name}: {KEY.hex()}\n" for name in NAMES))
+        _made_keys.extend((directory, str(path)))
+    return str(_made_keys[1])

@@ -1,0 +1,123 @@
+"""The product in simulated worlds: nothing breaks; what is broken on purpose is found and made small."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulation_plan import make_plan
+from simulation_shrink import shrink
+from simulation_world import simulate
+from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.ruling import round as rounds
+from toolgate_bus.ruling.round import Round
+from toolgate_bus.transport.redis.publisher import Outbox
+from toolgate_orchestrator.gate.gate import Gate
+from virtual_time import StuckWorld, VirtualLoop
+
+pytestmark = pytest.mark.pure
+
+SIMULATE = Path(__file__).parent / "simulate.py"
+FEW, MORE, MANY = 12, 24, 150
+"""Worlds."""
+
+
+def first_broken(seeds):
+    """The first of these worlds in which something breaks; None where all hold."""
+    return next((found for found in map(simulate, map(make_plan, seeds)) if found.broken is not None), None)
+
+
+def told(found):
+    """What broke, and how to see it again."""
+    seed = found.plan.seed
+    return f"seed {seed}: {found.broken} (python tests/simulation/simulate.py --seed {seed})"
+
+
+def test_nothing_breaks_in_a_few_worlds():
+    found = first_broken(range(FEW))
+    assert found is None, told(found)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(300)
+def test_nothing_breaks_in_many_worlds():
+    found = first_broken(range(MANY))
+    assert found is None, told(found)
+
+
+def test_the_same_seed_gives_the_same_trace_in_another_process_too():
+    plan = make_plan(6)
+    first, second = simulate(plan, readable=True), simulate(plan, readable=True)
+    assert first.lines == second.lines
+    assert len(first.lines) > 100
+    command = [sys.executable, str(SIMULATE), "--seed", "6", "--json"]
+    other = subprocess.run(
+        command, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
+    )
+    assert json.loads(other.stdout)["digest"] == first.digest
+
+
+def test_another_seed_gives_another_world():
+    assert simulate(make_plan(6)).digest != simulate(make_plan(7)).digest
+
+
+def let_denied_run(patch):
+    patch.setattr(rounds, "merge", lambda heard, *, modifies=True: rounds.NOTHING)
+    patch.setattr(rounds.RoundResult, "denied", property(lambda self: False))
+
+
+def keep_what_is_released(patch):
+    patch.setattr(LedgerRules, "release", lambda self, decision, now, by="": self._stray("done"))
+
+
+def hold_for_ever(patch):
+    real = Round._hold
+
+    def hold(self, name, digest, seconds, now):
+        real(self, name, digest, seconds, now)
+        holding = self._holds.get(name)
+        if holding is not None:
+            holding.until = now + 60
+
+    patch.setattr(Round, "_hold", hold)
+
+
+def forget_facts_on_reconnect(patch):
+    patch.setattr(Outbox, "_write_unconfirmed", lambda self, most=None: self._facts._unconfirmed.clear())
+
+
+def verify_nothing(patch):
+    async def verify(self, call, ruling, local):
+        return ruling
+
+    patch.setattr(Gate, "_verify", verify)
+
+
+@pytest.mark.parametrize(
+    "plant", [let_denied_run, keep_what_is_released, hold_for_ever, forget_facts_on_reconnect, verify_nothing]
+)
+def test_what_is_broken_on_purpose_is_found(plant, monkeypatch):
+    plant(monkeypatch)
+    assert first_broken(range(MORE)) is not None
+
+
+def test_a_broken_world_is_made_small_enough_to_be_read(monkeypatch):
+    let_denied_run(monkeypatch)
+    found = first_broken(range(MORE))
+    small = shrink(found)
+    assert small.broken is not None
+    assert simulate(small.plan).digest == small.digest
+    assert (small.plan.agents, small.plan.faults) == (1, ())
+    assert len(small.plan.schedulers) <= 2
+    assert len(simulate(small.plan, readable=True).lines) < 60
+
+
+def test_a_world_in_which_nothing_more_can_happen_is_no_endless_wait():
+    loop = VirtualLoop(10)
+    try:
+        with pytest.raises(StuckWorld):
+            loop.run_until_complete(loop.create_future())
+    finally:
+        loop.close()
