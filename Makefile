@@ -62,7 +62,7 @@ check: lint docs test test-system ## lint, the documents, all tests: what CI run
 simulate: $(DEV) ## SEEDS (1000) simulated worlds full of faults
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS)
 
-simulate-mutants: $(DEV) ## bugs planted for the simulation, and how soon it finds each
+simulate-mutants: $(DEV) ## bugs planted for it, and how soon each is found
 	@$(BIN)/python tests/mutants.py simulation
 
 mutants: $(DEV) ## break the code on purpose and see the tests go red
