@@ -7,6 +7,7 @@ import hmac
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections import Counter
@@ -50,6 +51,7 @@ class LoopbackReceiver:
     def __init__(self) -> None:
         self.posts: list[Post] = []
         self.answer: Callable[[Post], int | bytes] = lambda post: 204
+        self.paths: list[str] = []
         self._port = 0
         self._server: ThreadingHTTPServer | None = None
         self.start()
@@ -64,6 +66,7 @@ class LoopbackReceiver:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 post = Post(headers["webhook-id"], headers, body)
+                receiver.paths.append(self.path)
                 receiver.posts.append(post)
                 answer = receiver.answer(post)
                 if isinstance(answer, bytes):
@@ -87,6 +90,11 @@ class LoopbackReceiver:
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_address[1]
         Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def wrap(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        assert self._server is not None
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def stop(self) -> None:
         """Be away."""
@@ -126,6 +134,8 @@ class Notifiers:
             "causes": {"gone": {"after_s": 3}},
         }
         self.started: list[subprocess.Popen[bytes]] = []
+        self.more: dict[str, str] = {}
+        """Variables for the command."""
 
     def write(self) -> Path:
         """The config as a file."""
@@ -161,7 +171,7 @@ class Notifiers:
 
     @property
     def _env(self) -> dict[str, str]:
-        return os.environ | {"HOOK": self.receiver.url, "HOOK_KEY": SECRET}
+        return os.environ | {"HOOK": self.receiver.url, "HOOK_KEY": SECRET} | self.more
 
     async def start(self, *options: str) -> subprocess.Popen[bytes]:
         """A process that follows the bus; waits until it has said so."""
@@ -194,6 +204,13 @@ class Notifiers:
         async with asyncio.timeout(BOUND_S):
             while words not in (self.directory / f"notify-{len(self.started) - 1}.err").read_text():
                 await asyncio.sleep(0.02)
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        """What the newest said when it began."""
+        out = self.directory / f"notify-{len(self.started) - 1}.out"
+        found: dict[str, Any] = json.loads(out.read_text().splitlines()[0])
+        return found
 
     def said(self) -> str:
         """All that any of them wrote."""

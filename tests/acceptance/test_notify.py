@@ -2,8 +2,11 @@
 
 import asyncio
 import signal
+import ssl
+import urllib.request
 
 import pytest
+import trustme
 from approval_world import People
 from notify_world import LoopbackReceiver, Notifiers
 from toolgate_bus.budgets.ledger import Account, Offer
@@ -210,6 +213,7 @@ async def test_a_receiver_that_is_away_or_fails_gets_everything_once_it_is_back(
     await change(commands, notifiers.namespace, "config:undone")
     await receiver.wait(3)
     assert sorted(receiver.count().values()) == [1, 1, 4]
+    assert not [path for path in receiver.paths if "elsewhere" in path]
 
 
 @pytest.mark.system
@@ -331,3 +335,78 @@ async def test_told_to_end_it_hands_over_at_once(notifiers, receiver, commands):
     await notifiers.lead()
     await receiver.wait()
     assert len(receiver.posts) == 1
+
+
+async def test_a_server_that_forgets_everything_takes_nothing_of_what_was_still_to_be_posted(
+    own_server, notifiers_on, receiver
+):
+    notifiers = notifiers_on(own_server.url)
+    receiver.answer = lambda post: 503
+    await notifiers.lead()
+    commands = RedisCommands(own_server.url, "test")
+    await change(commands, "default", "rollout:undone")
+    await commands.aclose()
+    await receiver.wait(cause="change")
+    await asyncio.to_thread(own_server.restart)
+    await notifiers.heard("the server lost its data")
+    taken = []
+    receiver.answer = lambda post: taken.append(post.id) or 204
+    async with asyncio.timeout(20):
+        while not taken:
+            await asyncio.sleep(0.02)
+    assert len(receiver.count()) == 1
+
+
+@pytest.mark.system
+async def test_a_proxy_of_the_environment_is_gone_through(notifiers, receiver):
+    address = receiver.url.partition("/hook")[0]
+    notifiers.more = {"HTTP_PROXY": address, "http_proxy": address, "HOOK": "http://hooks.invalid/x"}
+    done = await asyncio.to_thread(notifiers.run, "--test")
+    assert (done.returncode, receiver.paths) == (0, ["http://hooks.invalid/x"]), done
+
+
+@pytest.mark.system
+async def test_a_certificate_that_nobody_trusts_is_posted_nothing(notifiers, receiver, tmp_path):
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    receiver.wrap(context)
+    notifiers.more = {"HOOK": receiver.url.replace("http:", "https:")}
+    done = await asyncio.to_thread(notifiers.run, "--test")
+    assert (done.returncode, receiver.posts) == (1, []), done
+    notifiers.config["receivers"]["ops"]["ca_file"] = str(tmp_path / "ca.pem")
+    done = await asyncio.to_thread(notifiers.run, "--test")
+    assert (done.returncode, len(receiver.posts)) == (0, 1), done
+
+
+async def test_what_was_posted_and_what_is_queued_can_be_scraped(notifiers, receiver, commands):
+    receiver.answer = lambda post: 204 if post.json["severity"] == "critical" else 422
+    await notifiers.lead("--metrics-port", "0")
+    url = notifiers.ready["url"]
+    await change(commands, notifiers.namespace, "rollout:undone")
+    await receiver.wait()
+    await change(commands, notifiers.namespace, "config:undone")
+    await receiver.wait(2)
+    await notifiers.heard("was refused")
+
+    def fetch(path):
+        with urllib.request.urlopen(url.replace("/metrics", path), timeout=10) as page:
+            return page.status, page.read().decode()
+
+    status, page = await asyncio.to_thread(fetch, "/metrics")
+    for outcome in ("delivered", "refused"):
+        assert (
+            f'toolgate_notifications_total{{cause="change",outcome="{outcome}",receiver="ops"}} 1.0' in page
+        )
+    assert 'toolgate_notifications_queued{receiver="ops"} 0.0' in page
+    assert "toolgate_notify_leads 1.0" in page
+    assert (await asyncio.to_thread(fetch, "/healthz"))[0] == status == 200
+
+
+async def test_a_server_that_will_never_do_ends_it_with_what_to_change(notifiers, commands, namespace):
+    key = f"tg:{{{namespace}:ledger}}:notify:notify:outbox"
+    await commands.execute("SET", key, "x")
+    child = await notifiers.start()
+    assert await asyncio.to_thread(child.wait, 20) == 2
+    assert "Error:" in notifiers.said()

@@ -142,7 +142,9 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
         running.append(process("toolgate", "scheduler", "run", *spec, "--json", env=url, cwd=tmp_path))
     await wait_until(lambda: all('"ready"' in one.stdout for one in running), timeout=60)
 
+    (tmp_path / "notify.yaml").write_text("receivers: {nobody: {url: 'http://127.0.0.1:9/'}}")
     for role, *words in (
+        ("notify", "notify", "--config", tmp_path / "notify.yaml", "--json"),
         ("exporter", "exporter", "--port", 0, "--json"),
         ("console", "console", "--port", 0, "--json"),
         ("reader", "decisions", "archive", tmp_path / "record"),
@@ -342,8 +344,12 @@ FORBIDDEN = [
     (("reader", "exporter", "doctor"), "SET", f"{STORE}approval:answer:1", "x"),
     (("reader", "exporter", "doctor"), "GET", f"{STORE}approval:asked:1"),
     (("reader", "exporter", "doctor"), "GET", f"{STORE}hold:approval:1:0"),
-    (("reader", "exporter", "console", "doctor"), "SET", f"{STORE}budget:limits", "x"),
-    (("reader", "exporter", "console", "doctor"), "HSET", f"{STORE}budget:a:daily:0", "spent", "0"),
+    (("notify",), "SET", f"{STORE}approval:answer:1", "x"),
+    (("notify",), "SET", f"{STORE}hold:approval:1:0", "x"),
+    (("notify",), "XADD", f"{STORE}notices:changes", *ADD),
+    (("reader", "exporter", "doctor", "console"), "GET", f"{STORE}notify:notify:memory"),
+    (("reader", "exporter", "notify", "console", "doctor"), "SET", f"{STORE}budget:limits", "x"),
+    (("reader", "exporter", "notify", "console", "doctor"), "HSET", f"{STORE}budget:a:daily:0", "spent", "0"),
     (("reader",), "HMGET", f"{STORE}budget:a:daily:0", "spent"),
     (("operator", "console"), "SET", f"{STORE}hold:approval:1:0", "x"),
     (("doctor",), "SREM", ROSTER, "s:policy:r1"),

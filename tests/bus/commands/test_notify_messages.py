@@ -110,7 +110,8 @@ def test_the_same_causes_have_the_same_id_and_each_receiver_its_own():
 def test_what_looks_like_a_token_leaves_in_no_field_and_no_label(planted):
     settings = config(redact=["ours-[0-9]+"], labels=["team"])
     labels = {"team": f"x {planted}", "other": planted}
-    found = due(settings, [incident(tool=planted, agent=f"a {planted} b", labels=labels)])
+    one = incident(planted, tool=planted, agent=f"a {planted} b", labels=labels)
+    found = due(settings, [one])
     for kind in ("json", "slack"):
         body = make_body(kind, found[0], "fleet", None).decode()
         assert planted not in body

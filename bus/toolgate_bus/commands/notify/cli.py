@@ -170,6 +170,7 @@ async def _serve(
     try:
         _tell_ready(config, settings, serving.url if serving else None, as_json)
         async with facts.stay_on_roster(), anyio.create_task_group() as tasks:
+            tasks.start_soon(service.renew)
             for one, webhook in webhooks.items():
                 tasks.start_soon(Sender(one, webhook, service, config, space).run)
             try:
@@ -181,6 +182,7 @@ async def _serve(
         pass  # being cancelled is how it is told to finish
     finally:
         with anyio.CancelScope(shield=True):
+            await service.leave()  # the senders have ended, with what they had begun
             if serving is not None:
                 serving.close()
             await facts.leave()

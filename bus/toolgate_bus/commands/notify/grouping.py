@@ -113,13 +113,17 @@ def put(
 
 
 def cleanse(incident: Incident, config: NotifyConfig, redact: Redactor) -> Incident:
-    """An incident as it may leave: without other labels than those that are named, without tokens."""
+    """An incident as it may leave: without other labels than those that are named, without tokens.
+
+    Of its key, which holds names as they are, a digest leaves.
+    """
     fields = {
         name: redact(value) if isinstance(value, str) else value for name, value in incident.fields.items()
     }
     labels = label_values(incident.labels, config.labels)
     safe = {name: redact(to_field(value)) for name, value in labels.items()}
-    return incident._replace(fields=fields, labels=safe)
+    key = hashlib.sha256(incident.key.encode("utf-8", "replace")).hexdigest()[:32]
+    return incident._replace(key=key, fields=fields, labels=safe)
 
 
 def take_due(

@@ -117,17 +117,7 @@ class NotifyService:
     # ------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        """Work until cancelled; then let another lead."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._renew)
-                await self._work()
-        finally:
-            with anyio.move_on_after(LEAVING_S, shield=True), suppress(ToolgateError):
-                if self._memory is not None and await self._keep(b""):
-                    await self._outbox.leave()
-
-    async def _work(self) -> None:
+        """Work until cancelled. Raises ConfigError where the server will never do what is asked of it."""
         while True:
             try:
                 memory = self._memory or await self._take_the_lead()
@@ -207,13 +197,19 @@ class NotifyService:
         start = f"{int(await self._sources.now() * 1000)}-0"
         return NotifyMemory(positions=dict.fromkeys(await self._facts.writers(), start), changes=start)
 
-    async def _renew(self) -> None:
-        """Keep the lease while the loop reads, and strike out what could not be."""
+    async def renew(self) -> None:
+        """Keep the lease while the loop reads, and strike out what could not be, until cancelled."""
         while True:
             await asyncio.sleep(RENEW_S)
             if self._memory is not None:
-                with suppress(TransportError):  # whoever reads says so
+                with suppress(ToolgateError):  # whoever reads says so
                     await self._keep(b"")
+
+    async def leave(self) -> None:
+        """Let another lead at once; called when nothing is posted any longer."""
+        with anyio.move_on_after(LEAVING_S), suppress(ToolgateError):
+            if self._memory is not None and await self._keep(b""):
+                await self._outbox.leave()
 
     async def _keep(self, memory: bytes, made: Sequence[Notification] = ()) -> bool:
         """Write, and renew the lease; False where another has led since. Raises TransportError."""

@@ -6,7 +6,7 @@ What waits for a person only those schedulers know that hold it: packages tell b
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Protocol
 
 from toolgate_bus.budgets.ledger_redis import RedisLedger
@@ -14,7 +14,7 @@ from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
 from toolgate_bus.commands.notify.judgement import FleetState
 from toolgate_bus.commands.notify.judges import BookBalances, CallOnHold, RosterState
 from toolgate_bus.commands.notify.memory import NotifyMemory
-from toolgate_bus.errors import CodecError
+from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol import packing
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.ports import Commands
@@ -51,9 +51,7 @@ class FleetSources:
         self._store = RedisStore(commands, namespace)
         self._ledgers = {book: RedisLedger(commands, namespace, book) for book in BOOKS if book != REHEARSAL}
         self._notices = RedisNotices(commands, commands, namespace)
-        self._held: list[HeldCalls] = [
-            point.load()(commands, namespace) for point in entry_points(group=GROUP)
-        ]
+        self._held = [_open(point, commands, namespace) for point in entry_points(group=GROUP)]
         self._budgets_at = float("-inf")
 
     async def now(self) -> float:
@@ -96,6 +94,14 @@ class FleetSources:
         """The entries of the record of changes after a place, each with its own; at most a page."""
         found = await self._notices.read(CHANGES, after, 0.0)
         return [(notice.id, _read_change(notice.body)) for notice in found]
+
+
+def _open(point: EntryPoint, commands: Commands, namespace: str) -> HeldCalls:
+    try:
+        reader: HeldCalls = point.load()(commands, namespace)
+    except Exception as raised:  # another package's code: it would be missed in silence
+        raise ConfigError(f"what tells of held calls cannot be loaded: {point.value}: {raised}") from raised
+    return reader
 
 
 def _read_change(body: bytes) -> dict[str, Any]:
