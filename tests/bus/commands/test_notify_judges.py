@@ -1,11 +1,14 @@
 """What is told, and when: each cause once, by times that are given."""
 
+from typing import get_args
+
 import pytest
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.notify.config import (
     BudgetCause,
     ChangeCause,
+    ChangeEvent,
     FailingOpenCause,
     GoneCause,
     HeldCause,
@@ -24,6 +27,7 @@ from toolgate_bus.commands.notify.judges import (
     judge_quiet,
     judge_revisions,
 )
+from toolgate_bus.state.changes import EVENTS, ConfigChange
 
 pytestmark = pytest.mark.pure
 
@@ -167,14 +171,14 @@ def test_a_fact_that_makes_no_sense_is_passed_over(failed):
 
 
 def test_of_a_change_the_words_of_people_stay_where_they_are():
-    change = {
-        "event": "rollout:undone",
-        "scheduler": "policy",
-        "from": "v7",
-        "revision": "v8",
-        "why": "planted",
-    }
+    change = ConfigChange("rollout:undone", "policy", "v8@2", "v7@1", author="eve", why="planted")
     (one,) = judge_change("1-0", change, 5.0, ChangeCause())
-    assert describe(one) == "rollout undone: policy from v7 to v8"
+    assert describe(one) == "rollout undone: policy from v7@1 to v8@2 by eve"
     assert "planted" not in repr(one)
-    assert list(judge_change("2-0", {**change, "event": "config:pushed"}, 5.0, ChangeCause())) == []
+    pushed = change._replace(event="config:pushed")
+    assert list(judge_change("2-0", pushed, 5.0, ChangeCause())) == []
+    assert len(list(judge_change("2-0", pushed, 5.0, ChangeCause(events=["config:pushed"])))) == 1
+
+
+def test_every_event_of_the_record_of_changes_can_be_named():
+    assert set(get_args(ChangeEvent)) == EVENTS

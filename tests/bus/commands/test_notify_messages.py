@@ -82,6 +82,13 @@ def test_what_came_just_now_waits_for_others():
     assert len(one.incidents) == 2
 
 
+def test_a_call_that_waits_still_stands_in_a_message_once():
+    settings, waiting = config(routes=[{"receivers": ["ops"]}]), {}
+    again = [incident(number, stage="repeat", call=f"c{number % 2}") for number in range(6)]
+    (one,) = due(settings, again, waiting=waiting)
+    assert [each.fields["call"] for each in one.incidents] == ["c0", "c1"]
+
+
 def test_for_a_receiver_with_a_full_queue_it_waits_and_leaves_together():
     settings, waiting = config(routes=[{"receivers": ["ops"]}]), {}
     assert due(settings, [incident(1)], queued={"ops": MAX_QUEUED}, waiting=waiting) == []

@@ -106,6 +106,8 @@ def put(
     safe = cleanse(incident, config, redact)
     for receiver in receivers_of(incident, config):
         group = waiting.setdefault(f"{receiver}:{incident.cause}:{incident.stage}", [now, 0])
+        if incident.stage == "repeat":  # what waits again need not be said twice in one message
+            group[2:] = [value for value in group[2:] if value[5].get("call") != safe.fields.get("call")]
         if len(group) - 2 < MAX_WAITING:
             group.append(safe.to_value())
         else:

@@ -96,7 +96,7 @@ def _change(told: Mapping[str, FieldValue], stage: Stage) -> str:
     return " ".join([f"{event}: {told.get('scheduler')}", *more])
 
 
-_CHANGE: Final = {"from": "from", "revision": "to", "label": "label", "author": "by"}
+_CHANGE: Final = {"was": "from", "revision": "to", "label": "label", "author": "by"}
 
 
 def _revisions(told: Mapping[str, FieldValue], stage: Stage) -> str:

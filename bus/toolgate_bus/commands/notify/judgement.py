@@ -11,6 +11,7 @@ from toolgate_bus.commands.notify.config import CauseSettings
 from toolgate_bus.commands.notify.incident import Incident
 from toolgate_bus.commands.notify.judges import BookBalances, CallOnHold, RosterState
 from toolgate_bus.commands.notify.memory import NotifyMemory
+from toolgate_bus.state.changes import PlacedChange
 
 
 class FleetState(NamedTuple):
@@ -24,7 +25,7 @@ class FleetState(NamedTuple):
     roster: RosterState
     books: Sequence[BookBalances] | None
     """None where nobody looked."""
-    changes: Sequence[tuple[str, Mapping[str, Any]]]
+    changes: Sequence[PlacedChange]
     """Those that are new, each with its place."""
 
 

@@ -19,6 +19,7 @@ from toolgate_bus.commands.notify.config import (
 )
 from toolgate_bus.commands.notify.incident import FieldValue, Incident, Severity, Stage, to_field
 from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.state.changes import ConfigChange
 from toolgate_bus.transport.redis.clock import entry_order
 
 MAX_HELD: Final = 5000
@@ -214,14 +215,14 @@ def judge_quiet(known: dict[str, dict[str, Any]], now: float, cause: FailingOpen
             yield Incident(key, "failing_open", "info", "closed", now, fields)
 
 
-def judge_change(place: str, change: Mapping[str, Any], now: float, cause: ChangeCause) -> Iterator[Incident]:
+def judge_change(place: str, change: ConfigChange, now: float, cause: ChangeCause) -> Iterator[Incident]:
     """One entry of the record of changes; people's own words (`why`) stay where they are."""
-    event = change.get("event")
-    if event not in cause.events:
+    if change.event not in cause.events:
         return
-    names = ("event", "scheduler", "from", "revision", "label", "author")
-    fields = {name: to_field(change[name]) for name in names if isinstance(change.get(name), str | int)}
-    severity: Severity = "critical" if event == "rollout:undone" else "info"
+    words = change._asdict()
+    names = ("event", "scheduler", "was", "revision", "label", "author")
+    fields: dict[str, FieldValue] = {name: to_field(words[name]) for name in names if words[name]}
+    severity: Severity = "critical" if change.event == "rollout:undone" else "info"
     yield Incident(f"change:{place}", "change", severity, "open", now, fields)
 
 

@@ -7,15 +7,15 @@ What waits for a person only those schedulers know that hold it: packages tell b
 import time
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
 from toolgate_bus.commands.notify.judgement import FleetState
 from toolgate_bus.commands.notify.judges import BookBalances, CallOnHold, RosterState
 from toolgate_bus.commands.notify.memory import NotifyMemory
-from toolgate_bus.errors import CodecError, ConfigError
-from toolgate_bus.protocol import packing
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.state.changes import read_changes
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.reads import read_time
@@ -27,9 +27,6 @@ GROUP: Final = "toolgate.held_calls"
 REHEARSAL: Final = "budget-shadow"
 """The book of shadows, whose money nobody spends."""
 BUDGETS_EVERY_S: Final = 3.0
-CHANGES: Final = "changes"
-"""The topic of the record of changes."""
-MAX_CHANGE: Final = 1024
 
 
 class HeldCalls(Protocol):
@@ -66,7 +63,7 @@ class FleetSources:
         for reader in self._held if gone else ():
             ends.update(await reader.find_ends(gone))
         roster, books = await self._read_roster(), await self._read_books()
-        changes = await self._read_changes(memory.changes)
+        changes = await read_changes(self._notices, memory.changes, 0.0)
         return FleetState(await self.now(), held, ends, roster, books, changes)
 
     async def _read_books(self) -> list[BookBalances] | None:
@@ -90,11 +87,6 @@ class FleetSources:
         required = frozenset(name for reads in view.orchestrators.values() for name in reads)
         return RosterState(frozenset(names), required, differing)
 
-    async def _read_changes(self, after: str) -> list[tuple[str, dict[str, Any]]]:
-        """The entries of the record of changes after a place, each with its own; at most a page."""
-        found = await self._notices.read(CHANGES, after, 0.0)
-        return [(notice.id, _read_change(notice.body)) for notice in found]
-
 
 def _open(point: EntryPoint, commands: Commands, namespace: str) -> HeldCalls:
     try:
@@ -102,12 +94,3 @@ def _open(point: EntryPoint, commands: Commands, namespace: str) -> HeldCalls:
     except Exception as raised:  # another package's code: it would be missed in silence
         raise ConfigError(f"what tells of held calls cannot be loaded: {point.value}: {raised}") from raised
     return reader
-
-
-def _read_change(body: bytes) -> dict[str, Any]:
-    """What an entry says; nothing for what is none."""
-    try:
-        said = packing.unpack(body, MAX_CHANGE)
-    except CodecError:
-        return {}
-    return said if isinstance(said, dict) else {}
