@@ -65,6 +65,11 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     ),
     "decisions export": (("decisions", "export", "-"), ("decisions", "export", "-", "--facts")),
     "doctor": (("doctor", "--verbose"), ("doctor", "--verbose", "--json")),
+    "report": (
+        ("report", "--by", "team,agent,tool,session,scheduler"),
+        ("report", "--by", "agent", "--csv"),
+        ("report", "--json"),
+    ),
     "replay": (("replay", "{runs}"), ("replay", "{runs}", "--json")),
     "run": (
         ("run", "go", "--plan", "{plan}"),

@@ -33,6 +33,7 @@ SUMMARIES = {
     "decisions": "Show what was decided, with every verdict.",
     "approvals": "Answer the calls that wait for a person.",
     "budget": "Set budgets and see what is spent.",
+    "report": "Report what was spent, saved, denied and held, and by whom.",
     "agents": "List the agents on the bus; stop one.",
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve what is decided as Prometheus metrics.",

@@ -169,7 +169,8 @@ def test_an_empty_directory_is_no_archive(tmp_path):
 
 def test_a_check_says_what_is_there(archive):
     found = json.loads(toolgate("archive", archive, "--check", "--json"))
-    assert found == {"files": 3, "facts": 5, "decisions": 4, "gaps": [], "damage": [], "whole": True}
+    told = {"files": 3, "facts": 5, "decisions": 4, "entries": 0, "gaps": [], "damage": [], "whole": True}
+    assert found == told
     assert "5 facts (4 of them decisions); files: 3. Nothing is missing." in toolgate(
         "archive", archive, "--check"
     )

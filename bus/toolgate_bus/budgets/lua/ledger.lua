@@ -12,6 +12,7 @@
 --     p:a:<key>:<window>     hash: limit, spent, reserved, overruns, orphans
 --     p:open                 sorted set of decisions that hold money, by server time (ms)
 --     p:accounts             set of account keys with their windows
+--     p:journal              stream: each change of what was spent, written with it; the newest 100,000
 --     p:astray               hash: how often money was told of that was not reserved, by outcome
 local p, op, id = KEYS[1], ARGV[1], ARGV[2]
 local t = redis.call('TIME')
@@ -52,6 +53,22 @@ local function add(where, name, amount)
 end
 local function commit()
   for _, one in ipairs(changes) do redis.call('HSET', one[1], one[2], whole(one[3][one[2]])) end
+end
+
+-- An entry of the journal; `expect_journal` stands before the first write, since the key may be of another type.
+local function expect_journal() redis.call('XLEN', p .. ':journal') end
+local function journal(kind, spent, reserved, where, name)
+  if spent == 0 or #where == 0 then return end
+  local places = {}
+  for i, key in ipairs(where) do
+    local account, window = string.match(key, '^(.*):(%d+)$')
+    places[i] = {account, tonumber(window)}
+  end
+  local entry = {
+    event = 'ledger', kind = kind, id = id, amount = spent, reserved = reserved, accounts = places, at = now / 1000,
+  }
+  if name and name ~= '' then entry.tool = string.match(name, '^%S+') end
+  redis.call('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack(entry))
 end
 
 -- [n, then for each account: key, limit (-1: none), window_s, keep_ms], from ARGV[at] on

@@ -24,6 +24,7 @@ if op == 'claim' then
   return 1
 end
 if is_foreign(r, by) then return stray('foreign') end
+expect_journal()
 
 if op == 'executing' then
   if r.state == 'reserved' then redis.call('HSET', rkey, 'exec', '1') end
@@ -42,6 +43,7 @@ if op == 'release' then
     close('released', ARGV[4])
   end
   commit()
+  if r.state == 'orphaned' then journal('release', -amount, amount, where, r.name) end
   return {'done', '0', '0'}
 end
 
@@ -52,6 +54,7 @@ if op == 'orphan' then
   add(where, 'orphans', 1)
   close('orphaned', ARGV[4])
   commit()
+  journal('orphan', amount, amount, where, r.name)
   return 1
 end
 
@@ -72,17 +75,19 @@ if r.state == nil or #where == 0 then
   close('settled', keep)
   touch(list)
   commit()
+  journal('charge', cost, 0, keys_of(list))
   return stray(#list > 0 and 'charged' or 'unplaced')
 end
 if cost < 0 then cost = amount end
-local over, outcome = 0, 'late'
+local over, outcome, spent = 0, 'late', cost
 if r.state == 'reserved' or r.state == 'orphaned' then over = math.max(0, cost - amount) end
 if r.state == 'reserved' then
   add(where, 'reserved', -amount)
   add(where, 'spent', cost)
   outcome = 'settled'
 elseif r.state == 'orphaned' then
-  add(where, 'spent', cost - amount)
+  spent = cost - amount
+  add(where, 'spent', spent)
   add(where, 'orphans', -1)
   outcome = 'corrected'
 else
@@ -92,4 +97,5 @@ end
 if over > 0 then add(where, 'overruns', 1) end
 close('settled', ARGV[4])
 commit()
+journal('settle', spent, amount, where, r.name)
 return {outcome, whole(amount), whole(over)}

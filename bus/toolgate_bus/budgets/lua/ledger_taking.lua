@@ -4,12 +4,14 @@ if op == 'charge' then
   rkey = p .. ':u:' .. id
   local amount, list = number(ARGV[3]), accounts(5)
   if redis.call('EXISTS', rkey) == 1 then return 0 end
+  expect_journal()
   add(keys_of(list), 'spent', amount)
   list_them(list)
   touch(list)
   commit()
   redis.call('HSET', rkey, 'state', 'settled')
   redis.call('PEXPIRE', rkey, ARGV[4])
+  journal('charge', amount, 0, keys_of(list))
   return 1
 end
 

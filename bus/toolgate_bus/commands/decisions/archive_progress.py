@@ -3,13 +3,15 @@
 Facts of one orchestrator are numbered from 1, without gaps. So whatever was written and not read shows
 in the numbers: trimmed before it was read, lost with a server, or refused. Two things the numbers cannot
 show are handled beside them: orchestrators that wrote before the archive began (their first number may be
-any), and those that lived and were forgotten while nobody read (told as one gap in time, `away`).
+any), and those that lived and were forgotten while nobody read (told as one gap in time, `away`). The
+ledger's journal is one stream with one place; what was trimmed of it is a gap of kind `journal`.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from toolgate_bus.budgets.journal import JournalPage, JournalPlace
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.orchestrator import FACTS_RETENTION_MS
 
@@ -33,6 +35,10 @@ class ArchiveProgress:
     """When it was last read, in milliseconds of the server's clock."""
     facts: int = 0
     gaps: int = 0
+    journals: dict[str, JournalPlace] = field(default_factory=dict)
+    """How far the journal of each ledger was read, by its book."""
+    entries: int = 0
+    """Entries of journals."""
 
     def begin(self, writers: Iterable[str]) -> None:
         """The first look at a server: what these wrote before is no gap of the archive."""
@@ -56,6 +62,16 @@ class ArchiveProgress:
         self.gaps += sum(line["event"] == GAP for line in lines)
         return lines
 
+    def take_journal(self, book: str, page: JournalPage) -> list[Fact]:
+        """The lines for a page of a ledger's journal; one of them may tell what was trimmed unread."""
+        before, self.journals[book] = self.journals.get(book, JournalPlace()), page.place
+        self.entries += len(page.entries)
+        if not page.missed:
+            return page.entries
+        self.gaps += 1
+        ends = {"after": before.last, "before": page.place.last}
+        return [*page.entries, {"event": GAP, "kind": "journal", "book": book, "count": page.missed, **ends}]
+
     def as_json(self) -> dict[str, Any]:
         """To be kept."""
         return {
@@ -65,6 +81,8 @@ class ArchiveProgress:
             "read_ms": self.read_ms,
             "facts": self.facts,
             "gaps": self.gaps,
+            "journals": {book: list(place) for book, place in sorted(self.journals.items())},
+            "entries": self.entries,
         }
 
     @classmethod
@@ -78,6 +96,11 @@ class ArchiveProgress:
                 int(kept["read_ms"]),
                 int(kept["facts"]),
                 int(kept["gaps"]),
+                {
+                    str(book): JournalPlace(str(last), int(number))
+                    for book, (last, number) in kept.get("journals", {}).items()
+                },
+                int(kept.get("entries", 0)),
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ConfigError(f"the standing of the archive cannot be read: {error!r}") from None
@@ -113,6 +136,11 @@ def words_of_gap(gap: Mapping[str, Any]) -> str:
         return (
             f"Nothing was read for longer than facts are kept: what was written in {minutes:.0f} min, "
             f"up to {gap['to_ms']} ms of the server's clock, may be missing."
+        )
+    if gap.get("kind") == "journal":
+        return (
+            f"{gap['count']} entries of the journal of ledger {gap.get('book')} are missing, written before "
+            f"{gap.get('before')}: trimmed before they were read. Run the archiver all the time."
         )
     count = int(gap["to"]) - int(gap["from"]) + 1
     return (

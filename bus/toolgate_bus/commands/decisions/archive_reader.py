@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
+from toolgate_bus.budgets.journal import is_entry
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import (
@@ -27,28 +28,57 @@ from toolgate_bus.commands.decisions.archive_store import (
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.facts.validation import check_fact
+from toolgate_bus.transport.redis.clock import entry_order
 
 Fact = dict[str, Any]
 
 SLACK_S: Final = 7200.0
 """A file holds what was read within its hour; so much older than a time are files that are not opened."""
+_GAP_ENDS: Final = {"away": ("from_ms", "to_ms"), "journal": ("count",)}
+"""The numbers that tell of a gap, by its kind."""
+
+
+class OpenArchive(NamedTuple):
+    """An archive as it was when it was opened: what was committed then, and nothing that came later."""
+
+    directory: Path
+    committed: ArchiveCheckpoint | None
+    """None: files that were moved elsewhere, which are read whole."""
+    names: list[str]
+    """Its files, the oldest first."""
+
+    def facts(self, since: float | None = None) -> Iterator[Fact]:
+        """Its lines; `since` (seconds since the epoch) leaves out files that are older."""
+        committed = self.committed
+        for name in self.names:
+            if since is None or hour_of(name) + SLACK_S >= since:
+                limit = committed.size if committed is not None and name == committed.file else None
+                yield from _facts_of(self.directory, name, limit)
+
+
+def open_archive(directory: Path) -> OpenArchive:
+    """An archive, to be read; raises ConfigError for what is none."""
+    disk, committed = _open_archive(directory)
+    names = list(_once(data_files(disk.names())))
+    if committed is not None:
+        last = committed.file
+        names = [] if last is None else [name for name in names if not _is_later(name, last)]
+    return OpenArchive(directory, committed, names)
 
 
 def read_archived_facts(directory: Path, since: float | None = None) -> Iterator[Fact]:
     """The facts of an archive; `since` (seconds since the epoch) leaves out files that are older.
 
-    Gaps stand among them as facts of event `archive:gap`. Raises ConfigError for what is no archive.
+    Gaps stand among them as facts of event `archive:gap`, entries of the ledgers' journals as `ledger`.
+    Raises ConfigError for what is no archive.
     """
-    disk, committed = _open_archive(directory)
-    names = data_files(disk.names())
-    for name in _once(names):
-        plain, last = name.removesuffix(".gz"), committed.file if committed is not None else None
-        later = last is None or (plain != last and data_files([plain, last])[-1] == plain)
-        if committed is not None and later:  # it is not committed yet
-            return
-        if since is None or hour_of(name) + SLACK_S >= since:
-            limit = committed.size if committed is not None and name == committed.file else None
-            yield from _facts_of(directory, name, limit)
+    yield from open_archive(directory).facts(since)
+
+
+def _is_later(name: str, last: str) -> bool:
+    """Whether a file is one that is not committed yet."""
+    plain = name.removesuffix(".gz")
+    return plain != last and data_files([plain, last])[-1] == plain
 
 
 @dataclass(slots=True)
@@ -58,6 +88,8 @@ class ArchiveReport:
     files: int = 0
     facts: int = 0
     decisions: int = 0
+    entries: int = 0
+    """Of the ledgers' journals."""
     gaps: list[Fact] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     """What should not be: a fact twice, numbers missing that no gap tells of, a line that is no fact."""
@@ -79,11 +111,15 @@ class ArchiveReport:
 def check(directory: Path) -> ArchiveReport:
     """Read all of an archive and follow the numbers of every orchestrator; raises ConfigError."""
     found, numbers, seen = ArchiveReport(), dict[str, int](), defaultdict[str, SeenNumbers](SeenNumbers)
+    journals: dict[str, str] = {}
     disk, committed = _open_archive(directory)
     found.files = len(list(_once(data_files(disk.names()))))
     try:
         for fact in read_archived_facts(directory):
-            _follow(found, numbers, seen, fact)
+            if is_entry(fact):
+                _follow_journal(found, journals, fact)
+            else:
+                _follow(found, numbers, seen, fact)
     except ConfigError as error:
         found.damage.append(str(error))
     if committed is not None and not found.damage:
@@ -119,6 +155,15 @@ def _follow(
     elif number > last + 1:
         found.damage.append(f"orchestrator {name}: facts {last + 1} to {number - 1} are missing, untold")
     numbers[name] = number  # it may be lower: what was read before it somebody else had put there
+
+
+def _follow_journal(found: ArchiveReport, journals: dict[str, str], entry: Fact) -> None:
+    """Each entry of a book is later than the one before it."""
+    found.entries += 1
+    book, last = entry["book"], entry["entry"]
+    if entry_order(last) <= entry_order(journals.get(book, "0-0")):
+        found.damage.append(f"journal of ledger {book}: entry {last} is there twice")
+    journals[book] = last
 
 
 def _open_archive(directory: Path) -> tuple[FilesOnDisk, ArchiveCheckpoint | None]:
@@ -179,7 +224,7 @@ def _fact(line: bytes, name: str, number: int) -> Fact:
     except (CodecError, ValueError) as error:
         words = str(error).removeprefix("malformed: ")
         raise ConfigError(f"{name}, line {number}: {words}") from None
-    ends = ("from_ms", "to_ms") if fact.get("kind") == "away" else ("from", "to")
+    ends = _GAP_ENDS.get(str(fact.get("kind")), ("from", "to"))
     for key in ends if fact["event"] == GAP else ():
         if type(fact.get(key)) is not int:
             raise ConfigError(f"{name}, line {number}: {fact['event']} needs {key}")

@@ -1,6 +1,6 @@
 """`toolgate decisions archive`: follows the facts into a directory, until it is told to stop.
 
-    facts that come ─▶ collected for a second ─▶ one commit (`archive_store`)
+    facts that come, then the ledgers' journals ─▶ collected for a second ─▶ one commit (`archive_store`)
 
 A server that is away is waited for; what cannot be written ends it, with everything that was committed
 in place. It stands on the roster as an archiver, so that orchestrators write facts for it alone, too.
@@ -8,12 +8,15 @@ in place. It stands on the roster as an archiver, so that orchestrators write fa
 
 import asyncio
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 from anyio import to_thread
 
+from toolgate_bus.budgets.journal import is_entry, read_journal
+from toolgate_bus.budgets.limits import BOOKS
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
@@ -53,7 +56,7 @@ async def archive(
 async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) -> int:
     commands = RedisCommands(str(settings.redis), "toolgate-archiver")
     reader = FactsReader(commands, settings.namespace, "archiver")
-    archiver = _Archiver(reader, store)
+    archiver = _Archiver(commands, settings.namespace, reader, store)
     try:
         if once:
             while await archiver.step():
@@ -75,8 +78,12 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
 class _Archiver:
     """One run; `taken` is how many facts it took."""
 
-    def __init__(self, reader: FactsReader, store: ArchiveStore) -> None:
+    def __init__(
+        self, commands: RedisCommands, namespace: str, reader: FactsReader, store: ArchiveStore
+    ) -> None:
+        self._commands, self._namespace = commands, namespace
         self._reader, self._store = reader, store
+        self._refused = ""
         self._lines: list[Fact] = []
         self._now_ms = store.standing.read_ms
         self._committed = self._rewound = time.monotonic()
@@ -108,7 +115,7 @@ class _Archiver:
             backoff.reset()
 
     async def step(self) -> bool:
-        """Read once; whether anything came. Raises TransportError."""
+        """Read facts and journals once; whether anything came. Raises TransportError."""
         standing = self._store.standing
         if standing.before is None:
             standing.begin(await self._reader.writers())
@@ -116,14 +123,35 @@ class _Archiver:
         now_ms = await self._reader.now_ms()
         facts = await self._reader.next()
         self._now_ms = max(self._now_ms, now_ms)
-        for line in standing.take(facts, self._reader.positions, now_ms):
+        self._add(standing.take(facts, self._reader.positions, now_ms))
+        more = await self._read_journals()
+        await self._commit_if_due()
+        return bool(facts) or more
+
+    async def _read_journals(self) -> bool:
+        """Take a page of each ledger's journal: after the facts, of which it tells; whether there is more."""
+        standing, more = self._store.standing, False
+        for book in BOOKS:
+            page = await read_journal(self._commands, self._namespace, book, standing.journals.get(book))
+            if page.refused and page.refused != self._refused:
+                self._refused = page.refused
+                err_console.print(
+                    f"The journal of ledger {escape(book)} cannot be read: {escape(page.refused)}. "
+                    "Facts are archived; what was spent is not. Renew the user's rules: "
+                    "toolgate doctor --role reader"
+                )
+            if not page.refused:
+                self._add(standing.take_journal(book, page))
+            more = more or not page.whole
+        return more
+
+    def _add(self, lines: Iterable[Fact]) -> None:
+        for line in lines:
             self._lines.append(line)
             if line["event"] == GAP:
                 err_console.print(f"Gap: {escape(words_of_gap(line))}")
-            else:
+            elif not is_entry(line):
                 self.taken += 1
-        await self._commit_if_due()
-        return bool(facts)
 
     async def _commit_if_due(self) -> None:
         waited = time.monotonic() - self._committed

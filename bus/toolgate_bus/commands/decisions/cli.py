@@ -273,7 +273,8 @@ def archive_(
     once, whenever this process or its machine ends: it goes on where it ended.
     It waits for a server that is away. One archiver writes to a directory.
     What it could not read, because it was trimmed or lost, is told on stderr
-    and by a line in the archive (`archive:gap`).
+    and by a line in the archive (`archive:gap`). The ledgers' journals are
+    archived beside the facts: `toolgate report --archive` adds them up.
 
     The server keeps facts for an hour: run it all the time, or --once every
     half hour. Without it orchestrators write facts while a scheduler is alive.
@@ -302,5 +303,6 @@ def _tell(directory: Path, found: ArchiveReport, as_json: bool) -> None:
     for line in found.words():
         console.print(line, soft_wrap=True, markup=False)
     verdict = "Nothing is missing." if found.whole else f"Wrong or missing: {len(found.words())}."
-    told = f"{found.facts} facts ({found.decisions} of them decisions); files: {found.files}."
+    paid = f", {found.entries} entries of the ledger" if found.entries else ""
+    told = f"{found.facts} facts ({found.decisions} of them decisions){paid}; files: {found.files}."
     console.print(f"{directory}: {told} {verdict}", soft_wrap=True, markup=False)

@@ -164,6 +164,29 @@ async def read_types(commands: Commands, keys: Iterable[str]) -> list[bool]:
     return [not is_other_type(reply) for reply in await commands.pipeline([("XLEN", key) for key in keys])]
 
 
+class StreamSize(NamedTuple):
+    """How much a stream has, and ever had."""
+
+    length: int = 0
+    added: int = 0
+    """Entries that were ever added, trimmed or not."""
+    last: str = "0-0"
+    """The highest id that was given."""
+
+
+async def read_stream_size(commands: Commands, key: str) -> StreamSize | None:
+    """The size of a stream, that of an empty one where there is none; None where it may not be seen."""
+    (reply,) = await commands.pipeline([("XINFO", "STREAM", key)])
+    if isinstance(reply, Exception):
+        return StreamSize() if "no such key" in str(reply) else None
+    told = _flat(reply)
+    return StreamSize(
+        int(told.get("length", 0)),
+        int(told.get("entries-added", told.get("length", 0))),
+        _text(told.get("last-generated-id", b"0-0")),
+    )
+
+
 def is_other_type(reply: Any) -> bool:
     """Whether a reply says that the key holds something of another type."""
     return isinstance(reply, Exception) and "WRONGTYPE" in str(reply)

@@ -1,0 +1,133 @@
+"""The ledger's journal as others read it: one entry for each change of money spent, in their order.
+
+The ledger writes an entry in the same script as the change (`lua/`): a journal and its accounts never differ.
+A journal is a bounded stream: what was trimmed before it was read shows in how many entries were ever added.
+Entries come off a wire: what is none is counted, and passed over. Nothing is written here.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.money import MAX_AMOUNT
+from toolgate_bus.protocol.packing import unpack
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.clock import entry_order
+from toolgate_bus.transport.redis.reads import read_first, read_stream_size
+
+Entry = dict[str, Any]
+
+LEDGER: Final = "ledger"
+"""The event of an entry."""
+PAGE: Final = 1000
+MAX_ENTRY: Final = 16 * 1024
+"""Bytes of an entry: it holds names and labels, and no arguments."""
+MAX_ACCOUNTS: Final = 1024
+_LATEST: Final = 253_402_300_800
+"""Seconds since the epoch: the year 10000."""
+_TEXTS: Final = ("kind", "id", "tool", "agent", "session", "provider", "model", "scheduler")
+_FACT: Final = ("orchestrator", "seq")
+"""Only facts have these: so no orchestrator can write what reads as the ledger's."""
+_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+_log = get_logger("toolgate.journal")
+
+
+class JournalPlace(NamedTuple):
+    """How far a journal was read."""
+
+    last: str = "0-0"
+    """Id of the entry read last."""
+    number: int = 0
+    """How many entries were written up to it, read or not."""
+
+
+class JournalPage(NamedTuple):
+    """What a look at a journal brought."""
+
+    entries: list[Entry]
+    place: JournalPlace
+    missed: int = 0
+    """Entries that were written since the last look, and trimmed before this one."""
+    whole: bool = True
+    """Whether that was all that there is."""
+    refused: str = ""
+    """Why the server does not let it be read."""
+
+
+def journal_key(namespace: str, book: str) -> str:
+    """The stream of one book."""
+    return Keys(namespace).store_key(f"{book}:journal")
+
+
+def read_entry(entry: bytes, fields: Sequence[bytes], book: str) -> Entry | None:
+    """One entry of the stream as plain values, with its `book` and `entry`; None for what is none."""
+    try:
+        made = {**_map_of(fields), "event": LEDGER, "book": book, "entry": entry.decode("ascii")}
+        for name in _FACT:
+            made.pop(name, None)
+    except (CodecError, TypeError, ValueError):
+        return None
+    return made if is_entry(made) else None
+
+
+def _map_of(fields: Sequence[bytes]) -> Entry:
+    found = unpack(fields[-1], MAX_ENTRY) if fields else None
+    if not isinstance(found, dict):
+        raise CodecError("malformed", "an entry is a map")
+    return found
+
+
+def is_entry(entry: Mapping[str, Any]) -> bool:
+    """Whether this is the ledger's, and all that is counted with is of its type, and within bounds."""
+    if entry.get("event") != LEDGER or any(name in entry for name in _FACT):
+        return False
+    amount, at, labels = entry.get("amount"), entry.get("at"), entry.get("labels")
+    accounts = entry.get("accounts")
+    return (
+        type(entry.get("book")) is str
+        and _ID.fullmatch(str(entry.get("entry"))) is not None
+        and type(amount) is int
+        and -MAX_AMOUNT <= amount <= MAX_AMOUNT
+        and isinstance(at, int | float)
+        and type(at) is not bool
+        and 0 <= at <= _LATEST
+        and all(entry.get(name) is None or type(entry[name]) is str for name in _TEXTS)
+        and type(entry.get("id")) is str
+        and (labels is None or (type(labels) is dict and all(type(one) is str for one in labels.values())))
+        and type(accounts) is list
+        and len(accounts) <= MAX_ACCOUNTS
+        and all(type(one) is list and list(map(type, one)) == [str, int] for one in accounts)
+    )
+
+
+async def read_journal(
+    commands: Commands, namespace: str, book: str, place: JournalPlace | None
+) -> JournalPage:
+    """What was written beyond a place, a page of it; None is the beginning of what is kept.
+
+    Raises TransportError. What was trimmed is known once all is read, so `missed` is told with a whole page.
+    """
+    key = journal_key(namespace, book)
+    if place is None:
+        size = await read_stream_size(commands, key)
+        place = JournalPlace("0-0", size.added - size.length if size is not None else 0)
+    (page,) = await read_first(commands, [(key, f"({place.last}")], PAGE)
+    if isinstance(page, Exception):
+        return JournalPage([], place, refused=str(page))
+    found = [read_entry(entry, fields, book) for entry, fields in page]
+    if bad := found.count(None):
+        metrics.count(metrics.BAD_MESSAGES, "ledger", "malformed")
+        _log.warning("entries of the ledger's journal cannot be read", book=book, entries=bad)
+    last = page[-1][0].decode("ascii", "replace") if page else place.last
+    number = place.number + len(page)
+    missed, whole = 0, len(page) < PAGE
+    if whole:
+        size = await read_stream_size(commands, key)
+        # (a lower id than ours: the server lost what it had)
+        if size is not None and entry_order(size.last) <= entry_order(last):
+            missed, number = max(0, size.added - number), size.added
+    return JournalPage([one for one in found if one is not None], JournalPlace(last, number), missed, whole)

@@ -1,0 +1,1 @@
+"""`toolgate report`: what was spent, saved, denied and held, and by whom."""

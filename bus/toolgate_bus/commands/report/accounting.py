@@ -1,0 +1,319 @@
+"""Facts and entries of the ledger's journal, in any order, into the lines of a report. Values in, values out.
+
+    decision          ─▶ denied, held, replaced; who decided, and the labels of its session
+    tool:post, usage  ─▶ a call that ran, and what it says it cost
+    ledger            ─▶ what was spent, to the unit; a cost that an entry has paid is not counted again
+
+What a replacement saved is what the call that the LLM wanted costs on the average in this report, less what
+was paid for the one that ran. What is remembered to put facts together is bounded: of a cost whose entry
+comes after `REMEMBERED` others it is not known that a budget paid it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, TypeVar
+
+from toolgate_bus.budgets.journal import is_entry
+from toolgate_bus.budgets.limits import BudgetDescription
+from toolgate_bus.commands.decisions.filters import time_of
+from toolgate_bus.commands.report.figures import CallOrigin, Figures
+from toolgate_bus.commands.report.period import Period
+from toolgate_bus.protocol.money import is_amount, micro
+
+Fact = Mapping[str, Any]
+Row = tuple[str, ...]
+Value = TypeVar("Value")
+
+REMEMBERED: Final = 100_000
+"""Sessions, rulings, open costs and paid calls, of each so many."""
+MAX_ROWS: Final = 50_000
+MORE: Final = "(others)"
+"""The line of all that have none of their own, beyond `MAX_ROWS`."""
+LLM_REQUEST: Final = "llm:request"
+_NAMES: Final = ("agent", "session", "tool", "provider", "model", "scheduler")
+_NOBODY: Final = CallOrigin()
+
+
+class Memory(OrderedDict[str, Value]):
+    """The newest so many; `keep` gives what had to go for it."""
+
+    def keep(self, key: str, value: Value) -> Value | None:
+        """Remember this one."""
+        self[key] = value
+        return self.popitem(last=False)[1] if len(self) > REMEMBERED else None
+
+
+class CallMemo(NamedTuple):
+    """A call that was decided on, or a request that was answered."""
+
+    whose: CallOrigin
+    wanted: str = ""
+    """What the LLM had wanted, where another call ran."""
+
+
+@dataclass(slots=True)
+class CallCost:
+    """What a call says that it cost."""
+
+    row: Row
+    amount: int
+    keys: tuple[str, ...]
+    """By which the ledger may have paid it."""
+    kind: str
+    """What it is the price of."""
+
+
+@dataclass(slots=True)
+class CostSum:
+    """What calls of one kind cost."""
+
+    amount: int = 0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class ReportBuilder:
+    """One report; `rows` are its lines once `finish` was called."""
+
+    by: tuple[str, ...]
+    period: Period
+    book: str = "budget"
+    budget: str | None = None
+    """Only what was paid from this one; then nothing is outside."""
+    rows: dict[Row, Figures] = field(default_factory=dict)
+    accounts: dict[tuple[str, int], int] = field(default_factory=dict)
+    """What the journal adds up to, by account and window, whatever the period."""
+    first_entry: float | None = None
+    """When the first entry of the journal was written."""
+    first_fact: float | None = None
+    left_out: int = 0
+    """Accounts that were too many to be compared."""
+    _labels: Memory[Mapping[str, str]] = field(default_factory=Memory)
+    _calls: Memory[CallMemo] = field(default_factory=Memory)
+    _paid: Memory[bool] = field(default_factory=Memory)
+    _placed: Memory[bool] = field(default_factory=Memory)
+    _open: Memory[CallCost] = field(default_factory=Memory)
+    _waiting: Memory[list[Fact]] = field(default_factory=Memory)
+    """Entries of calls of which no fact was read yet."""
+    _prices: dict[str, CostSum] = field(default_factory=dict)
+    _replaced: dict[tuple[Row, str], CostSum] = field(default_factory=dict)
+
+    def use(self, budgets: Mapping[str, BudgetDescription]) -> None:
+        """These are the budgets: entries count by the windows of those that fit the period."""
+        self.period = replace(self.period, budgets=budgets)
+
+    def take(self, line: Fact) -> None:
+        """A fact, or an entry of a journal."""
+        if is_entry(line):
+            self._take_entry(line)
+            return
+        at = time_of(line)
+        self.first_fact = at if self.first_fact is None else min(self.first_fact, at)
+        event = line["event"]
+        if event == "decision":
+            self._take_decision(line, at)
+        elif event in ("tool:post", "tool:error"):
+            self._take_call(line, at)
+        elif event == "usage":
+            self._take_request(line, at)
+
+    def finish(self, unsettled: Collection[str] = ()) -> None:
+        """What nobody has paid is outside budgets, but for the decisions that still hold money."""
+        for id_ in list(self._waiting):
+            self._place_entries(id_)
+        for cost in {id(one): one for one in self._open.values()}.values():
+            if not any(key in unsettled for key in cost.keys):
+                self._put_outside(cost)
+        self._open.clear()
+        for (row, wanted), paid in self._replaced.items():
+            price = self._prices.get(wanted)
+            if price is not None and price.count:
+                self._row(row).saved += paid.count * price.amount // price.count - paid.amount
+        self._replaced.clear()
+
+    # ------------------------------------------------------------------ the ledger
+
+    def _take_entry(self, entry: Fact) -> None:
+        if entry["book"] != self.book:
+            return
+        at, id_ = float(entry["at"]), entry["id"]
+        self.first_entry = at if self.first_entry is None else min(self.first_entry, at)
+        self._add_up(entry)
+        self._pay(id_)
+        names = {key.partition("/")[0] for key, _ in entry["accounts"]}
+        if self.budget is not None and self.budget not in names:
+            return
+        if not self.period.has_entry(entry, self.budget):
+            return
+        gone = self._waiting.keep(id_, [*self._waiting.get(id_, ()), entry])
+        if id_ in self._calls:
+            self._place_entries(id_)
+        for one in gone or ():
+            self._place_entry(one, one["id"])
+
+    def _place_entries(self, id_: str) -> None:
+        """Put what was paid for a call where it belongs, once it is known whose it is, or will not be."""
+        for entry in self._waiting.pop(id_, ()):
+            self._place_entry(entry, id_)
+
+    def _place_entry(self, entry: Fact, id_: str) -> None:
+        amount = entry["amount"]
+        whose = self._whose(entry, id_)
+        row = whose.key(self.by)
+        figures = self._row(row)
+        figures.spent += amount
+        figures.orphans += entry.get("kind") == "orphan"
+        reserved = entry.get("reserved")
+        figures.overruns += entry.get("kind") == "settle" and is_amount(reserved) and 0 < reserved < amount
+        again = id_ in self._placed
+        self._placed.keep(id_, True)
+        self._learn(_kind(whose), amount, id_, row, again=again)
+
+    def _add_up(self, entry: Fact) -> None:
+        for key, number in entry["accounts"]:
+            place = (key, number)
+            if place in self.accounts or len(self.accounts) < REMEMBERED:
+                self.accounts[place] = self.accounts.get(place, 0) + entry["amount"]
+            else:
+                self.left_out += 1
+
+    def _pay(self, id_: str) -> None:
+        self._paid.keep(id_, True)
+        cost = self._open.get(id_)
+        for key in cost.keys if cost is not None else ():
+            self._open.pop(key, None)
+
+    # ------------------------------------------------------------------ facts
+
+    def _take_decision(self, fact: Fact, at: float) -> None:
+        id_, whose = fact["id"], self._whose(fact, fact["id"])
+        session, labels = fact.get("session"), fact.get("labels")
+        if session and isinstance(labels, Mapping) and labels:
+            self._labels.keep(session, labels)
+        self._calls.keep(id_, CallMemo(_ran(fact, whose), _wanted(fact) if _is_replaced(fact) else ""))
+        self._place_entries(id_)
+        holding = [one.get("scheduler") for one in fact["verdicts"] if _holds(one)]
+        by = fact.get("scheduler") or (holding[0] if holding else None)
+        if not self.period.has(at):
+            return
+        tool = str(fact.get("tool_name") or "")
+        figures = self._row(replace(whose, tool=tool, scheduler=str(by or "")).key(self.by))
+        figures.denied += fact.get("outcome") == "deny"
+        figures.replaced += _is_replaced(fact)
+        if holding:
+            figures.held += 1
+            figures.held_s += float(fact["seconds"])
+
+    def _take_call(self, fact: Fact, at: float) -> None:
+        id_ = str(fact.get("decision_id") or "")
+        whose, cost = self._whose(fact, id_), fact.get("cost")
+        if self.period.has(at):
+            row = whose.key(self.by)
+            self._row(row).calls += 1
+            if is_amount(cost) and cost:
+                self._tell_cost(CallCost(row, cost, (id_,) if id_ else (), _kind(whose)))
+
+    def _take_request(self, fact: Fact, at: float) -> None:
+        id_, number = str(fact.get("decision_id") or ""), fact.get("seq")
+        session, labels = fact.get("session"), fact.get("labels")
+        if session and isinstance(labels, Mapping) and labels:
+            self._labels.keep(session, labels)
+        whose = replace(self._whose(fact, id_), tool=LLM_REQUEST)
+        if not self.period.has(at):
+            return
+        row = whose.key(self.by)
+        self._row(row).requests += 1
+        amount = micro(fact.get("cost_usd"))
+        if amount:
+            charge = f"usage-{fact.get('orchestrator')}-{number}"  # as the keeper charges it
+            self._calls.keep(charge, CallMemo(whose))
+            self._place_entries(charge)
+            self._tell_cost(CallCost(row, amount, (*((id_,) if id_ else ()), charge), _kind(whose)))
+
+    def _tell_cost(self, cost: CallCost) -> None:
+        if any(key in self._paid for key in cost.keys) or self.budget is not None:
+            return
+        for key in cost.keys:
+            gone = self._open.keep(key, cost)
+            if gone is not None and gone is not cost:
+                for other in gone.keys:
+                    self._open.pop(other, None)
+                self._put_outside(gone)
+        if not cost.keys:
+            self._put_outside(cost)
+
+    def _put_outside(self, cost: CallCost) -> None:
+        self._row(cost.row).outside += cost.amount
+        self._learn(cost.kind, cost.amount, cost.keys[0] if cost.keys else "", cost.row, again=False)
+
+    # ------------------------------------------------------------------ replacements
+
+    def _learn(self, kind: str, amount: int, id_: str, row: Row, *, again: bool) -> None:
+        call = self._calls.get(id_)
+        wanted = call.wanted if call is not None else ""
+        if wanted:
+            paid = self._replaced.setdefault((row, wanted), CostSum())
+        elif kind in self._prices or len(self._prices) < MAX_ROWS:
+            paid = self._prices.setdefault(kind, CostSum())
+        else:
+            return
+        paid.amount, paid.count = paid.amount + amount, paid.count + (not again)
+
+    # ------------------------------------------------------------------ whose
+
+    def _whose(self, fact: Fact, id_: str) -> CallOrigin:
+        """What a line says, and where it says nothing, what was said of its call."""
+        call = self._calls.get(id_)
+        known = call.whose if call is not None else _NOBODY
+        told = {name: str(fact.get(name) or getattr(known, name)) for name in _NAMES}
+        labels = fact.get("labels")
+        if not (isinstance(labels, Mapping) and labels):
+            labels = known.labels or self._labels.get(told["session"])
+        return CallOrigin(**told, labels=labels)
+
+    def _row(self, row: Row) -> Figures:
+        if row not in self.rows and len(self.rows) >= MAX_ROWS:
+            row = (MORE,) * len(self.by)
+        return self.rows.setdefault(row, Figures())
+
+
+def _kind(whose: CallOrigin) -> str:
+    """What is priced as one: a tool, or a model."""
+    return f"{whose.provider}/{whose.model}" if whose.tool == LLM_REQUEST else whose.tool
+
+
+def _ran(decision: Fact, whose: CallOrigin) -> CallOrigin:
+    """The call that was to run after a decision."""
+    tool = str(decision.get("final_tool") or decision.get("tool_name") or "")
+    told, final = decision.get("tool_input"), decision.get("final_input")
+    if tool != LLM_REQUEST or not isinstance(told, Mapping):
+        return replace(whose, tool=tool)
+    request = {**told, **(final if isinstance(final, Mapping) else {})}
+    provider, model = (str(request.get(name) or "") for name in ("provider", "model"))
+    return replace(whose, tool=tool, provider=provider, model=model)
+
+
+def _wanted(decision: Fact) -> str:
+    """What the LLM, or the agent, had wanted to call."""
+    if decision.get("tool_name") != LLM_REQUEST:
+        return str(decision.get("tool_name") or "")
+    told = decision.get("tool_input")
+    request = told if isinstance(told, Mapping) else {}
+    return f"{request.get('provider', '')}/{request.get('model', '')}"
+
+
+def _is_replaced(decision: Fact) -> bool:
+    """Whether another tool, or another model, was to run."""
+    if decision.get("outcome") != "modify":
+        return False
+    if decision.get("tool_name") != LLM_REQUEST:
+        return decision.get("final_tool") not in (None, decision.get("tool_name"))
+    told, final = decision.get("tool_input"), decision.get("final_input")
+    if not isinstance(told, Mapping) or not isinstance(final, Mapping):
+        return False
+    return any(final.get(name, told.get(name)) != told.get(name) for name in ("provider", "model"))
+
+
+def _holds(verdict: Any) -> bool:
+    return isinstance(verdict, Mapping) and verdict.get("action") == "hold" and not verdict.get("shadow")

@@ -1,0 +1,141 @@
+"""`toolgate report`: what was spent, saved, denied and held in a month, and by whom."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from toolgate_bus.commands.decisions.filters import moment
+from toolgate_bus.commands.options import NamespaceOption, RedisOption, err_console, join_bus, run_async
+from toolgate_bus.commands.report.accounting import ReportBuilder
+from toolgate_bus.commands.report.figures import parse_by
+from toolgate_bus.commands.report.period import Period, day_of, month_of
+from toolgate_bus.commands.report.sources import ReportNotes, gather
+from toolgate_bus.commands.report.view import print_report
+from toolgate_bus.errors import ConfigError, NoServer
+
+_WHAT: Final = "What is reported"
+
+
+def report(
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="A line for each: team (the label of that name), label:NAME, agent, session, tool, "
+            "provider, model, scheduler; several, parted by commas, for each combination.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    month: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM", help="Without any: this month.", rich_help_panel=_WHAT)
+    ] = None,
+    day: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", rich_help_panel=_WHAT)] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="From then on: 10m or 2h (ago), or 2026-11-21T10:30Z.", rich_help_panel=_WHAT
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Up to then; times as above.", rich_help_panel=_WHAT)
+    ] = None,
+    time_zone: Annotated[
+        str,
+        typer.Option(
+            metavar="ZONE", help="CallOrigin months and days, such as Europe/Berlin.", rich_help_panel=_WHAT
+        ),
+    ] = "UTC",
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what was paid from this budget.", rich_help_panel=_WHAT),
+    ] = None,
+    book: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="CallOrigin ledger: budget, budget-shadow, budget-hooks.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = "budget",
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            "--archive",
+            metavar="DIR",
+            help="Read this archive, and of the server what is newer.",
+            rich_help_panel="Bus",
+        ),
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV; the last line is the total.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print JSON, an object for each line; the last has the total.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 1 if anything is not known.")] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+) -> None:
+    """Report what was spent, saved, denied and held, and by whom.
+
+    \b
+      toolgate report                                  this month, in total
+      toolgate report --by team --archive /srv/record
+      toolgate report --by agent,tool --day 2026-11-21 --time-zone Europe/Berlin
+      toolgate report --by label:project --month 2026-11 --csv
+
+    What was spent is what the ledger paid, to the unit. It writes a journal
+    in the same step as the account, and an archive keeps that: without one
+    (toolgate decisions archive) the server has the newest 100,000 entries,
+    and facts of an hour, of which the rest is counted. Where the windows of
+    a budget fit the period, a call counts in the window that it was reserved
+    in, as in the ledger; else when it was paid.
+
+    What calls tell that they cost, and no budget paid, stands apart as
+    outside budgets. Saved is what the LLM's own choice costs on the average
+    of this report, less what ran in its place; where no such call ran, it is
+    not known and not counted. Held is told with the time to the decision.
+
+    In --csv and --json amounts are whole millionths of the currency. It says
+    what it has read, and what it cannot know. Exit code 0: reported; 1: with
+    --strict, not all is known; 2: an option is wrong, or nothing can be read.
+    """
+    if csv and json_:
+        raise ConfigError("--csv: goes without --json")
+    now = time.time()
+    accounting = ReportBuilder(
+        parse_by(by or ()), _period(month, day, since, until, time_zone, now), book, budget
+    )
+    told = _read(accounting, redis, namespace, archive)
+    print_report(accounting, told, "csv" if csv else "json" if json_ else "table")
+    if strict and told.unknown:
+        raise typer.Exit(1)
+
+
+def _read(accounting: ReportBuilder, redis: str | None, namespace: str, archive: Path | None) -> ReportNotes:
+    """From the server and the archive, or the archive alone where no server is named and none runs."""
+    try:
+        with join_bus(redis, namespace, None) as settings:
+            return run_async(lambda: gather(accounting, settings, archive, namespace))
+    except NoServer:
+        if archive is None:
+            raise
+    err_console.print("No server is named, and none runs here: the archive alone is read.")
+    return run_async(lambda: gather(accounting, None, archive, namespace))
+
+
+def _period(
+    month: str | None, day: str | None, since: str | None, until: str | None, zone: str, now: float
+) -> Period:
+    given = [name for name, one in (("--month", month), ("--day", day), ("--since", since or until)) if one]
+    if len(given) > 1:
+        raise ConfigError(f"{given[1]}: goes without {given[0]}")
+    if day is not None:
+        return day_of(day, zone)
+    if not (since or until):
+        return month_of(month, zone, now)
+    begin, end = moment("--since", since, now), moment("--until", until, now)
+    if begin is not None and end is not None and begin > end:
+        raise ConfigError("--since: must be before --until")
+    return replace(month_of(None, zone, now), since=begin, until=end, name="")

@@ -1,0 +1,89 @@
+"""The lines of a report and what they add up to. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+
+DIMENSIONS: Final = ("team", "agent", "session", "tool", "provider", "model", "scheduler")
+LABEL: Final = "label:"
+TEAM: Final = "team"
+"""The label that names a team."""
+NOBODY: Final = "-"
+MAX_BY: Final = 8
+
+
+@dataclass(slots=True)
+class Figures:
+    """One line; amounts in micro-units."""
+
+    spent: int = 0
+    """As the ledger paid it."""
+    outside: int = 0
+    """What calls told that no budget paid."""
+    saved: int = 0
+    """By replacements."""
+    requests: int = 0
+    """To LLMs, answered."""
+    calls: int = 0
+    """Of tools that ran."""
+    replaced: int = 0
+    denied: int = 0
+    held: int = 0
+    held_s: float = 0.0
+    """For how long calls were held altogether, in seconds."""
+    orphans: int = 0
+    """Calls of which nobody told the cost: paid at their estimates."""
+    overruns: int = 0
+    """Calls that cost more than was reserved."""
+
+    def add(self, other: "Figures") -> None:
+        """Add those of another line."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts; amounts in micro-units."""
+        return {**asdict(self), "held_s": round(self.held_s, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """Whom something is put down to, as far as it is known."""
+
+    agent: str = ""
+    session: str = ""
+    tool: str = ""
+    provider: str = ""
+    model: str = ""
+    scheduler: str = ""
+    labels: Mapping[str, str] | None = None
+
+    def key(self, by: Iterable[str]) -> tuple[str, ...]:
+        """Its line in a report by these dimensions."""
+        return tuple(self._value(one) or NOBODY for one in by)
+
+    def _value(self, dimension: str) -> str:
+        if dimension.startswith(LABEL):
+            return (self.labels or {}).get(dimension.removeprefix(LABEL), "")
+        return str(getattr(self, dimension))
+
+
+def parse_by(texts: Iterable[str]) -> tuple[str, ...]:
+    """The dimensions that `--by` names, `team` as the label that it is; raises ConfigError."""
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in DIMENSIONS and not (name.startswith(LABEL) and len(name) > len(LABEL)):
+            raise ConfigError(f"--by: {name!r} is none; there are: {', '.join(DIMENSIONS)}, {LABEL}NAME")
+    if len(names) > MAX_BY:
+        raise ConfigError(f"--by: at most {MAX_BY} at once")
+    return tuple(dict.fromkeys(f"{LABEL}{TEAM}" if name == TEAM else name for name in names))
+
+
+def total_of(rows: Iterable[Figures]) -> Figures:
+    """The sum of all lines."""
+    total = Figures()
+    for one in rows:
+        total.add(one)
+    return total

@@ -1,0 +1,95 @@
+"""A report as people and scripts read it: a table, CSV, or one JSON object a line. It counts nothing."""
+
+import csv
+import io
+from typing import Any, Final
+
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import console, err_console
+from toolgate_bus.commands.report.accounting import ReportBuilder
+from toolgate_bus.commands.report.figures import LABEL, Figures, total_of
+from toolgate_bus.commands.report.sources import ReportNotes
+from toolgate_bus.commands.terminal import new_table, print_json, print_text
+from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.telemetry.printable import visible
+
+_MONEY: Final = ("spent", "outside", "saved")
+_HEADS: Final = {"outside": "outside budgets", "held_s": "held for"}
+_ALWAYS: Final = frozenset({"spent", "saved", "requests", "calls", "denied", "held"})
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def print_report(accounting: ReportBuilder, told: ReportNotes, style: str) -> None:
+    """Print it, as a `table`, `csv` or `json`."""
+    rows = sorted(accounting.rows.items(), key=lambda one: (-one[1].spent - one[1].outside, one[0]))
+    total = total_of(figures for _, figures in rows)
+    {"table": _table, "csv": _csv, "json": _json}[style](accounting, rows, total, told)
+
+
+Rows = list[tuple[tuple[str, ...], Figures]]
+
+
+def _json(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNotes) -> None:
+    for row, figures in rows if accounting.by else []:
+        print_json({"by": dict(zip(accounting.by, row, strict=True)), **figures.as_json()})
+    period = accounting.period
+    asked = {"since": period.since, "until": period.until, "time_zone": period.zone, "name": period.name}
+    print_json(
+        {
+            "total": total.as_json(),
+            "period": asked,
+            "book": accounting.book,
+            "budget": accounting.budget,
+            "sources": told.sources,
+            "unknown": told.unknown,
+        }
+    )
+
+
+def _csv(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNotes) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["line", *accounting.by, *total.as_json()])
+    for row, figures in rows if accounting.by else []:
+        writer.writerow(["row", *map(_cell, row), *figures.as_json().values()])
+    writer.writerow(["total", *("" for _ in accounting.by), *total.as_json().values()])
+    print_text(out.getvalue().rstrip("\n"))
+    _tell(accounting, told, err_console)
+
+
+def _cell(text: str) -> str:
+    """Words of others in a spreadsheet: never a formula."""
+    return f"'{visible(text)}" if text.startswith(_FORMULA) and text != "-" else visible(text)
+
+
+def _table(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNotes) -> None:
+    figures = [name for name in total.as_json() if name in _ALWAYS or getattr(total, name)]
+    heads = [_HEADS.get(name, name) for name in figures]
+    by = [one.removeprefix(LABEL) for one in accounting.by]
+    table = new_table([*(by or [""]), *heads], right=heads)
+    for row, each in rows if by else []:
+        table.add_row(*map(escape, row), *_cells(each, figures))
+    table.add_row("total", *("" for _ in by[1:]), *_cells(total, figures), style="bold")
+    console.print(f"Report of {escape(accounting.period.words())}", soft_wrap=True)
+    console.print(table)
+    if total.outside:
+        amount = format_amount(total.outside)
+        console.print(f"Outside budgets: {amount}, told by calls for which no budget paid.", soft_wrap=True)
+    _tell(accounting, told, console)
+
+
+def _cells(figures: Figures, names: list[str]) -> list[str]:
+    return [_figure(name, getattr(figures, name)) for name in names]
+
+
+def _figure(name: str, value: Any) -> str:
+    if name in _MONEY:
+        return format_amount(value)
+    return f"{value:.1f} s" if name == "held_s" else str(value)
+
+
+def _tell(accounting: ReportBuilder, told: ReportNotes, where: Any) -> None:
+    for words in told.sources:
+        where.print(f"From: {escape(words)}", soft_wrap=True)
+    for words in told.unknown:
+        where.print(f"Not known: {escape(words)}", soft_wrap=True)
