@@ -1,7 +1,12 @@
 """The ledger's journal is read in pages, each entry once, and what was trimmed unread is counted."""
 
+import random
+from collections import Counter
+
 import pytest
 from toolgate_bus.budgets.journal import JournalPlace, is_entry, journal_key, read_entry, read_journal
+from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.redis.connection import RedisCommands
 
@@ -67,3 +72,32 @@ def test_no_orchestrator_can_write_a_fact_that_reads_as_the_ledgers():
     forged = {**ENTRY, "event": "ledger", "book": "budget", "entry": "1-0"}
     assert is_entry(forged)
     assert not is_entry({**forged, "orchestrator": "o"})
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_journal_adds_up_to_the_accounts_whatever_becomes_of_a_call(server_url, namespace, seed):
+    commands, chance = RedisCommands(server_url, "test-journal"), random.Random(seed)
+    ledger = RedisLedger(commands, namespace)
+    accounts = [Account("all/fleet", None), Account("hour/agent/a", None, 3600)]
+    otherwise = Otherwise(7, (accounts[0],))
+    try:
+        for number in range(60):
+            id_ = f"d{number % 40}"  # some come again
+            await ledger.reserve(id_, 0, [Offer("search", chance.randrange(1, 100))], accounts, "o")
+            for _ in range(chance.randrange(4)):
+                settling = Step("settle", id_, chance.choice([None, chance.randrange(200)]), "o", otherwise)
+                do = chance.choice(
+                    [ledger.orphan, ledger.release, lambda _, step=settling: ledger.take([step])]
+                )
+                await do(id_)
+            await ledger.take([Step("settle", f"x{number}", chance.randrange(9), "o", otherwise)])
+            await ledger.charge(f"c{number % 50}", chance.randrange(9), accounts)
+        page = await read_journal(commands, namespace, "budget", None)
+        found = Counter()
+        for entry in page.entries:
+            for key, window in entry["accounts"]:
+                found[key, window] += entry["amount"]
+        assert +found == {(one.key, one.window): one.spent for one in await ledger.balances()}
+        assert {entry["kind"] for entry in page.entries} == {"settle", "charge", "orphan", "release"}
+    finally:
+        await commands.aclose()

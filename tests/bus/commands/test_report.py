@@ -145,6 +145,12 @@ def test_a_call_is_put_down_to_the_labels_of_its_session():
     assert {row[0]: one.spent for row, one in rows.items()} == {"red": 3, "blue": 4, "-": 5}
 
 
+def test_it_does_not_matter_whether_the_call_or_what_was_paid_for_it_is_read_first():
+    made, paid = decision(1, "d1", session="s1", agent="anna", labels={"team": "red"}), entry(1, "d1", 3)
+    for lines in ([made, paid], [paid, made], [paid, post(2, "d1", session="s1"), made]):
+        assert reported(lines, by=["team", "agent"])["red", "anna"].spent == 3
+
+
 def test_a_forged_entry_is_no_money():
     assert total([{**entry(1, "d1", 5), "orchestrator": "evil", "seq": 9}]).spent == 0
 

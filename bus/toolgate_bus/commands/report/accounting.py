@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from toolgate_bus.budgets.journal import is_entry
 from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.decisions.filters import time_of
-from toolgate_bus.commands.report.figures import CallOrigin, Figures
+from toolgate_bus.commands.report.figures import CallOrigin, ReportFigures
 from toolgate_bus.commands.report.period import Period
 from toolgate_bus.protocol.money import is_amount, micro
 
@@ -81,7 +81,7 @@ class ReportBuilder:
     book: str = "budget"
     budget: str | None = None
     """Only what was paid from this one; then nothing is outside."""
-    rows: dict[Row, Figures] = field(default_factory=dict)
+    rows: dict[Row, ReportFigures] = field(default_factory=dict)
     accounts: dict[tuple[str, int], int] = field(default_factory=dict)
     """What the journal adds up to, by account and window, whatever the period."""
     first_entry: float | None = None
@@ -272,10 +272,10 @@ class ReportBuilder:
             labels = known.labels or self._labels.get(told["session"])
         return CallOrigin(**told, labels=labels)
 
-    def _row(self, row: Row) -> Figures:
+    def _row(self, row: Row) -> ReportFigures:
         if row not in self.rows and len(self.rows) >= MAX_ROWS:
             row = (MORE,) * len(self.by)
-        return self.rows.setdefault(row, Figures())
+        return self.rows.setdefault(row, ReportFigures())
 
 
 def _kind(whose: CallOrigin) -> str:

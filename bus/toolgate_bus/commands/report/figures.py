@@ -1,4 +1,4 @@
-"""The lines of a report and what they add up to. Pure."""
+"""The lines of a report and what they add up to. Values in, values out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +15,7 @@ MAX_BY: Final = 8
 
 
 @dataclass(slots=True)
-class Figures:
+class ReportFigures:
     """One line; amounts in micro-units."""
 
     spent: int = 0
@@ -38,7 +38,7 @@ class Figures:
     overruns: int = 0
     """Calls that cost more than was reserved."""
 
-    def add(self, other: "Figures") -> None:
+    def add(self, other: "ReportFigures") -> None:
         """Add those of another line."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
@@ -81,9 +81,9 @@ def parse_by(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{LABEL}{TEAM}" if name == TEAM else name for name in names))
 
 
-def total_of(rows: Iterable[Figures]) -> Figures:
+def total_of(rows: Iterable[ReportFigures]) -> ReportFigures:
     """The sum of all lines."""
-    total = Figures()
+    total = ReportFigures()
     for one in rows:
         total.add(one)
     return total

@@ -7,7 +7,7 @@ from typing import Any, Final
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.report.accounting import ReportBuilder
-from toolgate_bus.commands.report.figures import LABEL, Figures, total_of
+from toolgate_bus.commands.report.figures import LABEL, ReportFigures, total_of
 from toolgate_bus.commands.report.sources import ReportNotes
 from toolgate_bus.commands.terminal import new_table, print_json, print_text
 from toolgate_bus.protocol.money import format_amount
@@ -26,10 +26,10 @@ def print_report(accounting: ReportBuilder, told: ReportNotes, style: str) -> No
     {"table": _table, "csv": _csv, "json": _json}[style](accounting, rows, total, told)
 
 
-Rows = list[tuple[tuple[str, ...], Figures]]
+Rows = list[tuple[tuple[str, ...], ReportFigures]]
 
 
-def _json(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNotes) -> None:
+def _json(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: ReportNotes) -> None:
     for row, figures in rows if accounting.by else []:
         print_json({"by": dict(zip(accounting.by, row, strict=True)), **figures.as_json()})
     period = accounting.period
@@ -46,7 +46,7 @@ def _json(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNot
     )
 
 
-def _csv(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNotes) -> None:
+def _csv(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: ReportNotes) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["line", *accounting.by, *total.as_json()])
@@ -62,7 +62,7 @@ def _cell(text: str) -> str:
     return f"'{visible(text)}" if text.startswith(_FORMULA) and text != "-" else visible(text)
 
 
-def _table(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNotes) -> None:
+def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: ReportNotes) -> None:
     figures = [name for name in total.as_json() if name in _ALWAYS or getattr(total, name)]
     heads = [_HEADS.get(name, name) for name in figures]
     by = [one.removeprefix(LABEL) for one in accounting.by]
@@ -78,7 +78,7 @@ def _table(accounting: ReportBuilder, rows: Rows, total: Figures, told: ReportNo
     _tell(accounting, told, console)
 
 
-def _cells(figures: Figures, names: list[str]) -> list[str]:
+def _cells(figures: ReportFigures, names: list[str]) -> list[str]:
     return [_figure(name, getattr(figures, name)) for name in names]
 
 
