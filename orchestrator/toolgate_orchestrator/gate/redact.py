@@ -21,6 +21,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
 from toolgate_bus.ruling.conditions import globs
 
+from toolgate_orchestrator.gate.canonical import canonicalize
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
 from toolgate_orchestrator.gate.scanning import Scanner, TextScan, secrets_within
 
@@ -56,9 +57,6 @@ _MAX_TRAVELLING: Final = packing.MAX_NODES - 100
 """Values in arguments that travel."""
 _MAX_READ: Final = 2 * _ROOM
 """Characters of texts in which secret fields are looked for; further ones would hardly travel anyway."""
-
-_MAX_COUNT: Final = 4_000
-_MAX_LENGTH: Final = 1 << 20
 
 
 class _TooMany(Exception):  # noqa: N818 - it says what was found
@@ -383,37 +381,3 @@ def _fits(text: str) -> bool:
         return len(text.encode()) <= packing.MAX_STRING
     except UnicodeEncodeError:
         return False
-
-
-def canonicalize(value: Any) -> bytes:
-    """A value as bytes that tell it from others; never raises: beyond thousands of nodes by size only."""
-    parts: list[bytes] = []
-    todo, left = [value], _MAX_COUNT
-    while todo and left:
-        left -= 1
-        _write(todo.pop(), parts, todo)
-    return b"".join(parts)
-
-
-def _write(value: Any, parts: list[bytes], todo: list[Any]) -> None:
-    if isinstance(value, str):
-        text = value if len(value) <= _MAX_LENGTH else value[: _MAX_LENGTH // 2] + value[-_MAX_LENGTH // 2 :]
-        encoded = text.encode("utf-8", "surrogatepass")
-        parts.append(b"s%d:%d:" % (len(value), len(encoded)) + encoded)
-    elif isinstance(value, Mapping):
-        parts.append(b"m%d:" % len(value))
-        some = (
-            value.items() if len(value) > _MAX_COUNT else sorted(value.items(), key=lambda one: str(one[0]))
-        )
-        todo += [part for pair in some for part in pair][: 2 * _MAX_COUNT]
-    elif isinstance(value, list | tuple):
-        parts.append(b"l%d:" % len(value))
-        todo += value[:_MAX_COUNT]
-    elif value is None or isinstance(value, bool):
-        parts.append(b"%r:" % value)
-    elif isinstance(value, int):
-        parts.append(b"i%x:" % value)
-    elif isinstance(value, float):
-        parts.append(b"f%r:" % value)
-    else:
-        parts.append(b"o%s:%d:" % (type(value).__qualname__.encode("utf-8", "replace"), id(value)))
