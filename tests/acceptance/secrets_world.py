@@ -15,6 +15,7 @@ from typing import Any
 
 import redis
 import yaml
+from notify_world import LoopbackReceiver
 from secrets_planted import Planted
 from toolgate_bus.server.guard import ServerProcess
 from trace_collector import Collected
@@ -69,6 +70,7 @@ class World:
         self.sessions = directory / "sessions"
         self._opener: urllib.request.OpenerDirector | None = None
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.webhook = LoopbackReceiver()
 
     # ------------------------------------------------------------------ processes
 
@@ -98,8 +100,10 @@ class World:
             self.toolgate(spec, "scheduler", "run", spec, *options)
         self.toolgate("exporter", "exporter", "--port", 0, "--json")
         self.toolgate("console", "console", "--port", 0, "--json")
+        (self.directory / "notify.yaml").write_text(f"receivers: {{people: {{url: '{self.webhook.url}'}}}}")
+        self.toolgate("notify", "notify", "--config", self.directory / "notify.yaml", "--json")
         self.toolgate("archiver", "decisions", "archive", self.directory / "archive")
-        for name in [*SCHEDULERS, "exporter", "console"]:
+        for name in [*SCHEDULERS, "exporter", "console", "notify"]:
             one = self.running[name]
             await wait_until(lambda one=one: one.stdout.endswith("\n") or not one.alive, timeout=READY_S)
             assert one.alive, one.stderr
@@ -195,6 +199,7 @@ class World:
         """Run it; its held call is approved on the console."""
         agent = self.toolgate("agent", "run", "Go on", "--plan", self.plan())
         held = await wait_until(lambda: self._held(agent), timeout=READY_S)
+        await wait_until(lambda: self.webhook.posts, timeout=READY_S)
         answer = await asyncio.to_thread(
             self._fetch,
             f"api/approvals/{held['id']}/answer",
@@ -296,6 +301,8 @@ class World:
         self._read_server()
         self.running["archiver"].end()
         written["archive"] = self.read_archive()
+        written["webhooks"] = b"".join(post.body for post in self.webhook.posts)
+        self.webhook.stop()
         for name, one in self.running.items():
             one.end()
             written[f"{name}: stdout"], written[f"{name}: stderr"] = (

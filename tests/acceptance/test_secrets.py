@@ -1,7 +1,7 @@
 """What `redact` names reaches the tools, and is found nowhere else (DESIGN §6).
 
 Everything is switched on: schedulers of all kinds, one of which tells all it sees, a shadow, the exporter,
-the archiver, the console, traces, logs at DEBUG. Then all that any of them wrote is searched.
+the archiver, the console, webhooks, traces, logs at DEBUG. Then all that any of them wrote is searched.
 """
 
 import json
@@ -32,6 +32,7 @@ READ = {
     **dict.fromkeys(("console: live", "traces", "metrics of exporter", "decisions: stdout"), b"vault"),
     "agent: stderr": b"vault_fails",
     "agent: stdout": b"done",
+    "webhooks": b"transfer of ",
 }
 """What stands in a place if it was read at all."""
 
@@ -155,5 +156,5 @@ async def test_without_redact_the_same_search_finds_them_everywhere(
         assert expected - planted.found_in(world.written[place]) == set(), place
     assert planted.found_in(world.written["console: live"])
     for place, content in world.written.items():
-        if place.startswith("metrics") or place == "traces":
+        if place.startswith("metrics") or place in ("traces", "webhooks"):
             assert planted.found_in(content) == set(), f"{place} holds arguments"
