@@ -3,6 +3,7 @@
     decision denied or cancelled, tool:unused ─▶ release
     tool:selected                             ─▶ executing
     tool:post, tool:error                     ─▶ settle, with the cost that the tool told
+    usage, provider:error of a decision       ─▶ settle, with what the request to an LLM has cost
     what another orchestrator tells           ─▶ nothing: it is counted
     nothing more from an orchestrator that died, or for far too long ─▶ orphan
 
@@ -37,11 +38,14 @@ _log = get_logger("toolgate.ledger")
 
 
 def step_of(
-    fact: Mapping[str, Any], otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None
+    fact: Mapping[str, Any],
+    otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
+    cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
 ) -> Step | None:
     """The step that a fact asks for, if any. Facts come off a wire: anything may be in them.
 
-    Who tells it is whose stream it stood in. `otherwise` says who pays for a call that was not reserved for.
+    Who tells it is whose stream it stood in. `otherwise` says who pays for a call that was not reserved for,
+    `cost_of` what a request to an LLM has cost.
     """
     event, by = fact.get("event"), fact.get("orchestrator")
     decision = fact.get("id" if event == "decision" else "decision_id")
@@ -54,6 +58,11 @@ def step_of(
         told = fact.get("cost")
         cost = told if is_amount(told) else None
         return Step("settle", decision, cost, who, otherwise(fact) if otherwise is not None else None)
+    if event in ("usage", "provider:error") and cost_of is not None:
+        spent = cost_of(fact)
+        if event == "provider:error" and spent is None:
+            return Step("release", decision, by=who)
+        return Step("settle", decision, spent, who, otherwise(fact) if otherwise is not None else None)
     if event == "tool:unused":
         return Step("release", decision, by=who)
     return Step("executing", decision, by=who) if event == "tool:selected" else None
@@ -72,15 +81,17 @@ class SettlementWorker:
         replica: str,
         also: Callable[[Mapping[str, Any]], Any] | None = None,
         otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
+        cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`also` hears of each fact as well, and is awaited if it gives an awaitable.
 
-        `otherwise` says who pays where a fact tells the end of a call that was not reserved for.
+        `otherwise` says who pays where a fact tells the end of a call that was not reserved for; without
+        `cost_of`, which says what a request to an LLM has cost, those settle nothing.
         """
         self._ledger, self._facts, self._store = ledger, facts, store
         self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
-        self._otherwise = otherwise
+        self._otherwise, self._cost_of = otherwise, cost_of
         self._missing: dict[str, float] = {}
         self._resumed = False
         self._looked = 0.0
@@ -136,7 +147,9 @@ class SettlementWorker:
     async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
         for fact in facts:
             await self._tell(fact)
-        steps = [step for fact in facts if (step := step_of(fact, self._otherwise)) is not None]
+        steps = [
+            step for fact in facts if (step := step_of(fact, self._otherwise, self._cost_of)) is not None
+        ]
         for settled in await self._ledger.take(steps):
             metrics.count(metrics.BUDGET_SETTLEMENTS, self._book, settled.outcome)
             if settled.outcome in ASTRAY and self._clock() - self._warned >= WARN_S:

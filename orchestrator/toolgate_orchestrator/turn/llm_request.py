@@ -291,7 +291,7 @@ class Llm:
         if self._note is not None:
             model, decision = self.model, self._decision
             told = {**data, "provider": self.name, "iteration": self.iterations, **seconds_since(started)}
-            told |= {"decision_id": decision} if decision else {}
+            told |= {"decision_id": decision, "estimated_tokens": self._sent} if decision else {}
             self._note(event, told | ({"model": model} if model else {}))
 
     def _describe_response(self, response: Any, usage: dict[str, Any] | None, calls: bool) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import NAME_PATTERN
-from toolgate_bus.protocol.money import MAX_AMOUNT, format_amount, micro
 
 from toolgate_schedulers.shipped.alternatives import Groups, Name
+from toolgate_schedulers.shipped.cost_aware.amounts import Money
+from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig
 
 HOUR: Final = 3600
 DAY: Final = 86_400
@@ -23,13 +24,6 @@ _WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0}
 _LABEL: Final = re.compile(r"label:.{1,128}")
 
 
-def _money(written: Any) -> int:
-    amount = micro(written)
-    if amount is None:
-        raise ValueError(f"must be an amount of money from 0 to {format_amount(MAX_AMOUNT)}, such as 0.40")
-    return amount
-
-
 def _window(written: Any) -> int:
     seconds = _WINDOWS.get(written) if isinstance(written, str) else written
     if type(seconds) is not int or not (0 < seconds <= _MAX_LENGTH or written == "total"):
@@ -37,8 +31,6 @@ def _window(written: Any) -> int:
     return seconds
 
 
-Money = Annotated[int, BeforeValidator(_money), Field(description="an amount of money, such as 0.40")]
-"""Written in the currency, kept in micro-units."""
 Window = Annotated[int, BeforeValidator(_window)]
 """Seconds; 0 is for all time."""
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
@@ -95,8 +87,10 @@ class CostAwareConfig(StrictModel):
     """The same, for latency."""
     learn: bool = Field(default=True, strict=True)
     """Correct costs and latencies by what tools tell."""
+    llm: LlmConfig | None = None
+    """Requests to LLMs are asked about as calls are, and reserved for in the same budgets; see below."""
     charge_llm: bool = Field(default=False, strict=True)
-    """Charge what LLM requests cost (`usage.cost_usd`) to the same budgets."""
+    """Without `llm`: charge what LLM requests have cost (`usage.cost_usd`) to the same budgets."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
     """For texts."""
 

@@ -15,16 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
-from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount
+from toolgate_bus.protocol.llm import LLM
+from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.transport.ports import MAX_VALUE
 
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
+from toolgate_schedulers.shipped.cost_aware.llm_prices import MAX_TOKENS, name_of_model
 
 WINDOW: Final = 31
 ENOUGH: Final = 5
 MAX_TOOLS: Final = 256
+MAX_RATIO: Final = 100_000
 _US: Final = 1_000_000
 _MAX_MICROSECONDS: Final = 86_400 * _US
 
@@ -64,9 +67,15 @@ class CostHistory:
     latencies: dict[str, Values] = field(default_factory=dict)
     agent_costs: dict[str, Values] = field(default_factory=dict)
     agent_latencies: dict[str, Values] = field(default_factory=dict)
+    answers: dict[str, Values] = field(default_factory=dict)
+    """Tokens of a model's answers."""
+    ratios: dict[str, Values] = field(default_factory=dict)
+    """Tokens of requests to a model, by the thousand that were estimated."""
 
     def hear(self, fact: Mapping[str, Any]) -> bool:
-        """Learn from a fact `tool:post`; False for what teaches nothing. Anything may be in a fact."""
+        """Learn from a fact `tool:post` or `usage`; False if it teaches nothing. It may hold anything."""
+        if fact.get("event") == "usage":
+            return self._hear_usage(fact)
         tool = fact.get("tool")
         if fact.get("event") != "tool:post" or not isinstance(tool, str) or not 0 < len(tool) <= MAX_NAME:
             return False
@@ -81,6 +90,23 @@ class CostHistory:
             _keep(self.latencies, tool, us)
         return heard
 
+    def _hear_usage(self, fact: Mapping[str, Any]) -> bool:
+        model, cost = name_of_model(fact), micro(fact.get("cost_usd"))
+        answer, sent, guess = (
+            fact.get(name) for name in ("output_tokens", "input_tokens", "estimated_tokens")
+        )
+        if len(model) > MAX_NAME or fact.get("partial"):
+            return False
+        if cost is not None:
+            _keep(self.costs, f"{LLM}{model}", cost)
+        if type(answer) is int and 0 <= answer <= MAX_TOKENS:
+            _keep(self.answers, model, answer)
+        cached = [fact.get(name) for name in ("cache_read_tokens", "cache_write_tokens")]
+        told = [count for count in (sent, *cached) if type(count) is int and 0 <= count <= MAX_TOKENS]
+        if told and type(guess) is int and 0 < guess <= MAX_TOKENS:
+            _keep(self.ratios, model, min(sum(told) * 1000 // guess, MAX_RATIO))
+        return True
+
     def record_delegation(self, agent: str, cost: int, seconds: float) -> None:
         """Learn what a delegation to an agent has cost, in micro-units, and how long it took."""
         us = _microseconds(seconds)
@@ -92,6 +118,7 @@ class CostHistory:
         """As bytes for the store."""
         kinds = {"costs": self.costs, "latencies": self.latencies}
         kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
+        kinds |= {"answers": self.answers, "ratios": self.ratios}
         texts = {
             kind: {tool: " ".join(map(str, values)) for tool, values in of.items()}
             for kind, of in kinds.items()
@@ -112,6 +139,8 @@ class CostHistory:
             _values(found.get("latencies"), _MAX_MICROSECONDS),
             _values(found.get("agent_costs"), MAX_AMOUNT),
             _values(found.get("agent_latencies"), _MAX_MICROSECONDS),
+            _values(found.get("answers"), MAX_TOKENS),
+            _values(found.get("ratios"), MAX_RATIO),
         )
 
 
@@ -186,10 +215,14 @@ class Candidate(NamedTuple):
     """Whether it is the call itself."""
     agent: str | None = None
     """Whom a delegation asks."""
+    model: str | None = None
+    """Of a request to an LLM, its provider and model."""
 
     @property
     def name(self) -> str:
         """What it is called, unlike all other candidates of its call."""
+        if self.model is not None:
+            return f"a request to {self.model}"
         return self.tool if self.agent is None else f"{self.tool} to {self.agent}"
 
 

@@ -28,13 +28,15 @@ def refusal(
     budget = answer.short.partition("/")[0]
     of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
     parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
+    window = next((one.window for one in config.budgets if one.name == budget), 0)
+    again = f": the budget is renewed {_TIMES.get(window, f'every {window} seconds')}" if window else ""
+    if own.model is not None:  # whoever reads it waits for an answer
+        return " ".join([*parts, f"Ask again later{again}." if again else ""]).rstrip()
     if others:
         told = ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in others)
         parts.append(f"Its equivalents cost too much as well: {told}.")
     parts.append(_affordable(config, learned, call, candidates, answer.left))
-    window = next((one.window for one in config.budgets if one.name == budget), 0)
-    renewed = f": the budget is renewed {_TIMES.get(window, f'every {window} seconds')}"
-    parts.append(f"Do not repeat this call{f' for now{renewed}' if window else ''}.")
+    parts.append(f"Do not repeat this call{f' for now{again}' if window else ''}.")
     return " ".join(parts)
 
 

@@ -25,6 +25,7 @@ from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, de
 from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.money import micro
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.redis.tasks import keep
@@ -42,6 +43,12 @@ from toolgate_schedulers.shipped.cost_aware.estimates import (
     estimate_of_agent,
     rank_candidates,
 )
+from toolgate_schedulers.shipped.cost_aware.llm_prices import (
+    LlmConfig,
+    cost_of_usage,
+    estimate_of_request,
+    name_of_model,
+)
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
 
 LOOK_S: Final = 0.5
@@ -56,6 +63,8 @@ def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelec
             return estimate(config, learned, tool)
         return estimate_of_agent(config, learned, tool, agent, given=micro(call.tool_input.get("budget")))
 
+    if call.tool_name == LLM_REQUEST:
+        return _requests(config, learned, call)
     own = estimate_for(call.tool_name, call.agent_target)
     found = [Candidate(call.tool_name, None, own, own=True, agent=call.agent_target)]
     if call.phase == "select":
@@ -66,17 +75,40 @@ def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelec
     return rank_candidates(found, config.cost_weight, config.latency_weight)
 
 
+def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
+    """The same for a request to an LLM, and those to other models that may stand in for it."""
+    asked: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [(None, call.tool_input)]
+    if call.phase == "select":
+        others = [one.arguments or {} for one in alternatives(config.alternatives, call)]
+        asked += [(other, complete_arguments(call.tool_input, other)) for other in others]
+    prices = config.llm or LlmConfig()
+    found = [
+        Candidate(
+            call.tool_name,
+            given,
+            estimate_of_request(prices, learned, request, config.learn),
+            own=given is None,
+            model=name_of_model(request),
+        )
+        for given, request in asked
+    ]
+    return rank_candidates(found, config.cost_weight, config.latency_weight)
+
+
 class CostAware:
     """The scheduler of a `CostAwareConfig`."""
 
     name = "cost-aware"
     priority = 20
     """Above the router: what it has reserved for is to be what runs."""
-    tools = ("*",)
+    tools: tuple[str, ...] = ("*",)
+    """And requests to an LLM, where the config has `llm`."""
     config_model: ClassVar[type[BaseModel]] = CostAwareConfig
 
     def __init__(self, config: CostAwareConfig) -> None:
         self.config = config
+        if config.llm is not None:
+            self.tools = (*self.tools, ANY)
         self.learned = CostHistory()
         self._delegations = Delegations()
         self.overrides: Overrides = {}
@@ -90,7 +122,8 @@ class CostAware:
         best = candidates[0]
         accounts = accounts_of(self.config, Payer.of(call), self.overrides)
         # In verify something may be held already, for the call that this one replaces.
-        if not accounts or (best.estimate.most == 0 and call.phase == "select"):
+        free = best.estimate.most == 0 and call.phase == "select" and call.tool_name != LLM_REQUEST
+        if not accounts or free:
             return self._let(candidates, best)
         # What an agent will spend must be there, and is not held: it pays for its own calls.
         offers = [Offer(one.name, one.estimate.reserve, room=one.estimate.most) for one in candidates]
@@ -126,6 +159,7 @@ class CostAware:
             replica=context.replica,
             also=self.hear,
             otherwise=self.otherwise,
+            cost_of=self.cost_of,
         )
         self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
 
@@ -175,7 +209,7 @@ class CostAware:
             self.learned.record_delegation(*worked)
         if self.learned.hear(fact) or worked is not None:
             self._news = True
-        if self.config.charge_llm and fact.get("event") == "usage":
+        if self.config.charge_llm and self.config.llm is None and fact.get("event") == "usage":
             amount = micro(fact.get("cost_usd"))
             orchestrator, number = fact.get("orchestrator"), fact.get("seq")
             accounts = accounts_of(self.config, payer_of(fact), self.overrides)
@@ -189,8 +223,15 @@ class CostAware:
         """
         if not self.config.budgets:
             return None
+        if fact.get("event") == "usage":  # it says whose it is
+            accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+            return Otherwise(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
         accounts = accounts_of(self.config, Payer(), self.overrides, only="fleet")
         return Otherwise(self._price_of(str(fact.get("tool"))), tuple(accounts))
+
+    def cost_of(self, fact: Mapping[str, Any]) -> int | None:
+        """What a request to an LLM has cost by its fact; None where nobody can say."""
+        return cost_of_usage(self.config.llm, fact)
 
     def _price_of(self, tool: str) -> int:
         return estimate(self.config, self.learned, tool).reserve
