@@ -44,6 +44,7 @@ from toolgate_orchestrator.turn.loop_config import ParallelConfig
 from toolgate_schedulers.shipped import policy
 from toolgate_schedulers.shipped.approval import config as approval
 from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig, Price
+from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig, ModelPrice
 from toolgate_schedulers.shipped.heuristic import HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
 from toolgate_schedulers.shipped.policy import PolicyConfig
@@ -184,6 +185,8 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "fallback": (Fallback, None),
     "a cost-aware": (CostAwareConfig, None),
     "a price": (Price, None),
+    "an llm": (LlmConfig, None),
+    "a model price": (ModelPrice, None),
     "a budget": (Budget, None),
     "a heuristic": (HeuristicConfig, None),
     "a limit": (Limit, None),

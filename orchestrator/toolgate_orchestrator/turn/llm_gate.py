@@ -189,7 +189,9 @@ def estimate_request(request: ChatRequest) -> int:
 
 def _output_limit(provider: Any) -> int | None:
     """The longest answer that a provider is set to give, where it says so."""
-    config = getattr(provider, "config", None)
-    told = [getattr(provider, "max_tokens", None), getattr(provider, "max_output_tokens", None)]
-    told += [config.get("max_tokens")] if isinstance(config, Mapping) else []
+    try:
+        defaults = provider.get_info().defaults or {}
+    except Exception:  # noqa: BLE001 - of the provider's: then nobody knows
+        return None
+    told = (defaults.get(name) for name in ("max_output_tokens", "max_tokens"))
     return next((most for most in told if type(most) is int and most > 0), None)
