@@ -1,4 +1,4 @@
-"""The options of cost-aware on requests to an LLM, through a real process: what is asked becomes, and costs."""
+"""The options of cost-aware on requests to an LLM, through a real process: what they become, and cost."""
 
 import pytest
 import yaml
