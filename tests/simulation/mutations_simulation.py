@@ -18,18 +18,6 @@ _CHANGES = (
     ),
     ("the lowest priority wins", _MERGE, "return (-heard.priority,", "return (heard.priority,"),
     (
-        "modifies count when a replacement is verified",
-        _MERGE,
-        '(action == "modify" and not modifies)',
-        "False",
-    ),
-    (
-        "a late verdict counts",
-        _ROUND,
-        "if self._closed or (given_up and action not in RESTRICTIVE):",
-        "if self._closed:",
-    ),
-    (
         "silence of a required scheduler lets a call run",
         _ROUND,
         "required_silent=tuple(name for name in silent if self._denies(name)),",
@@ -58,12 +46,6 @@ _CHANGES = (
         _PENDING,
         "if judge.keyring is not None and not judge.keyring.is_verdict(",
         "if judge.keyring is None and not judge.keyring.is_verdict(",
-    ),
-    (
-        "a plain verdict needs no signature",
-        _PENDING,
-        "if revision is not None and judge.keyring is None and",
-        "if revision is not None and",
     ),
     ("a priority has no cap", _PENDING, "capped = cap is not None and priority > cap", "capped = False"),
     (
