@@ -4,7 +4,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 _TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
 _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
-_GATE, _DISPATCH = f"{ORCHESTRATOR}/gate/gate.py", f"{ORCHESTRATOR}/gate/dispatch.py"
+_GATE = f"{ORCHESTRATOR}/gate/gate.py"
 _PENDING, _RULES = f"{ORCHESTRATOR}/gate/pending.py", f"{BUS}/budgets/ledger_rules.py"
 _KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/publisher.py"
 _ANSWERS, _WORKER = f"{BUS}/transport/redis/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
@@ -75,12 +75,6 @@ _CHANGES = (
     ),
     ("a person who refuses is not heard", _GATE, 'if answer != "allow":', 'if answer == "expired":'),
     (
-        "a required scheduler is passed over",
-        _DISPATCH,
-        "if awaited.get(name) is False and client.breaker",
-        "if name in awaited and client.breaker",
-    ),
-    (
         "an outage of the bus lets calls run",
         _GATE,
         "            if self.config.denies_without_bus:\n",
@@ -111,18 +105,6 @@ _CHANGES = (
         "reserved=0,",
     ),
     (
-        "a cost that is told twice is paid twice",
-        _RULES,
-        'if record is not None and record.state == "settled":',
-        "if False:",
-    ),
-    (
-        "a decision that is over can be reserved for",
-        _RULES,
-        'record.is_foreign(owner) or record.state not in ("reserved", "denied") or',
-        "record.is_foreign(owner) or",
-    ),
-    (
         "what is reserved may be spent again",
         _RULES,
         "total.limit - total.spent - total.reserved + held",
@@ -148,22 +130,10 @@ _CHANGES = (
         "        self._facts_refused = False\n",
     ),
     (
-        "a fact that is written twice is read twice",
-        f"{BUS}/facts/reader.py",
-        "if number is not None and not self._seen[orchestrator].take(number):",
-        "if number is not None and number < 0:",
-    ),
-    (
         "two facts have one number",
         f"{ORCHESTRATOR}/gate/recorder.py",
         "seq, at = client.facts + 1, time.time()",
         "seq, at = client.facts, time.time()",
-    ),
-    (
-        "verdicts under way are lost with a connection",
-        _ANSWERS,
-        'self._keep(verdicts, "the connection was lost")',
-        "verdicts.clear()",
     ),
 )
 
