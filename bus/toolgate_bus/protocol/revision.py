@@ -48,11 +48,16 @@ NO_REVISION: Final = Revision()
 
 def revision_of(config: Mapping[str, Any], label: str | None = None) -> Revision:
     """The revision of an effective configuration; raises ConfigError for a label that cannot be one."""
-    if label is not None and not _LABEL.fullmatch(label):
-        raise ConfigError(
-            f"revision: 1 to 48 letters, digits, '.', '_', '+' or '-' are allowed, not {label!r}"
-        )
+    check_label(label)
     import json  # not for an author's module, which only names revisions
 
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
     return Revision(label or "", hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST])
+
+
+def check_label(label: str | None) -> None:
+    """Raises ConfigError for a label that cannot be one; None is no label."""
+    if label is not None and not _LABEL.fullmatch(label):
+        raise ConfigError(
+            f"revision: 1 to 48 letters, digits, '.', '_', '+' or '-' are allowed, not {label!r}"
+        )

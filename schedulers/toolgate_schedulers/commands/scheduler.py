@@ -27,6 +27,7 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import print_json, print_text
 
+from toolgate_schedulers.commands.scheduler_rules import check, diff, history, push, rollout, status, undo
 from toolgate_schedulers.worker.task_pool import CONCURRENCY
 
 NEW_IS_FOR = "Denies the calls of forbidden tools."
@@ -261,3 +262,7 @@ def list_(
         )
     if not json_ and (readers := readers_line(view.readers_by_role())):
         err_console.print(readers)
+
+
+for _command in (push, history, diff, undo, rollout, status, check):
+    app.command()(_command)

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import typer
 from toolgate_bus.commands.options import METRICS_PORT, bus_settings, run_async, serve_metrics, start_bus
+from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import BusSettings, read_keys
 from toolgate_bus.telemetry import tracing
@@ -70,6 +72,11 @@ class SchedulerOptions:
     config: Path | None
     more: Mapping[str, Any]
     is_alone: bool
+
+    def load_text(self, text: bytes, revision: Revision) -> Scheduler:
+        """The scheduler by a configuration that was pushed; raises ConfigError."""
+        more = {**self.more, "revision": revision}
+        return load(self.spec, config=parse_document(text, f"pushed {revision.text}"), **more)
 
     def load(self) -> Scheduler:
         """The scheduler, with its configuration as it is now; raises ConfigError."""
@@ -160,7 +167,15 @@ def launch(
     _check_names([scheduler.name for scheduler in schedulers])
     keyring = _load_keyring(bus_settings(redis, namespace, keys), schedulers)
     jobs = [
-        WorkerSpec(scheduler, one.load if one.config else None, keyring, asked.concurrency, asked.json)
+        WorkerSpec(
+            scheduler,
+            one.load if one.config else None,
+            keyring,
+            asked.concurrency,
+            asked.json,
+            load_text=one.load_text,
+            load_own=one.load,
+        )
         for one, scheduler in zip(given, schedulers, strict=True)
     ]
     with tracing.configure("toolgate-scheduler"), start_bus(redis, namespace, keys) as settings:

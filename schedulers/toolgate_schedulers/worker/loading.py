@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.revision import revision_of
+from toolgate_bus.protocol.revision import Revision, revision_of
 
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -35,16 +35,16 @@ def load(
     priority: int | None = None,
     tools: Iterable[str] | None = None,
     shadow: bool | None = None,
-    config: Path | None = None,
-    revision: str | None = None,
+    config: Path | Document | None = None,
+    revision: str | Revision | None = None,
 ) -> Scheduler:
     """The scheduler that `spec` names, configured; options given here override what its author set.
 
-    Its revision has this label, and a digest of all that was given. Raises ConfigError that says what was
-    looked for, and what there is instead.
+    Its revision has this label, and a digest of all that was given, or is the one given. Raises ConfigError
+    that says what was looked for, and what there is instead.
     """
     written = _attribute(spec) if ":" in spec else _entry(spec)
-    document = None if config is None else read_document(config)
+    document = read_document(config) if isinstance(config, Path) else config
     made = as_scheduler(make(written, spec, document, f"--config {config}"))
     options: dict[str, Any] = {
         "name": name,
@@ -53,6 +53,8 @@ def load(
         "shadow": shadow,
     }
     made = replace(made, **{field: value for field, value in options.items() if value is not None})
+    if isinstance(revision, Revision):
+        return replace(made, revision=revision)
     told = {"priority": made.priority, "tools": made.tools, "shadow": made.shadow}
     effective = {"scheduler": spec, "config": document.mapping() if document else {}, **told}
     return replace(made, revision=revision_of(effective, revision))

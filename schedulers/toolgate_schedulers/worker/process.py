@@ -7,7 +7,7 @@ wrong is said, by field, and the old ones go on: nothing that a file holds ends 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -18,18 +18,23 @@ from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.state.config_store import ConfigStore
+from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.state.shared_state import SharedState
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
 
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.bus_address import bus_url, no_bus, redact_url
+from toolgate_schedulers.worker.config_follower import ConfigFollower, LoadText, PushedConfig, find_pushed
 from toolgate_schedulers.worker.loading import authors_words
 from toolgate_schedulers.worker.question_cache import QuestionCache
 from toolgate_schedulers.worker.reload_signal import Hangups, hangups
 from toolgate_schedulers.worker.replica import name_replica
+from toolgate_schedulers.worker.trial import TrialTally
 from toolgate_schedulers.worker.worker import Worker
 
 
@@ -45,6 +50,13 @@ class WorkerSpec:
     as_json: bool
     metrics: str | None = None
     """Where its metrics are served, if they are."""
+    load_text: LoadText | None = None
+    """Makes it by a configuration that was pushed; None: it follows none."""
+    load_own: Callable[[], Scheduler] | None = None
+    """Makes it by its own options and file again."""
+
+
+_log = get_logger("toolgate.worker")
 
 
 class ReloadError(ConfigError):
@@ -65,11 +77,13 @@ class _Replica:
         host: SchedulerHost,
         replica: str,
         questions: QuestionCache | None,
+        found: PushedConfig,
     ) -> None:
-        self.job, self._settings = job, settings
+        self.job, self._settings, self._found = job, settings, found
         self.bus = RedisSchedulerBus(host.url, host.namespace, keyring=job.keyring, host=host)
+        self.follower: ConfigFollower | None = None
         self.worker = Worker(
-            job.scheduler,
+            found.scheduler or job.scheduler,
             self.bus,
             shared=self.open_shared_state(),
             keyring=job.keyring,
@@ -79,15 +93,15 @@ class _Replica:
             questions=questions,
         )
 
-    def open_shared_state(self) -> SharedState:
-        """What it shares, for one tenure."""
-        settings, shadow = self._settings, self.job.scheduler.shadow
+    def open_shared_state(self, *, shadow: bool = False) -> SharedState:
+        """What it shares, for one tenure; a shadow has books of its own."""
+        settings, shadow = self._settings, shadow or self.job.scheduler.shadow
         return connect_shared_state(bus_url(settings), self.bus.commands, settings.namespace, shadow=shadow)
 
     async def start(self) -> Member:
         """Join; raises ToolgateError that names the scheduler."""
         try:
-            return await self.worker.start()
+            return await self.worker.start(self._prepare)
         except ConfigError:
             raise
         except TransportError as error:
@@ -98,8 +112,54 @@ class _Replica:
             said = authors_words(error)
             raise ToolgateError(f"{self.job.scheduler.name} could not start: {said}") from error
 
-    async def swap(self, scheduler: Scheduler) -> None:
+    async def follow(self) -> None:
+        """Take up what is pushed, until cancelled."""
+        if self.follower is not None:
+            await self.follower.run()
+
+    async def _prepare(self) -> None:
+        """Before the first question: have what a rollout gives a part of the sessions to."""
+        if self.job.load_text is None:
+            return
+        commands, space, name = self.bus.commands, self._settings.namespace, self.job.scheduler.name
+        store = ConfigStore(commands, space, name, self.job.keyring)
+        notices = RedisNotices(commands, commands, space)
+        replica = self.worker.replica
+        self.follower = ConfigFollower(store, notices, replica, name, self, self.job.load_text, self._found)
+        try:
+            await self.follower.look()
+        except TransportError as error:
+            # Joining says what is wrong with a server that is away.
+            _log.info("configurations on the bus could not be looked at", why=str(error))
+
+    async def take(self, scheduler: Scheduler | None, name: str) -> None:
+        """Rule by what was pushed from now on, None: by the own file; raises what makes that impossible."""
+        load = self.job.load_own
+        if scheduler is None:
+            scheduler = await anyio.to_thread.run_sync(load) if load else self.job.scheduler
+        member = await self.worker.swap(scheduler, self.open_shared_state())
+        _tell_taken(member, name, self.job.as_json)
+
+    async def try_beside(self, scheduler: Scheduler, rollout: str, share: int, tally: TrialTally) -> None:
+        """Have a new one on trial."""
+        shadow = not share
+        tried = replace(scheduler, shadow=True) if shadow else scheduler
+        shared = self.open_shared_state(shadow=shadow)
+        await self.worker.try_beside(tried, shared, rollout, share, tally)
+
+    async def end_trial(self) -> None:
+        """Have the one in force rule alone."""
+        if self.worker.end_trial():
+            await self.worker.announce()
+
+    async def reload(self, scheduler: Scheduler) -> None:
         """Have another scheduler decide, or say why not."""
+        if self.follower is not None and self.follower.digest:
+            notice(
+                f"{scheduler.name}: its file was read and is right, but the configuration that was pushed "
+                f"stays in force: toolgate scheduler undo {scheduler.name} --to file"
+            )
+            return
         try:
             member = await self.worker.swap(scheduler, self.open_shared_state())
         except ConfigError as error:
@@ -117,7 +177,10 @@ async def serve(jobs: Sequence[WorkerSpec], settings: BusSettings) -> None:
         questions = QuestionCache() if len(jobs) > 1 else None
         if questions is not None:
             host.on_batch = questions.clear
-        replicas = [_Replica(job, settings, host, name, questions) for job in jobs]
+        found = [await _find_pushed(job, host, settings) for job in jobs]
+        replicas = [
+            _Replica(job, settings, host, name, questions, one) for job, one in zip(jobs, found, strict=True)
+        ]
         async with AsyncExitStack() as undo:
             for one in replicas:
                 undo.push_async_callback(_close_shielded, one.bus.aclose)
@@ -127,13 +190,27 @@ async def serve(jobs: Sequence[WorkerSpec], settings: BusSettings) -> None:
                 undo.push_async_callback(_close_shielded, one.worker.drain)
             undo.pop_all()
         try:
-            for job, member in zip(jobs, members, strict=True):
-                _tell_ready(member, redact_url(bus_url(settings)), job)
-            await _reload_when_asked(asked, replicas)
+            for job, member, pushed in zip(jobs, members, found, strict=True):
+                _tell_ready(member, redact_url(bus_url(settings)), job, pushed)
+            async with anyio.create_task_group() as following:
+                for each in replicas:
+                    following.start_soon(each.follow)
+                await _reload_when_asked(asked, replicas)
+                following.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             pass  # being cancelled is how it is told to finish
         finally:
             await _close_shielded(lambda: asyncio.gather(*(one.worker.drain() for one in replicas)))
+
+
+async def _find_pushed(job: WorkerSpec, host: SchedulerHost, settings: BusSettings) -> PushedConfig:
+    if job.load_text is None:
+        return PushedConfig()
+    store = ConfigStore(host.commands, settings.namespace, job.scheduler.name, job.keyring)
+    try:
+        return await find_pushed(store, job.load_text)
+    except TransportError:
+        return PushedConfig()  # joining says what is wrong, in words of its own
 
 
 async def _reload_when_asked(asked: Hangups, replicas: Sequence[_Replica]) -> None:
@@ -147,7 +224,7 @@ async def _reload_when_asked(asked: Hangups, replicas: Sequence[_Replica]) -> No
             continue
         for one, scheduler in zip(replicas, schedulers, strict=True):
             if scheduler is not None:
-                await one.swap(scheduler)
+                await one.reload(scheduler)
 
 
 def read_again(jobs: Sequence[WorkerSpec]) -> list[Scheduler | None]:
@@ -196,15 +273,30 @@ def _tell_reloaded(member: Member, as_json: bool) -> None:
     notice(f"{member.name} (replica {member.replica}, pid {member.pid}) was reloaded: {_what(member)}")
 
 
-def _tell_ready(member: Member, url: str, job: WorkerSpec) -> None:
+def _tell_taken(member: Member, name: str, as_json: bool) -> None:
+    if as_json:
+        told = {"name": member.name, "replica": member.replica, "pid": member.pid, "config": name}
+        print_json({"event": "reloaded", **told})
+        return
+    notice(f"{member.name} (replica {member.replica}, pid {member.pid}) rules by {name} from now on")
+
+
+def _tell_ready(member: Member, url: str, job: WorkerSpec, found: PushedConfig) -> None:
+    pushed = found.scheduler.revision.text if found.scheduler else ""
+    if found.refused:
+        notice(
+            f"{member.name}: the configuration on the bus was refused, its own file rules. {found.refused}"
+        )
     if job.as_json:
         fields = {"name": member.name, "replica": member.replica, "pid": member.pid, "redis": url}
         print_json(
             {"event": "ready", **fields, "tools": member.tools}
             | ({"metrics": job.metrics} if job.metrics else {})
+            | ({"config": pushed} if pushed else {})
         )
         return
-    measured = f"; metrics at {job.metrics}" if job.metrics else ""
+    by = f"; by the pushed configuration {pushed}, not by its file" if pushed else ""
+    measured = f"{by}; metrics at {job.metrics}" if job.metrics else by
     notice(f"{member.name} (replica {member.replica}, pid {member.pid}) {_what(member)} at {url}{measured}")
 
 

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import anyio
@@ -37,6 +37,7 @@ from toolgate_schedulers.worker.question_cache import QuestionCache, changes_not
 from toolgate_schedulers.worker.replica import describe_replica, name_replica
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
+from toolgate_schedulers.worker.trial import RolloutTrial, TrialTally, beside, counted
 
 __all__ = ["CONCURRENCY", "Worker"]
 
@@ -101,6 +102,9 @@ class Worker:
         self._answers = AnswerWriter(scheduler.name, keyring)
         self._namespace, self._concurrency = namespace, concurrency
         self._tenure = Tenure(scheduler, shared)
+        self._trial: RolloutTrial | None = None
+        self._trial_tenure: Tenure | None = None
+        self._joined = False
         self._retiring: set[asyncio.Task[None]] = set()
         self.replica = replica or name_replica()
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
@@ -123,16 +127,19 @@ class Worker:
         self._late = 0
         self._draining = False
 
-    async def start(self) -> Member:
-        """Start the scheduler, then join group and roster; gives what the roster says of us.
+    async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> Member:
+        """Start the scheduler, prepare, then join group and roster; gives what the roster says of us.
 
         When it returns, every orchestrator that is awake asks us from its next call on.
         """
         self._loop = asyncio.get_running_loop()
         await self._tenure.start(self._holds, self._namespace, self.replica)
+        if prepare is not None:
+            await prepare()
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
-        member = await self._bus.start(describe_replica(self._tenure.scheduler, self.replica))
+        self._joined = True
+        member = await self._bus.start(self._describe())
         self._want()
         if not await self._bus.wait_until_noticed(NOTICE_SECONDS):
             _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
@@ -153,10 +160,54 @@ class Worker:
                 raise ConfigError(f"{field}: cannot change from {was} to {now} while it runs: start it anew")
         await new.start(self._holds, self._namespace, self.replica)
         self._tenure = new
-        task = self._loop.create_task(old.stop(), name=f"toolgate-{self._name}-retiring")
+        self._retire(old)
+        return await self._bus.announce(describe_replica(scheduler, self.replica))
+
+    async def try_beside(
+        self, scheduler: Scheduler, shared: SharedState, rollout: str, share: int, tally: TrialTally
+    ) -> None:
+        """Have a new one asked beside the one in force (share 0), or rule on a share of the sessions.
+
+        Where it cannot start, what it raised is raised, and all stays as it was.
+        """
+        own, trial = self._tenure, Tenure(scheduler, shared)
+        await trial.start(self._holds, self._namespace, self.replica)
+        old, plain = own.scheduler, trial.scheduler
+        self.end_trial()
+        if share:
+            trial.scheduler = counted(plain, tally, "")
+            own.scheduler = counted(old, tally, "was_")
+        else:
+            own.scheduler = beside(old, plain, tally)
+        self._trial = RolloutTrial(trial, rollout, share) if share else None
+        self._trial_tenure, self._before_trial = trial, (own, old)
+        if self._joined:
+            await self.announce()
+
+    def end_trial(self) -> bool:
+        """The one in force rules alone again; what the new one began it finishes. Whether there was one."""
+        trial, self._trial, self._trial_tenure = self._trial_tenure, None, None
+        if trial is None:
+            return False
+        own, old = self._before_trial
+        own.scheduler = old
+        self._retire(trial)
+        return True
+
+    async def announce(self) -> Member:
+        """Say on the roster by what this replica rules."""
+        return await self._bus.announce(self._describe())
+
+    def _describe(self) -> Member:
+        """What the roster is told: on trial also the tools that the new one alone names."""
+        own, trial = self._tenure.scheduler, self._trial_tenure
+        tools = own.tools if trial is None else tuple(dict.fromkeys((*own.tools, *trial.scheduler.tools)))
+        return describe_replica(own if tools == own.tools else replace(own, tools=tools), self.replica)
+
+    def _retire(self, tenure: Tenure) -> None:
+        task = self._loop.create_task(tenure.stop(), name=f"toolgate-{self._name}-retiring")
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        return await self._bus.announce(describe_replica(scheduler, self.replica))
 
     async def run(self) -> None:
         """Start, work until cancelled, then drain."""
@@ -176,6 +227,7 @@ class Worker:
         await self._lanes.close(DRAIN_SECONDS)
         if self._errands:
             await asyncio.wait(self._errands, timeout=1.0)
+        self.end_trial()
         await asyncio.gather(*self._retiring)
         await self._tenure.stop()
         await self._bus.aclose()
@@ -271,31 +323,36 @@ class Worker:
                     tenure.end()
                     tenure = self._tenure
                     tenure.begin()
+                ruler = tenure
                 try:
                     call = self._read_question(job.item)
+                    if self._trial is not None and (ruler := self._trial.pick(call, tenure)) is not tenure:
+                        ruler.begin()
                     if (now - job.written) * 1000 > call.ttl_ms:
                         metrics.count(metrics.EXPIRED, self._name)
                     else:
-                        if not tenure.rules_on(call.tool_name):
-                            self._send_plain(tenure, job)  # asked by one who does not know its tools yet
+                        if not ruler.rules_on(call.tool_name):
+                            self._send_plain(ruler, job)  # asked by one who does not know its tools yet
                         else:
                             if asking.get() != job.orchestrator:
                                 asking.set(job.orchestrator)
-                            if ruling.get() is not tenure:
-                                ruling.set(tenure)
+                            if ruling.get() is not ruler:
+                                ruling.set(ruler)
                             DECISION.set(call.id)
-                            decide = self._decide_streaming if tenure.scheduler.streams else self._decide
+                            decide = self._decide_streaming if ruler.scheduler.streams else self._decide
                             if self._is_traced or call.trace:
-                                with span_of_verdict(tenure.scheduler, call, self.replica):
-                                    await decide(tenure, job, call)
+                                with span_of_verdict(ruler.scheduler, call, self.replica):
+                                    await decide(ruler, job, call)
                             else:
-                                await decide(tenure, job, call)
+                                await decide(ruler, job, call)
                         self._answered += 1
                         if (time.monotonic() - job.written) * 1000 > call.ttl_ms:
                             self._late += 1
                 except CodecError as error:
                     metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
                 finally:
+                    if ruler is not tenure:
+                        ruler.end()
                     job.settle(bus)
                 now = time.monotonic()
         finally:
@@ -409,6 +466,9 @@ class Worker:
         self._bus.answer(job.orchestrator, item)
 
     def _send(self, tenure: Tenure, job: Job, verdict: Verdict | Failure) -> None:
+        if tenure is not self._tenure and verdict.priority is None:
+            # the roster tells the priority of the one in force
+            verdict = verdict.model_copy(update={"priority": tenure.scheduler.priority})
         tell(verdict, tenure.scheduler.priority)
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
         self._bus.answer(job.orchestrator, self._answers.item(job.asked, verdict, tenure.revision))

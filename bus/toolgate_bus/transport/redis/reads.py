@@ -7,6 +7,7 @@ something else must not cost the others.
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.clock import entry_order
@@ -110,6 +111,39 @@ async def read_hashes(commands: Commands, keys: Sequence[str]) -> list[dict[str,
     """Each hash whole; empty for what is none."""
     replies = await commands.pipeline([("HGETALL", key) for key in keys]) if keys else []
     return [_flat(reply, _text) for reply in replies]
+
+
+async def put_field(commands: Commands, key: str, name: str, value: bytes) -> None:
+    """Set one field of a hash; raises TransportError."""
+    await commands.execute("HSET", key, name, value)
+
+
+async def read_hash(commands: Commands, key: str) -> dict[str, bytes]:
+    """A hash whole; raises TransportError."""
+    return _flat(await commands.execute("HGETALL", key))
+
+
+async def remove_fields(commands: Commands, key: str, names: Sequence[str]) -> None:
+    """Take these fields from a hash; raises TransportError."""
+    if names:
+        await commands.execute("HDEL", key, *names)
+
+
+async def add_counts(commands: Commands, key: str, counts: Mapping[str, int], kept_ms: int) -> None:
+    """Add to these fields of a hash, which goes so long after the last time; raises TransportError."""
+    adds = [("HINCRBY", key, name, count) for name, count in counts.items() if count]
+    for reply in await commands.pipeline([*adds, ("PEXPIRE", key, kept_ms)]) if adds else []:
+        if isinstance(reply, Exception):
+            raise TransportError(str(reply))
+
+
+async def read_values(commands: Commands, *keys: str) -> list[bytes | None]:
+    """These values in one round trip; raises TransportError."""
+    replies = await commands.pipeline([("GET", key) for key in keys])
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise TransportError(str(reply))
+    return replies
 
 
 async def read_scores(commands: Commands, key: str) -> list[tuple[str, float]]:

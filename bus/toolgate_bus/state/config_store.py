@@ -1,0 +1,230 @@
+"""Where one scheduler's configurations are kept on a server: record, texts, progress, who has what.
+
+Operators write the record and the texts; replicas only what begins with `run:`. No update is lost: each
+writer writes over what it has read, or reads again. With a keyring the record and the progress are signed
+with the scheduler's key, and what is not is refused. Which change is allowed is `config_record`'s affair.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.errors import CodecError, ConfigError, TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.state.config_record import (
+    MAX_CONFIG,
+    MAX_RECORD,
+    NO_RECORD,
+    ConfigRecord,
+    Progress,
+    Rollout,
+    decode_progress,
+    decode_record,
+    encode_progress,
+    encode_record,
+    settle,
+)
+from toolgate_bus.state.rollout_rules import TrialCounts
+from toolgate_bus.transport.ports import Commands, Store
+from toolgate_bus.transport.redis.reads import (
+    add_counts,
+    put_field,
+    read_hash,
+    read_time,
+    read_values,
+    remove_fields,
+)
+from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.store import RedisStore
+
+SWAP: Final = Script(__package__, "swap_value.lua", by_text=True)
+ATTEMPTS: Final = 20
+LEASE_S: Final = 4.0
+SEEN_S: Final = 10.0
+"""So long a replica's word of what it has counts."""
+COUNTS_KEPT_MS: Final = 7 * 86_400_000
+MAX_SEEN: Final = 4096
+
+
+class ConfigsRead(NamedTuple):
+    """What stands on the bus for a scheduler, checked."""
+
+    record: ConfigRecord
+    """With what its rollout came to."""
+    progress: Progress | None
+
+
+class ReplicaReport(NamedTuple):
+    """What a replica says that it has taken up."""
+
+    revision: str = ""
+    """By which it rules; `file` for its own."""
+    trial: str = ""
+    """The new one of a rollout, once it has that."""
+    stage: int = -1
+    refused: str = ""
+    """Why it could not take up what is in force."""
+    at: float = 0.0
+
+
+class ConfigStore:
+    """The configurations of one scheduler."""
+
+    def __init__(
+        self, commands: Commands, namespace: str, scheduler: str, keyring: Keyring | None = None
+    ) -> None:
+        self._commands, self._keyring, self._scheduler = commands, keyring, scheduler
+        self._keys, self._prefix = Keys(namespace), f"config:{scheduler}:"
+        self._store: Store = RedisStore(commands, namespace)
+
+    async def read(self) -> ConfigsRead:
+        """What is there; raises ConfigError for what is broken or not signed, TransportError."""
+        record, progress, _, _ = await self._read()
+        return ConfigsRead(settle(record, progress), progress)
+
+    async def change(
+        self, transition: Callable[[ConfigRecord], ConfigRecord]
+    ) -> tuple[ConfigRecord, ConfigRecord]:
+        """Change the record; gives what it was and what it is. Raises what the transition raises."""
+        for _ in range(ATTEMPTS):
+            record, progress, raw, _ = await self._read()
+            was = settle(record, progress)
+            now = transition(was)
+            if await self._swap("record", raw, self._seal("record", encode_record(now))):
+                for gone in {one.digest for one in was.configs} - {one.digest for one in now.configs}:
+                    await self._store.delete(f"{self._prefix}text:{gone}")
+                return was, now
+        raise TransportError("somebody else is changing these configurations; try again")
+
+    async def change_progress(
+        self, transition: Callable[[ConfigRecord, Progress | None], Progress | None]
+    ) -> ConfigsRead | None:
+        """Change how far the rollout is; None where the transition says so, else what it is then."""
+        for _ in range(ATTEMPTS):
+            record, progress, _, raw = await self._read()
+            new = transition(record, progress)
+            if new is None:
+                return None
+            if await self._swap("run:progress", raw, self._seal("progress", encode_progress(new))):
+                return ConfigsRead(record, new)
+        raise TransportError("somebody else is changing this rollout; try again")
+
+    async def put_text(self, digest: str, text: bytes) -> None:
+        """Keep a text; only then is it put into the record."""
+        await self._store.put(f"{self._prefix}text:{digest}", text)
+
+    async def text(self, digest: str) -> bytes:
+        """The text with this digest; raises ConfigError where it is not there, or another."""
+        raw = await self._store.get(f"{self._prefix}text:{digest}")
+        if raw is None or len(raw) > MAX_CONFIG or hashlib.sha256(raw).hexdigest() != digest:
+            what = "is missing" if raw is None else "was changed"
+            raise ConfigError(f"the text of configuration {digest[:12]} on the bus {what}: push it again")
+        return raw
+
+    # ------------------------------------------------------------------ what replicas write
+
+    async def lead(self, replica: str) -> bool:
+        """Whether this replica judges the rollout for now."""
+        key, mine = f"{self._prefix}run:lease", replica.encode()
+        if await self._store.add(key, mine, LEASE_S):
+            return True
+        if await self._store.get(key) != mine:
+            return False
+        await self._store.put(key, mine, LEASE_S)
+        return True
+
+    async def report(self, replica: str, told: ReplicaReport) -> None:
+        """Say what this replica has."""
+        fields = told._asdict() | {"refused": told.refused[:500], "at": await self.now()}
+        await put_field(self._commands, self._key("run:seen"), replica, pack(fields))
+
+    async def reports(self) -> dict[str, ReplicaReport]:
+        """What the living replicas say that they have."""
+        raw = await read_hash(self._commands, self._key("run:seen"))
+        now, found = await self.now(), {}
+        for replica, value in list(raw.items())[:MAX_SEEN]:
+            told = _report(value)
+            if told is not None and now - told.at < SEEN_S:
+                found[replica] = told
+        return found
+
+    async def forget_reports(self, living: Sequence[str]) -> None:
+        """Drop what those said who are gone."""
+        raw = await read_hash(self._commands, self._key("run:seen"))
+        await remove_fields(self._commands, self._key("run:seen"), [one for one in raw if one not in living])
+
+    async def count(self, rollout: str, stage: int, counts: TrialCounts) -> None:
+        """Add what this replica saw in a stage; a write whose outcome is unknown is not done again."""
+        key = self._key(f"run:counts:{rollout}:{stage}")
+        await add_counts(self._commands, key, counts._asdict(), COUNTS_KEPT_MS)
+
+    async def counts(self, rollout: Rollout, stage: int) -> TrialCounts:
+        """What all replicas saw in a stage."""
+        raw = await read_hash(self._commands, self._key(f"run:counts:{rollout.id}:{stage}"))
+        return TrialCounts.read({name: value.decode("ascii", "replace") for name, value in raw.items()})
+
+    async def now(self) -> float:
+        """The server's time, in seconds since the epoch."""
+        return await read_time(self._commands)
+
+    # ------------------------------------------------------------------ bytes
+
+    async def _read(self) -> tuple[ConfigRecord, Progress | None, bytes | None, bytes | None]:
+        raw, run = await read_values(self._commands, self._key("record"), self._key("run:progress"))
+        record = NO_RECORD if raw is None else decode_record(self._unseal("record", raw))
+        progress = None
+        if run is not None and record.rollout is not None:
+            try:
+                progress = decode_progress(self._unseal("progress", run))
+            except ConfigError:
+                progress = None
+        return record, progress, raw, run
+
+    async def _swap(self, name: str, was: bytes | None, now: bytes) -> bool:
+        return bool(await SWAP.run(self._commands, self._key(name), words=(was or b"", now)))
+
+    def _seal(self, what: str, body: bytes) -> bytes:
+        fields: dict[str, Any] = {"body": body}
+        if self._keyring is not None:
+            fields["mac"] = self._keyring.sign("control", "", self._scheduler, self._signed(what, body))
+        return pack(fields)
+
+    def _unseal(self, what: str, raw: bytes) -> bytes:
+        try:
+            told = unpack(raw, MAX_RECORD + 256)
+        except CodecError:
+            told = None
+        body, mac = (told.get("body"), told.get("mac")) if isinstance(told, Mapping) else (None, None)
+        if not isinstance(body, bytes):
+            raise ConfigError("the record of configurations on the bus cannot be read")
+        if self._keyring is not None and not self._keyring.is_genuine(
+            "control", "", self._scheduler, self._signed(what, body), mac if isinstance(mac, bytes) else None
+        ):
+            raise ConfigError(
+                f"the {what} of configurations on the bus is not signed with the key of {self._scheduler}: "
+                "push with --keys"
+            )
+        return body
+
+    def _signed(self, what: str, body: bytes) -> bytes:
+        return b"\0".join((b"config", self._prefix.encode(), what.encode(), body))
+
+    def _key(self, name: str) -> str:
+        return self._keys.store_key(self._prefix + name)
+
+
+def _report(raw: bytes) -> ReplicaReport | None:
+    try:
+        told = unpack(raw, 4096)
+    except CodecError:
+        return None
+    if not isinstance(told, dict):
+        return None
+    words = [told.get(name) for name in ("revision", "trial", "refused")]
+    at, stage = told.get("at"), told.get("stage")
+    if not all(isinstance(one, str) for one in words) or type(at) is not float or type(stage) is not int:
+        return None
+    revision, trial, refused = map(str, words)
+    return ReplicaReport(revision, trial, stage, refused, at)

@@ -1,0 +1,113 @@
+"""What a rollout does with a session, and when it undoes itself. Pure.
+
+The share is the same in every replica, over restarts, and as the share grows: a hash of the rollout's id and
+the root session, so that a whole tree of agents has one revision. A condition is one comparison:
+
+    veto_rate > 2x        twice as many calls denied as by the old one, of the same time
+    error_rate > 1%       it raised, or gave no verdict
+    disagreement >= 5%    as a shadow it ruled otherwise
+
+Several stand with `or` between them. `2x` is relative to the old one; what that never did counts as one time.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from toolgate_bus.errors import ConfigError
+
+MAX_CONDITION: Final = 120
+MIN_SAMPLE: Final = 20
+_TEST: Final = re.compile(
+    r"\s*(veto_rate|error_rate|disagreement)\s*(>=|>)\s*(\d{1,6}(?:\.\d{1,6})?)\s*(x|%)?\s*"
+)
+
+
+class TrialCounts(NamedTuple):
+    """How often one stage of a rollout saw what; `was_…` are of the old revision."""
+
+    asked: int = 0
+    vetoes: int = 0
+    errors: int = 0
+    was_asked: int = 0
+    was_vetoes: int = 0
+    was_errors: int = 0
+    compared: int = 0
+    disagreed: int = 0
+
+    @classmethod
+    def read(cls, told: Mapping[str, str]) -> "TrialCounts":
+        """From the fields of a hash; what is no count is 0."""
+        return cls(*(int(told[name]) if _is_count(told.get(name, "")) else 0 for name in cls._fields))
+
+
+class RateTest(NamedTuple):
+    """One comparison."""
+
+    measure: str
+    strict: bool
+    limit: float
+    relative: bool
+
+    def is_met(self, counts: TrialCounts) -> float | None:
+        """What was measured, where it goes beyond the limit; else None."""
+        if self.measure == "disagreement":
+            count, of, was, was_of = counts.disagreed, counts.compared, 0, 0
+        elif self.measure == "veto_rate":
+            count, of, was, was_of = counts.vetoes, counts.asked, counts.was_vetoes, counts.was_asked
+        else:
+            count, of, was, was_of = counts.errors, counts.asked, counts.was_errors, counts.was_asked
+        if not of or (self.relative and not was_of):
+            return None
+        rate = count / of
+        limit = self.limit * max(was, 1) / was_of if self.relative else self.limit
+        return rate if (rate > limit if self.strict else rate >= limit) else None
+
+
+def parse_condition(text: str) -> tuple[RateTest, ...]:
+    """The comparisons of a condition, none of an empty one; raises ConfigError."""
+    if not text.strip():
+        return ()
+    if len(text) > MAX_CONDITION:
+        raise ConfigError(f"--undo-if: at most {MAX_CONDITION} characters")
+    return tuple(_test(part) for part in re.split(r"\bor\b", text))
+
+
+def _test(part: str) -> RateTest:
+    found = _TEST.fullmatch(part)
+    if found is None:
+        raise ConfigError(
+            f"--undo-if: {part.strip()!r}: write veto_rate, error_rate or disagreement, > or >=, and a limit "
+            "such as 2x (of the old revision), 5% or 0.05"
+        )
+    measure, sign, number, unit = found.groups()
+    if measure == "disagreement" and unit == "x":
+        raise ConfigError("--undo-if: disagreement: has no old one to compare with: write 5%")
+    limit = float(number) / 100 if unit == "%" else float(number)
+    if unit != "x" and limit > 1:
+        raise ConfigError(f"--undo-if: {part.strip()!r}: a rate is at most 100%; relative is {number}x")
+    return RateTest(measure, sign == ">", limit, unit == "x")
+
+
+def judge(condition: str, counts: TrialCounts, min_sample: int) -> str | None:
+    """Why the rollout is to be undone, in words; None where it is not."""
+    if max(counts.asked, counts.compared) < min_sample:
+        return None
+    for one in parse_condition(condition):
+        if (rate := one.is_met(counts)) is not None:
+            was = counts.was_vetoes if one.measure == "veto_rate" else counts.was_errors
+            beside = f", the old one {was / counts.was_asked:.1%}" if one.relative else ""
+            sample = counts.compared if one.measure == "disagreement" else counts.asked
+            return f"{one.measure} {rate:.1%}{beside}, of {sample} calls"
+    return None
+
+
+def in_share(rollout: str, session: str, share: int) -> bool:
+    """Whether a (root) session is among these percent."""
+    hashed = hashlib.sha256(f"{rollout}\0{session}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(hashed[:8], "big") * 100 < share << 64
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 16

@@ -1,0 +1,252 @@
+"""`toolgate scheduler push`, `history`, `diff`, `undo`, `rollout` and `status`: what each does on the bus.
+
+What can be wrong with a configuration is found here, by the scheduler's own model, before it is stored. Who
+takes it up, and when, is the replicas' affair (`worker.config_follower`); what is allowed, `config_record`'s.
+"""
+
+import difflib
+import getpass
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from toolgate_bus.commands.options import join_bus, run_async
+from toolgate_bus.config.document import parse_document
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.server.settings import read_keys
+from toolgate_bus.state.changes import ChangeEvent, ConfigChange, tell_change
+from toolgate_bus.state.config_record import (
+    FILE,
+    MAX_CONFIG,
+    ConfigRecord,
+    Progress,
+    Rollout,
+    Stage,
+    StoredConfig,
+    advance,
+    begin,
+    digest_of,
+    push,
+    stage_of,
+    undo,
+)
+from toolgate_bus.state.config_store import ConfigsRead, ConfigStore, ReplicaReport
+from toolgate_bus.state.notifications import RedisNotices
+from toolgate_bus.state.rollout_rules import TrialCounts, parse_condition
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
+
+from toolgate_schedulers.worker.bus_address import bus_url
+from toolgate_schedulers.worker.config_follower import change_of
+from toolgate_schedulers.worker.loading import load
+
+Result = TypeVar("Result")
+_SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h|d)?")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
+
+
+class ConfigDesk:
+    """One scheduler's configurations, as an operator's command sees and changes them."""
+
+    def __init__(self, commands: RedisCommands, namespace: str, name: str, keyring: Keyring | None) -> None:
+        self.name, self._commands, self._namespace = name, commands, namespace
+        self.store = ConfigStore(commands, namespace, name, keyring)
+        self._notices = RedisNotices(commands, commands, namespace)
+
+    async def push(self, text: bytes, label: str, spec: str, *, stage: bool) -> StoredConfig:
+        """Keep a text, and put it in force unless it is only staged."""
+        now, digest = await self.store.now(), digest_of(text)
+        new = StoredConfig(digest, label, getpass.getuser()[:64], now, len(text), spec[:128])
+        await self.store.put_text(digest, text)
+        was, record = await self.store.change(lambda record: push(record, new, stage=stage))
+        if record.active != was.active:
+            await self._tell("config:pushed", was, record)
+        return record.config(digest) or new
+
+    async def undo(self, to: str | None) -> ConfigRecord:
+        """Put the one before in force, or the one that is named."""
+        was, record = await self.store.change(
+            lambda record: undo(record, None if to is None else record.find(to))
+        )
+        await self._tell("config:undone", was, record)
+        return record
+
+    async def begin(self, to: str, rollout: Rollout) -> ConfigRecord:
+        """Start a rollout."""
+        rollout = rollout._replace(at=await self.store.now())
+        was, record = await self.store.change(
+            lambda record: begin(record, rollout._replace(to=record.find(to)))
+        )
+        new = record.rollout.to if record.rollout else ""
+        await self._tell("rollout:started", was, record._replace(active=new))
+        return record
+
+    async def move(self, *, cancel: bool) -> ConfigsRead:
+        """Undo the rollout, or have it go on to its next stage now."""
+        now, who = await self.store.now(), getpass.getuser()[:64]
+
+        def change(record: ConfigRecord, progress: Progress | None) -> Progress:
+            found = stage_of(record, progress)
+            if found is None or record.rollout is None:
+                raise ConfigError(f"no rollout of {self.name} is under way")
+            if cancel:
+                return Progress(record.rollout.id, found[0], now, "cancelled", f"cancelled by {who}")
+            return advance(record, progress, now)
+
+        changed = await self.store.change_progress(change)
+        if changed is None or changed.progress is None:
+            raise ConfigError(f"no rollout of {self.name} is under way")
+        await tell_change(self._notices, change_of(self.name, changed.record, changed.progress, now, who))
+        return changed
+
+    async def status(self) -> "Status":
+        """Who has taken up what, and how the rollout is."""
+        read = await self.store.read()
+        members = (await Roster(self._commands, self._namespace).read()).members
+        own = [one for one in members if one.name == self.name]
+        found = stage_of(read.record, read.progress)
+        counts = TrialCounts()
+        if found is not None and read.record.rollout is not None:
+            counts = await self.store.counts(read.record.rollout, found[0])
+        return Status(self.name, read, own, await self.store.reports(), counts, await self.store.now())
+
+    async def _tell(self, event: ChangeEvent, was: ConfigRecord, now: ConfigRecord) -> None:
+        config = now.config(now.active)
+        author, label = getpass.getuser()[:64], config.label if config else ""
+        names = now.name(now.active), was.name(was.active)
+        at = await self.store.now()
+        await tell_change(self._notices, ConfigChange(event, self.name, *names, label, author, "", at))
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What `toolgate scheduler status NAME` shows."""
+
+    name: str
+    read: ConfigsRead
+    members: Sequence[Member]
+    reports: dict[str, ReplicaReport]
+    counts: TrialCounts
+    now: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        record, found = self.read.record, stage_of(self.read.record, self.read.progress)
+        told: dict[str, Any] = {"scheduler": self.name, "in_force": record.name(record.active)}
+        told["replicas"] = [self._replica(one) for one in self.members]
+        if record.rollout is not None and found is not None:
+            at, stage = found
+            progress = self.read.progress
+            mine = progress is not None and progress.rollout == record.rollout.id
+            since = progress.since if progress is not None and mine else record.rollout.at
+            told["rollout"] = {
+                "to": record.name(record.rollout.to),
+                "stage": stage.text,
+                "number": at + 1,
+                "stages": [one.text for one in record.rollout.stages],
+                "share": stage.share,
+                "seconds": round(self.now - since, 1),
+                "of": stage.seconds,
+                "undo_if": record.rollout.undo_if,
+                **self.counts._asdict(),
+            }
+        elif self.read.progress is not None and self.read.progress.ending:
+            told["last_rollout"] = {"ending": self.read.progress.ending, "why": self.read.progress.why}
+        return told
+
+    def _replica(self, member: Member) -> dict[str, Any]:
+        report = self.reports.get(member.replica)
+        if report is None:
+            return {"replica": member.replica, "revision": member.revision.text, "follows": False}
+        told = {"replica": member.replica, "revision": report.revision, "follows": True}
+        told |= {"trial": report.trial} if report.trial else {}
+        return told | ({"refused": report.refused} if report.refused else {})
+
+
+def at_desk(
+    name: str, redis: str | None, namespace: str, keys: Path | None,
+    work: Callable[[ConfigDesk], Awaitable[Result]],
+) -> Result:  # fmt: skip
+    """Do something at a scheduler's desk; raises ToolgateError."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ConfigError(f"{name}: is no scheduler's name")
+    with join_bus(redis, namespace, keys) as settings:
+        keyring = Keyring(read_keys(settings.keys)) if settings.keys else None
+        if keyring is not None and not keyring.knows(name):
+            raise ConfigError(f"keys: {settings.keys} has no key for {name}: add `{name}: <hex>`")
+
+        async def main() -> Result:
+            async with aclosing(RedisCommands(bus_url(settings), "toolgate-configs", connections=1)) as own:
+                return await work(ConfigDesk(own, settings.namespace, name, keyring))
+
+        return run_async(main)
+
+
+def read_checked(path: Path, spec: str, name: str) -> bytes:
+    """The bytes of a configuration that this scheduler takes; raises ConfigError by field and line."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_CONFIG + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    digest_of(text)
+    load(spec, name=name, config=parse_document(text, str(path)))
+    return text
+
+
+def span(text: str, option: str) -> float:
+    """Seconds of `90`, `90s`, `10m`, `2h` or `1d`; raises ConfigError."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"{option} {text}: write seconds, or 10m, 2h, 1d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def plan_rollout(
+    shadow: str | None, shares: Sequence[int], step: str, undo_if: str, min_sample: int
+) -> Rollout:
+    """A rollout as its options say it; raises ConfigError."""
+    parse_condition(undo_if)
+    stages = [Stage(0, span(shadow, "--shadow"))] if shadow is not None else []
+    stages += [Stage(share, span(step, "--step")) for share in shares]
+    if not stages:
+        raise ConfigError(
+            "say at least --shadow or --share; to put it in force at once: `push` or `undo --to`"
+        )
+    return Rollout(secrets.token_hex(8), "", tuple(stages), undo_if, min_sample, getpass.getuser()[:64])
+
+
+async def diff_texts(desk: ConfigDesk, one: str, other: str) -> list[str]:
+    """What is different, as a unified diff; raises ConfigError."""
+    record = (await desk.store.read()).record
+    names = [record.name(record.find(word)) for word in (one, other)]
+    if FILE in names:
+        raise ConfigError("file: is each replica's own; compare two that were pushed")
+    digests = [record.find(word) for word in (one, other)]
+    texts = [(await desk.store.text(digest)).decode("utf-8", "replace").splitlines() for digest in digests]
+    return list(difflib.unified_diff(texts[0], texts[1], names[0], names[1], lineterm=""))
+
+
+def history_rows(record: ConfigRecord) -> list[dict[str, Any]]:
+    """Newest first."""
+    rows = []
+    for one in reversed(record.configs):
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.at))
+        state = "in force" if one.digest == record.active else ""
+        if record.rollout is not None and record.rollout.to == one.digest:
+            state = "rollout"
+        rows.append(
+            {
+                "revision": one.revision.text, "state": state, "author": one.author, "at": at,
+                "bytes": one.size, "spec": one.spec, "digest": one.digest,
+            }
+        )  # fmt: skip
+    return rows

@@ -1,0 +1,284 @@
+"""`toolgate scheduler push`, `history`, `diff`, `undo`, `rollout`, `status`, `check`: options and words."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import (
+    JsonOption,
+    KeysOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+)
+from toolgate_bus.commands.terminal import new_table, print_json, print_text
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name that the scheduler runs under.")]
+SpecOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME_OR_MODULE:ATTR", help="What runs under that name, where it is not the same."),
+]
+FileOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="Its configuration, in YAML.")]
+
+
+def push(
+    name: NameArgument,
+    config: FileOption,
+    label: Annotated[str, typer.Option(help="What you call it: verdicts and lists name it.")] = "",
+    spec: SpecOption = None,
+    stage: Annotated[bool, typer.Option("--stage", help="Only store it, for a rollout.")] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Check a configuration and put it in force in every replica, within seconds.
+
+    \b
+      toolgate scheduler push policy --config new.yaml --label v7
+      toolgate scheduler push policy --config new.yaml --label v7 --stage   for a rollout
+      toolgate scheduler push treasury --spec approval --config t.yaml
+
+    What was pushed wins over --config and SIGHUP, until `undo --to file`.
+    Exit codes: 0 stored, 1 the bus is away, 2 the configuration is wrong.
+    """
+    from toolgate_schedulers.commands.scheduler_configs import at_desk, read_checked
+
+    text = read_checked(config, spec or name, name)
+    new = at_desk(
+        name, redis, namespace, keys, lambda desk: desk.push(text, label, spec or name, stage=stage)
+    )
+    done = "stored; nothing rules by it yet" if stage else "in force within seconds"
+    if json_:
+        print_json({"scheduler": name, "revision": new.revision.text, "digest": new.digest, "staged": stage})
+    else:
+        console.print(escape(f"{name}: {new.revision.text} is {done}"), soft_wrap=True)
+
+
+def history(
+    name: NameArgument,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show the configurations that were pushed, newest first.
+
+    \b
+      toolgate scheduler history policy
+    """
+    from toolgate_schedulers.commands.scheduler_configs import at_desk, history_rows
+
+    rows = history_rows(at_desk(name, redis, namespace, keys, lambda desk: desk.store.read()).record)
+    if json_:
+        for row in rows:
+            print_json(row)
+        return
+    if not rows:
+        err_console.print(escape(f"Nothing was pushed for {name}: each replica rules by its own file."))
+        return
+    table = new_table(("revision", "", "author", "at", "bytes"), right=("bytes",), whole={"revision"})
+    for row in rows:
+        table.add_row(*(escape(str(row[key])) for key in ("revision", "state", "author", "at", "bytes")))
+    console.print(table)
+
+
+def diff(
+    name: NameArgument,
+    one: Annotated[str, typer.Argument(metavar="A", help="A label, or the beginning of a digest.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what is different between two configurations that were pushed.
+
+    \b
+      toolgate scheduler diff policy v6 v7
+    """
+    from toolgate_schedulers.commands.scheduler_configs import at_desk, diff_texts
+
+    lines = at_desk(name, redis, namespace, keys, lambda desk: diff_texts(desk, one, other))
+    if json_:
+        print_json({"scheduler": name, "from": one, "to": other, "diff": lines})
+        return
+    colors = {"+": "green", "-": "red", "@": "cyan"}
+    for line in lines:
+        color = colors.get(line[:1])
+        told = escape(line)
+        console.print(f"[{color}]{told}[/]" if color else told, soft_wrap=True, highlight=False)
+
+
+def undo(
+    name: NameArgument,
+    to: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="Which; `file` is each replica's own.")
+    ] = None,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Put the configuration before in force again, in every replica, within seconds.
+
+    \b
+      toolgate scheduler undo policy
+      toolgate scheduler undo policy --to v5
+      toolgate scheduler undo policy --to file
+    """
+    from toolgate_schedulers.commands.scheduler_configs import at_desk
+
+    record = at_desk(name, redis, namespace, keys, lambda desk: desk.undo(to))
+    now = record.name(record.active)
+    if json_:
+        print_json({"scheduler": name, "revision": now})
+    else:
+        console.print(escape(f"{name}: {now} is in force within seconds"), soft_wrap=True)
+
+
+def rollout(
+    name: NameArgument,
+    to: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="The configuration that was pushed with --stage.")
+    ] = None,
+    shadow: Annotated[
+        str | None, typer.Option(metavar="TIME", help="So long it is only asked beside the old one.")
+    ] = None,
+    share: Annotated[
+        list[int] | None,
+        typer.Option(metavar="PERCENT", min=1, max=99, help="Of the sessions; may be repeated, growing."),
+    ] = None,
+    step: Annotated[
+        str, typer.Option(metavar="TIME", help="How long each share lasts; 0: until --advance.")
+    ] = "10m",
+    undo_if: Annotated[
+        str,
+        typer.Option(metavar="CONDITION", help="veto_rate, error_rate or disagreement: 'veto_rate > 2x'."),
+    ] = "",
+    min_sample: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Calls of which --undo-if is judged, and a stage ends.")
+    ] = 20,
+    advance: Annotated[bool, typer.Option("--advance", help="Go on to the next stage now.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Undo it: the old one rules on all.")] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Have a new configuration rule step by step: as a shadow, on a share of the sessions, on all.
+
+    \b
+      toolgate scheduler push policy --config new.yaml --label v7 --stage
+      toolgate scheduler rollout policy --to v7 --shadow 10m --share 10 --undo-if 'veto_rate > 2x'
+      toolgate scheduler status policy
+      toolgate scheduler rollout policy --advance
+      toolgate scheduler rollout policy --cancel
+
+    The replicas carry it on and undo it: this command need not stay.
+    """
+    from toolgate_bus.errors import ConfigError
+
+    from toolgate_schedulers.commands.scheduler_configs import at_desk, plan_rollout
+
+    if sum((to is not None, advance, cancel)) != 1:
+        raise ConfigError("say one of --to LABEL, --advance, --cancel")
+    if to is not None:
+        planned = plan_rollout(shadow, share or (), step, undo_if, min_sample)
+        begun = at_desk(name, redis, namespace, keys, lambda desk: desk.begin(to, planned)).rollout
+        stages = [one.text for one in begun.stages] if begun else []
+        told: dict[str, Any] = {"scheduler": name, "rollout": planned.id, "stages": stages}
+        words = f"{name}: {to} goes through {', '.join([*stages, 'all'])}: toolgate scheduler status {name}"
+    else:
+        moved = at_desk(name, redis, namespace, keys, lambda desk: desk.move(cancel=cancel))
+        ending = moved.progress.ending if moved.progress else ""
+        told = {"scheduler": name, "ending": ending, "stage": moved.progress.stage if moved.progress else 0}
+        words = f"{name}: the rollout {'is ' + ending if ending else 'goes on to its next stage'}"
+    print_json(told) if json_ else console.print(escape(words), soft_wrap=True)
+
+
+def status(
+    name: NameArgument,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again each second.")] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what is in force, who has taken it up, who refused, and how a rollout is.
+
+    \b
+      toolgate scheduler status policy
+      toolgate scheduler status policy --watch
+    """
+    from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk
+
+    async def show(desk: ConfigDesk) -> None:
+        while True:
+            told = (await desk.status()).as_json()
+            print_json(told) if json_ else _show(told)
+            if not watch:
+                return
+            await anyio.sleep(1)
+
+    at_desk(name, redis, namespace, keys, show)
+
+
+def _show(told: dict[str, Any]) -> None:
+    in_force = told["in_force"]
+    own = " (each replica's own: nothing that was pushed)" if in_force == "file" else ""
+    print_text(f"{told['scheduler']}: {in_force} is in force{own}")
+    if found := told.get("rollout"):
+        lasts = f"{found['seconds']:.0f} of {found['of']:.0f} s" if found["of"] else "until --advance"
+        print_text(f"  rollout of {found['to']}: {found['stage']}, {lasts}; then {_rest(found)}")
+        print_text(
+            f"  new: {found['asked']} calls, {found['vetoes']} denied, {found['errors']} failed; old: "
+            f"{found['was_asked']}, {found['was_vetoes']}, {found['was_errors']}; "
+            f"{found['disagreed']} of {found['compared']} compared were otherwise"
+        )
+    if found := told.get("last_rollout"):
+        print_text(f"  the last rollout is {found['ending']}: {found['why']}")
+    for one in told["replicas"]:
+        words = f"rules by {one['revision'] or 'what it does not tell'}"
+        words += f", tries {one['trial']}" if one.get("trial") else ""
+        words += "" if one["follows"] else "; does not follow what is pushed"
+        words += f"; refused: {one['refused']}" if one.get("refused") else ""
+        print_text(f"  {one['replica']} {words}")
+
+
+def _rest(found: dict[str, Any]) -> str:
+    return ", ".join([*found["stages"][found["number"] :], "all"])
+
+
+def check(
+    name: NameArgument,
+    config: FileOption,
+    spec: SpecOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Check a configuration as `push` and `run` do, without a bus: for the CI of a repository of rules.
+
+    \b
+      toolgate scheduler check policy --config policy.yaml
+
+    Exit codes: 0 it is right, 2 it is wrong.
+    """
+    from toolgate_bus.errors import ConfigError
+    from toolgate_bus.state.config_record import digest_of
+
+    from toolgate_schedulers.commands.scheduler_configs import read_checked
+
+    try:
+        text = read_checked(config, spec or name, name)
+    except ConfigError as error:
+        if not json_:
+            raise
+        print_json({"ok": False, "config": str(config), "errors": str(error).splitlines()})
+        raise typer.Exit(2) from None
+    if json_:
+        print_json({"ok": True, "config": str(config), "digest": digest_of(text)})
+    else:
+        console.print(escape(f"{config}: right, {digest_of(text)[:12]}"), soft_wrap=True)

@@ -1,0 +1,162 @@
+"""A new configuration on trial beside the one in force: as a shadow, or on a share of the sessions.
+
+In the shadow's stage the old one rules, and the new one is asked about the same call afterwards, on state
+of shadows; only whether they agree is counted. On a share each root session has one of them. What either
+answers is counted here and taken by `take`; when a stage ends is not decided here.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.state.rollout_rules import TrialCounts, in_share
+
+from toolgate_schedulers.author.scheduler import Scheduler
+from toolgate_schedulers.worker.generation import Tenure
+
+MAX_COMPARISONS: Final = 64
+"""At a time in one replica; what comes beyond is not compared."""
+COMPARE_S: Final = 5.0
+_VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
+
+
+class TrialTally:
+    """What was seen in a stage since it was last taken."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._comparing: set[asyncio.Task[None]] = set()
+
+    def add(self, side: str, answer: Any) -> None:
+        """One answer; `side` is empty for the new one, `was_` for the old."""
+        self._counts[f"{side}asked"] += 1
+        if isinstance(answer, Deny):
+            self._counts[f"{side}vetoes"] += 1
+        elif not isinstance(answer, _VERDICTS):
+            self._counts[f"{side}errors"] += 1
+
+    def compare(self, shadow: Scheduler, call: ToolSelecting, answer: Any) -> None:
+        """Ask the new one as well, and count whether it agrees; nobody waits for it."""
+        if len(self._comparing) >= MAX_COMPARISONS:
+            return
+        task = asyncio.get_running_loop().create_task(self._compare(shadow, call, answer))
+        self._comparing.add(task)
+        task.add_done_callback(self._comparing.discard)
+
+    async def _compare(self, shadow: Scheduler, call: ToolSelecting, answer: Any) -> None:
+        try:
+            async with asyncio.timeout(COMPARE_S):
+                other = await _first_answer(shadow, call)
+        except Exception as error:  # noqa: BLE001 - the author's code, which nobody waits for
+            other = error
+        self.add("", other)
+        self._counts["compared"] += 1
+        self._counts["disagreed"] += not is_same_ruling(answer, other)
+
+    def take(self) -> TrialCounts:
+        """What was seen since the last time."""
+        seen, self._counts = self._counts, Counter()
+        return TrialCounts(**{name: seen[name] for name in TrialCounts._fields})
+
+    def close(self) -> None:
+        """No comparison is waited for any longer."""
+        for task in self._comparing:
+            task.cancel()
+
+
+class RolloutTrial:
+    """The new one, on this share of the sessions."""
+
+    __slots__ = ("_rollout", "_share", "tenure")
+
+    def __init__(self, tenure: Tenure, rollout: str, share: int) -> None:
+        self.tenure, self._rollout, self._share = tenure, rollout, share
+
+    def pick(self, call: ToolSelecting, old: Tenure) -> Tenure:
+        """Whose call it is: of a tree of sessions all are the same one's."""
+        session = call.root_session or call.session
+        return self.tenure if in_share(self._rollout, session, self._share) else old
+
+
+def is_same_ruling(one: Any, other: Any) -> bool:
+    """Whether two answers would do the same to a call; reasons and priorities do not count."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Modify):
+        return (one.tool, one.arguments, one.agent_target) == (
+            other.tool,
+            other.arguments,
+            other.agent_target,
+        )
+    return isinstance(one, _VERDICTS)
+
+
+def counted(scheduler: Scheduler, tally: TrialTally, side: str) -> Scheduler:
+    """The same, with each first answer counted."""
+    return _watched(scheduler, lambda _, answer: tally.add(side, answer))
+
+
+def beside(old: Scheduler, shadow: Scheduler, tally: TrialTally) -> Scheduler:
+    """The old one, with the new one asked about the same calls, and those of tools that it alone names."""
+
+    def see(call: ToolSelecting, answer: Any) -> None:
+        tally.add("was_", answer)
+        tally.compare(shadow, call, answer)
+
+    tools = tuple(dict.fromkeys((*old.tools, *shadow.tools)))
+    return replace(_watched(old, see), tools=tools)
+
+
+def _watched(scheduler: Scheduler, see: Callable[[ToolSelecting, Any], None]) -> Scheduler:
+    if scheduler.streams:
+
+        async def stream(call: ToolSelecting) -> AsyncIterator[Any]:
+            told, kept = False, call.model_copy(deep=True)
+            try:
+                async with aclosing(cast(Any, scheduler.decide(call))) as answers:
+                    async for answer in answers:
+                        if not told:
+                            told = True
+                            see(kept, answer)
+                        yield answer
+            except Exception as error:
+                if not told:
+                    see(kept, error)
+                raise
+
+        return replace(scheduler, decide=cast(Any, stream))
+
+    async def decide(call: ToolSelecting) -> Any:
+        kept = call.model_copy(deep=True)
+        if not _names(scheduler, call):
+            answer: Any = Continue()
+        else:
+            try:
+                answer = await cast("Awaitable[Any]", scheduler.decide(call))
+            except Exception as error:
+                see(kept, error)
+                raise
+        see(kept, answer)
+        return answer
+
+    return replace(scheduler, decide=decide)
+
+
+async def _first_answer(scheduler: Scheduler, call: ToolSelecting) -> Any:
+    if not _names(scheduler, call):
+        return Continue()
+    if not scheduler.streams:
+        return await cast("Awaitable[Any]", scheduler.decide(call))
+    async with aclosing(cast(Any, scheduler.decide(call))) as answers:
+        async for answer in answers:
+            return answer
+    return None
+
+
+def _names(scheduler: Scheduler, call: ToolSelecting) -> bool:
+    return globs.either(scheduler.tools, call.tool_name)
