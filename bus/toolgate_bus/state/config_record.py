@@ -1,4 +1,4 @@
-"""The configurations of one scheduler on the bus, and which is in force: values and transitions. Pure.
+"""The configurations of one scheduler on the bus, and which is in force: values and transitions.
 
     push ─▶ in force          undo ─▶ the one before, at last the replicas' own files
     push (staged) ─▶ begin a rollout ─▶ stages ─▶ done: in force  |  undone: the one before stays

@@ -1,4 +1,4 @@
-"""What a rollout does with a session, and when it undoes itself. Pure.
+"""What a rollout does with a session, and when it undoes itself.
 
 The share is the same in every replica, over restarts, and as the share grows: a hash of the rollout's id and
 the root session, so that a whole tree of agents has one revision. A condition is one comparison:
