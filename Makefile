@@ -20,7 +20,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-fast lint docs check soak soak-attacks simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-system test-fast lint docs check soak soak-llm soak-attacks simulate simulate-mutants mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -41,6 +41,9 @@ test-system: $(DEV) ## those with Prometheus, a browser, own environments
 
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s
+
+soak-llm: $(DEV) ## 200 agents think on 100 USD while their parts are killed
+	@$(BIN)/python -m pytest tests/soak_llm.py -s
 
 soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)

@@ -14,7 +14,7 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     estimate_of_request,
     price_of,
 )
-from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
+from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware, candidates_of
 
 pytestmark = pytest.mark.pure
 
@@ -129,6 +129,11 @@ def test_cached_tokens_have_prices_of_their_own():
     assert cost_of_tokens(within, used) == 400 * 10 + 600 + 100 * 12
 
 
+def test_the_ledger_knows_a_request_by_its_tool_first():
+    (one,) = candidates_of(scheduler().config, CostHistory(), request())
+    assert (one.name, one.offer) == ("a request to a/large", "llm:request to a/large")
+
+
 async def test_requests_go_on_until_the_budget_cannot_hold_another():
     made = scheduler("0.0100")
     answers = [await made.decide(request(number=number)) for number in range(1, 4)]
@@ -168,8 +173,8 @@ async def test_what_was_not_reserved_is_charged_to_who_used_it():
 
 
 async def test_a_cheaper_model_answers_where_the_dear_one_is_not_affordable():
-    prices = {"prices": PRICES, "equivalents": [["a/large", "b/small"]]}
-    made = scheduler("0.001", llm=prices)
+    groups = [{"models": ["a/large", "b/small"]}]
+    made = scheduler("0.001", alternatives=groups)
     answer = await made.decide(request())
     assert isinstance(answer, Modify)
     assert (answer.tool, answer.arguments) == ("llm:request", {"provider": "b", "model": "small"})
@@ -182,5 +187,5 @@ async def test_a_cheaper_model_answers_where_the_dear_one_is_not_affordable():
 
 @pytest.mark.parametrize("models", [["a/large"], ["a/large", "a/large"], ["large", "a/small"]])
 def test_groups_of_models_that_make_no_sense_are_refused(models):
-    with pytest.raises(ValueError, match="equivalents"):
-        CostAwareConfig.model_validate({"llm": {"equivalents": [models]}})
+    with pytest.raises(ValueError, match="models"):
+        CostAwareConfig.model_validate({"alternatives": [{"models": models}]})

@@ -220,10 +220,15 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called, unlike all other candidates of its call."""
+        """What it is called to the LLM, unlike all other candidates of its call."""
         if self.model is not None:
             return f"a request to {self.model}"
         return self.tool if self.agent is None else f"{self.tool} to {self.agent}"
+
+    @property
+    def offer(self) -> str:
+        """What the ledger knows it by, whose first word is the tool."""
+        return self.name if self.model is None else f"{self.tool} to {self.model}"
 
 
 def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[float]:

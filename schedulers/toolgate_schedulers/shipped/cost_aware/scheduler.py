@@ -48,7 +48,6 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     cost_of_usage,
     estimate_of_request,
     name_of_model,
-    other_models,
 )
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
 
@@ -78,11 +77,11 @@ def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelec
 
 def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
     """The same for a request to an LLM, and those to other models that may stand in for it."""
-    prices, own = config.llm or LlmConfig(), call.tool_input
-    asked: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [(None, own)]
+    asked: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [(None, call.tool_input)]
     if call.phase == "select":
-        others = other_models(prices, own, call.available_tools)
-        asked += [(other, complete_arguments(own, other)) for other in others]
+        others = [one.arguments or {} for one in alternatives(config.alternatives, call)]
+        asked += [(other, complete_arguments(call.tool_input, other)) for other in others]
+    prices = config.llm or LlmConfig()
     found = [
         Candidate(
             call.tool_name,
@@ -127,12 +126,12 @@ class CostAware:
         if not accounts or free:
             return self._let(candidates, best)
         # What an agent will spend must be there, and is not held: it pays for its own calls.
-        offers = [Offer(one.name, one.estimate.reserve, room=one.estimate.most) for one in candidates]
+        offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
         phase = 0 if call.phase == "select" else 1
         answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
         if answer.status == "denied":
             return Deny(reason=refusal(self.config, self.learned, call, candidates, answer))
-        chosen = next((one for one in candidates if one.name == answer.name), None)
+        chosen = next((one for one in candidates if one.offer == answer.name), None)
         if answer.status == "closed" or chosen is None:
             return Deny(reason="This decision is over: the call must be decided anew.")
         return self._let(candidates, chosen)
