@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import redis.asyncio as redis
+from notify_world import LoopbackReceiver, Notifiers
 from nursery import NURSERY, Process
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
@@ -300,3 +301,31 @@ def schedulers_with_alpha(server_url: str) -> Iterator[Schedulers]:
                 pytest.fail(made.said(child))
             time.sleep(0.01)
         yield made
+
+
+@pytest.fixture
+def receiver() -> Iterator[LoopbackReceiver]:
+    """A webhook on loopback."""
+    made = LoopbackReceiver()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def notifiers_on(receiver: LoopbackReceiver, tmp_path: Path) -> Iterator[Callable[..., Notifiers]]:
+    """`notifiers_on(url)`: starts `toolgate notify` on a server; its processes end with the test."""
+    made: list[Notifiers] = []
+
+    def make(url: str, namespace: str = "default") -> Notifiers:
+        made.append(Notifiers(url, namespace, tmp_path, receiver))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def notifiers(notifiers_on: Callable[..., Notifiers], server_url: str, namespace: str) -> Notifiers:
+    """The same, on the server that all tests share."""
+    return notifiers_on(server_url, namespace)

@@ -2,18 +2,15 @@
 
 import asyncio
 import signal
-import ssl
 import urllib.request
 
 import pytest
-import trustme
 from approval_world import People
-from notify_world import LoopbackReceiver, Notifiers
+from notify_world import PLANTED
+from notify_world import tell_of_change as change
 from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, describe
-from toolgate_bus.state.changes import ConfigChange, tell_change
-from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
@@ -21,32 +18,6 @@ from toolgate_orchestrator.gate.gate import Gate
 pytestmark = pytest.mark.acceptance
 
 TOOLS = ["transfer", "search"]
-PLANTED = "sk-planted-0123456789abcdef"
-
-
-@pytest.fixture
-def receiver():
-    made = LoopbackReceiver()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def notifiers_on(receiver, tmp_path):
-    made = []
-
-    def make(url, namespace="default"):
-        made.append(Notifiers(url, namespace, tmp_path, receiver))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.end()
-
-
-@pytest.fixture
-def notifiers(notifiers_on, server_url, namespace):
-    return notifiers_on(server_url, namespace)
 
 
 @pytest.fixture
@@ -97,11 +68,6 @@ async def spend(commands, namespace, amount, decision):
     account = Account("daily/label:team/payments", 10_000_000)
     await ledger.reserve(decision, 0, [Offer("x", amount)], [account], "o")
     await ledger.settle(decision, None)
-
-
-async def change(commands, namespace, event):
-    notices = RedisNotices(commands, commands, namespace)
-    await tell_change(notices, ConfigChange(event, "policy", "v8", "v7", why=PLANTED))
 
 
 async def test_a_call_that_waits_is_told_with_a_link_and_its_end_too_and_nothing_secret(
@@ -199,28 +165,6 @@ async def test_a_notify_that_is_killed_between_the_post_and_its_note_posts_again
 
 
 @pytest.mark.system
-async def test_a_receiver_that_is_away_or_fails_gets_everything_once_it_is_back(
-    notifiers, receiver, commands
-):
-    child = await notifiers.lead()
-    receiver.stop()
-    await change(commands, notifiers.namespace, "rollout:undone")
-    await notifiers.heard("did not take")
-    notifiers.kill(child)
-    await change(commands, notifiers.namespace, "config:undone")
-    await notifiers.lead()
-    await notifiers.heard("did not take")
-    failures = [500, 302, 429]
-    receiver.answer = lambda post: failures.pop() if failures else 200
-    receiver.start()
-    await receiver.wait(2)
-    await change(commands, notifiers.namespace, "config:undone")
-    await receiver.wait(3)
-    assert sorted(receiver.count().values()) == [1, 1, 4]
-    assert not [path for path in receiver.paths if "elsewhere" in path]
-
-
-@pytest.mark.system
 async def test_of_two_one_posts_and_the_other_takes_over(notifiers, receiver, commands, wait_until):
     first = await notifiers.lead()
     await notifiers.start()
@@ -291,27 +235,6 @@ async def test_a_scheduler_without_whose_verdicts_calls_go_on_is_told_once(sched
     assert len(receiver.posts) == 2
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("wrong", ["endless", "silent"])
-async def test_a_receiver_that_never_ends_its_answer_holds_nobody_up(notifiers, receiver, commands, wrong):
-    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65535 + b"\r\n"
-    first = []
-
-    def answer(post):
-        if first:
-            return 204
-        first.append(post)
-        return endless * (1 if wrong == "endless" else 0)
-
-    receiver.answer = answer
-    await notifiers.lead()
-    await change(commands, notifiers.namespace, "rollout:undone")
-    await receiver.wait()
-    await change(commands, notifiers.namespace, "config:undone")
-    await receiver.wait(2)
-    assert len(receiver.posts) == (2 if wrong == "endless" else 3)
-
-
 async def test_check_and_test_say_what_is_right_without_showing_a_secret(notifiers, receiver):
     done = await asyncio.to_thread(notifiers.run, "--check")
     assert (done.returncode, "signed" in done.stdout) == (0, True)
@@ -359,29 +282,6 @@ async def test_a_server_that_forgets_everything_takes_nothing_of_what_was_still_
         while not taken:
             await asyncio.sleep(0.02)
     assert len(receiver.count()) == 1
-
-
-@pytest.mark.system
-async def test_a_proxy_of_the_environment_is_gone_through(notifiers, receiver):
-    address = receiver.url.partition("/hook")[0]
-    notifiers.more = {"HTTP_PROXY": address, "http_proxy": address, "HOOK": "http://hooks.invalid/x"}
-    done = await asyncio.to_thread(notifiers.run, "--test")
-    assert (done.returncode, receiver.paths) == (0, ["http://hooks.invalid/x"]), done
-
-
-@pytest.mark.system
-async def test_a_certificate_that_nobody_trusts_is_posted_nothing(notifiers, receiver, tmp_path):
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    receiver.wrap(context)
-    notifiers.more = {"HOOK": receiver.url.replace("http:", "https:")}
-    done = await asyncio.to_thread(notifiers.run, "--test")
-    assert (done.returncode, receiver.posts) == (1, []), done
-    notifiers.config["receivers"]["ops"]["ca_file"] = str(tmp_path / "ca.pem")
-    done = await asyncio.to_thread(notifiers.run, "--test")
-    assert (done.returncode, len(receiver.posts)) == (0, 1), done
 
 
 async def test_what_was_posted_and_what_is_queued_can_be_scraped(notifiers, receiver, commands):

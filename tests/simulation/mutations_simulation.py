@@ -4,7 +4,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 _TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
 _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
-_GATE, _DISPATCH = f"{ORCHESTRATOR}/gate/gate.py", f"{ORCHESTRATOR}/gate/dispatch.py"
+_GATE = f"{ORCHESTRATOR}/gate/gate.py"
 _PENDING, _RULES = f"{ORCHESTRATOR}/gate/pending.py", f"{BUS}/budgets/ledger_rules.py"
 _KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/publisher.py"
 _ANSWERS, _WORKER = f"{BUS}/transport/redis/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
@@ -17,18 +17,6 @@ _CHANGES = (
         "    if denies and ranked[0] is denies[0]:\n",
     ),
     ("the lowest priority wins", _MERGE, "return (-heard.priority,", "return (heard.priority,"),
-    (
-        "modifies count when a replacement is verified",
-        _MERGE,
-        '(action == "modify" and not modifies)',
-        "False",
-    ),
-    (
-        "a late verdict counts",
-        _ROUND,
-        "if self._closed or (given_up and action not in RESTRICTIVE):",
-        "if self._closed:",
-    ),
     (
         "silence of a required scheduler lets a call run",
         _ROUND,
@@ -59,12 +47,6 @@ _CHANGES = (
         "if judge.keyring is not None and not judge.keyring.is_verdict(",
         "if judge.keyring is None and not judge.keyring.is_verdict(",
     ),
-    (
-        "a plain verdict needs no signature",
-        _PENDING,
-        "if revision is not None and judge.keyring is None and",
-        "if revision is not None and",
-    ),
     ("a priority has no cap", _PENDING, "capped = cap is not None and priority > cap", "capped = False"),
     (
         "a replacement by a tool that is not there is valid",
@@ -92,12 +74,6 @@ _CHANGES = (
         "self._audience(changed.tool_name)",
     ),
     ("a person who refuses is not heard", _GATE, 'if answer != "allow":', 'if answer == "expired":'),
-    (
-        "a required scheduler is passed over",
-        _DISPATCH,
-        "if awaited.get(name) is False and client.breaker",
-        "if name in awaited and client.breaker",
-    ),
     (
         "an outage of the bus lets calls run",
         _GATE,
@@ -129,18 +105,6 @@ _CHANGES = (
         "reserved=0,",
     ),
     (
-        "a cost that is told twice is paid twice",
-        _RULES,
-        'if record is not None and record.state == "settled":',
-        "if False:",
-    ),
-    (
-        "a decision that is over can be reserved for",
-        _RULES,
-        'record.is_foreign(owner) or record.state not in ("reserved", "denied") or',
-        "record.is_foreign(owner) or",
-    ),
-    (
         "what is reserved may be spent again",
         _RULES,
         "total.limit - total.spent - total.reserved + held",
@@ -166,22 +130,10 @@ _CHANGES = (
         "        self._facts_refused = False\n",
     ),
     (
-        "a fact that is written twice is read twice",
-        f"{BUS}/facts/reader.py",
-        "if number is not None and not self._seen[orchestrator].take(number):",
-        "if number is not None and number < 0:",
-    ),
-    (
         "two facts have one number",
         f"{ORCHESTRATOR}/gate/recorder.py",
         "seq, at = client.facts + 1, time.time()",
         "seq, at = client.facts, time.time()",
-    ),
-    (
-        "verdicts under way are lost with a connection",
-        _ANSWERS,
-        'self._keep(verdicts, "the connection was lost")',
-        "verdicts.clear()",
     ),
 )
 

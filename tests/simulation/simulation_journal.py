@@ -287,15 +287,17 @@ class Journal:
             if item.phase != phase or scheduler in shadows or scheduler not in asked.asked or at > ends:
                 continue
             body = packing.unpack(item.body)
-            said.append(self._said(at, scheduler, body, item.body, plan[scheduler].priority))
+            said.append(self._said(phase, at, scheduler, body, item.body, plan[scheduler].priority))
         return Heard(asked.began, patience, MAX_HOLD, awaited, said, asked.unreached, modifies=phase == 0)
 
-    def _said(self, at: float, scheduler: str, body: Mapping[str, Any], raw: bytes, announced: int) -> Said:
+    def _said(
+        self, phase: int, at: float, scheduler: str, body: Mapping[str, Any], raw: bytes, announced: int
+    ) -> Said:
         priority = body.get("priority")
         priority = announced if priority is None else priority
         if scheduler == "router" and self.plan.cap is not None:
             priority = min(priority, self.plan.cap)
-        wrong = body["action"] == "modify" and body["tool"] not in TOOLS
+        wrong = phase == 0 and body["action"] == "modify" and body["tool"] not in TOOLS
         return Said(at, scheduler, body, hashlib.sha256(raw).digest(), priority, wrong)
 
     def _check_time(

@@ -161,7 +161,15 @@ def behaviour(plan: Plan, kind: str, name: str, call: str, phase: str) -> str:
 
 
 _SHARES: dict[str, dict[str, float]] = {
-    "rules": {"deny": 0.08, "ask": 0.04, "raise": 0.03, "nonsense": 0.02, "late": 0.03, "silent": 0.02},
+    "rules": {
+        "deny": 0.08,
+        "modify": 0.08,
+        "ask": 0.04,
+        "raise": 0.03,
+        "nonsense": 0.02,
+        "late": 0.03,
+        "silent": 0.02,
+    },
     "router": {"modify": 0.3, "modify high": 0.08, "modify wrongly": 0.05, "deny": 0.03, "late": 0.03},
     "keeper": {"hold, continue": 0.08, "hold, deny": 0.05, "hold for ever": 0.02, "hold twice": 0.03},
     "desk": {"hold, continue": 0.07, "hold, deny": 0.04, "hold for ever": 0.02},

@@ -6,7 +6,6 @@
           web_search: {arguments: {query: $.q}}
           cheap_search: {arguments: {q: $.query, limit: {value: 10}}}
       - agents: [senior, junior]      # a delegation to one may go to another
-      - models: [anthropic/large, openai/small]      # a request to one may go to another
 
 `arguments` says where a tool's own arguments come from in the call that it replaces: in the forms of
 the router, or several sources, of which the first that is there counts.
@@ -18,11 +17,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.ruling.conditions.arguments import Literally, is_source, map_arguments
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-ModelName = Annotated[str, Field(pattern=r"^[^/]{1,128}/.{1,256}$")]
 Source = str | Literally
 Sources = Source | Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]
 _FORMS = "must be $ (all arguments), $.path (one of them), {value: …} for a literal, or a list of these"
@@ -59,8 +56,6 @@ class AlternativeGroup(StrictModel):
     tools: Annotated[dict[Name, Interchangeable], Field(min_length=2, max_length=64)] | None = None
     agents: Annotated[tuple[Name, ...], Field(min_length=2, max_length=64)] | None = None
     """Agents that calls delegate to."""
-    models: Annotated[tuple[ModelName, ...], Field(min_length=2, max_length=64)] | None = None
-    """Providers and models that requests to an LLM go to, `PROVIDER/MODEL`."""
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -76,20 +71,19 @@ class AlternativeGroup(StrictModel):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "AlternativeGroup":
-        if sum(kind is not None for kind in (self.tools, self.agents, self.models)) != 1:
-            raise ValueError("give either tools or agents or models")
-        for kind, names in (("agents", self.agents), ("models", self.models)):
-            if names is not None and len(set(names)) != len(names):
-                raise ValueError(f"{kind}: must be different")
+        if (self.tools is None) == (self.agents is None):
+            raise ValueError("give either tools or agents")
+        if self.agents is not None and len(set(self.agents)) != len(self.agents):
+            raise ValueError("agents: must be different")
         return self
 
 
 def _named_once(groups: tuple[AlternativeGroup, ...]) -> tuple[AlternativeGroup, ...]:
     """The groups, if no tool and no agent stands in two of them; raises ValueError that names it."""
-    for kind in ("tool", "agent", "model"):
+    for kind in ("tool", "agent"):
         seen: set[str] = set()
         for group in groups:
-            members = getattr(group, f"{kind}s") or ()
+            members = (group.tools if kind == "tool" else group.agents) or ()
             twice = sorted(seen.intersection(members))
             if twice:
                 raise ValueError(f"{twice[0]} stands in two groups: {kind}s may stand in one")
@@ -116,8 +110,6 @@ def alternatives(groups: Iterable[AlternativeGroup], call: ToolSelecting) -> lis
     Of a delegation these are calls to other agents first, then other tools.
     """
     groups = list(groups)
-    if call.tool_name == LLM_REQUEST:
-        return _other_models(groups, call)
     here = not call.available_tools or call.tool_name in call.available_tools
     team = team_of(groups, call.agent_target) if here else None
     group = group_of(groups, call.tool_name)
@@ -132,21 +124,6 @@ def alternatives(groups: Iterable[AlternativeGroup], call: ToolSelecting) -> lis
         if tool != call.tool_name and tool in call.available_tools
     ]
     return [*agents, *tools]
-
-
-def _other_models(groups: Iterable[AlternativeGroup], call: ToolSelecting) -> list[Alternative]:
-    """Requests to the other models of its group whose provider is there."""
-    own = f"{call.tool_input.get('provider')}/{call.tool_input.get('model')}"
-    group = next((one for one in groups if own in (one.models or ())), None)
-    providers = {listed.partition("/")[0] for listed in call.available_tools}
-    parts = [
-        name.partition("/") for name in (group.models if group is not None else None) or () if name != own
-    ]
-    return [
-        Alternative(LLM_REQUEST, {"provider": provider, "model": model})
-        for provider, _, model in parts
-        if provider in providers
-    ]
 
 
 def arguments_for(member: Interchangeable, given: dict[str, Any]) -> dict[str, Any] | None:

@@ -48,6 +48,21 @@ async def test_of_no_journal_there_is_nothing_to_read_or_to_miss(server_url, nam
         await commands.aclose()
 
 
+async def test_where_no_journal_can_be_written_the_books_are_right_all_the_same(server_url, namespace):
+    commands = RedisCommands(server_url, "test-journal")
+    ledger, account = RedisLedger(commands, namespace), Account("all/fleet", None)
+    try:
+        await commands.execute("SET", journal_key(namespace, "budget"), "somebody's")
+        await ledger.reserve("d1", 0, [Offer("search", 5)], [account], "o")
+        assert (await ledger.settle("d1", 3)).outcome == "settled"
+        assert await ledger.charge("c1", 4, [account])
+        (balance,) = await ledger.balances()
+        assert (balance.spent, balance.reserved) == (7, 0)
+        assert (await read_journal(commands, namespace, "budget", None)).refused
+    finally:
+        await commands.aclose()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -97,6 +97,12 @@ def test_it_may_die_at_each_single_operation(power, kept):
         assert not [name for name in disk.names() if name.endswith(".tmp")]
 
 
+def test_an_archive_from_before_there_were_journals_is_gone_on_with():
+    kept = ArchiveProgress({"a": "1-0"}, {"a": 1}, set(), 5, 1, 0).as_json()
+    del kept["journals"], kept["entries"]
+    assert ArchiveProgress.of(kept).journals == {}
+
+
 def test_there_is_a_file_for_each_hour_and_the_closed_ones_are_compressed(tmp_path):
     disk = FilesOnDisk(tmp_path / "archive")
     archived(ArchiveStore(disk, "n"), Streams(20), [4])

@@ -173,8 +173,8 @@ async def test_what_was_not_reserved_is_charged_to_who_used_it():
 
 
 async def test_a_cheaper_model_answers_where_the_dear_one_is_not_affordable():
-    groups = [{"models": ["a/large", "b/small"]}]
-    made = scheduler("0.001", alternatives=groups)
+    prices = {"prices": PRICES, "equivalents": [["a/large", "b/small"]]}
+    made = scheduler("0.001", llm=prices)
     answer = await made.decide(request())
     assert isinstance(answer, Modify)
     assert (answer.tool, answer.arguments) == ("llm:request", {"provider": "b", "model": "small"})
@@ -187,5 +187,5 @@ async def test_a_cheaper_model_answers_where_the_dear_one_is_not_affordable():
 
 @pytest.mark.parametrize("models", [["a/large"], ["a/large", "a/large"], ["large", "a/small"]])
 def test_groups_of_models_that_make_no_sense_are_refused(models):
-    with pytest.raises(ValueError, match="models"):
-        CostAwareConfig.model_validate({"alternatives": [{"models": models}]})
+    with pytest.raises(ValueError, match="equivalents"):
+        CostAwareConfig.model_validate({"llm": {"equivalents": [models]}})

@@ -55,8 +55,8 @@ local function commit()
   for _, one in ipairs(changes) do redis.call('HSET', one[1], one[2], whole(one[3][one[2]])) end
 end
 
--- An entry of the journal; `expect_journal` stands before the first write, since the key may be of another type.
-local function expect_journal() redis.call('XLEN', p .. ':journal') end
+-- An entry of the journal, after all else is written. Where it cannot be (an older user's rights, a key of another
+-- type), the books are right all the same, and a report tells by how much the journal differs from them.
 local function journal(kind, spent, reserved, where, name)
   if spent == 0 or #where == 0 then return end
   local places = {}
@@ -68,7 +68,7 @@ local function journal(kind, spent, reserved, where, name)
     event = 'ledger', kind = kind, id = id, amount = spent, reserved = reserved, accounts = places, at = now / 1000,
   }
   if name and name ~= '' then entry.tool = string.match(name, '^%S+') end
-  redis.call('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack(entry))
+  redis.pcall('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack(entry))
 end
 
 -- [n, then for each account: key, limit (-1: none), window_s, keep_ms], from ARGV[at] on

@@ -24,7 +24,6 @@ if op == 'claim' then
   return 1
 end
 if is_foreign(r, by) then return stray('foreign') end
-expect_journal()
 
 if op == 'executing' then
   if r.state == 'reserved' then redis.call('HSET', rkey, 'exec', '1') end

@@ -7,11 +7,11 @@ Prices are of a million tokens. Amounts are whole micro-units, rounded up.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import MAX_AMOUNT, UNIT, micro
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory, Estimate
 
 MAX_TOKENS: Final = 2**31
+ModelName = Annotated[str, Field(pattern=r"^[^/]{1,128}/.{1,256}$")]
+ModelGroup = Annotated[tuple[ModelName, ...], Field(min_length=2, max_length=64)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS, strict=True)]
 
 
@@ -49,8 +51,30 @@ class LlmConfig(StrictModel):
     the first glob that fits."""
     default: ModelPrice | None = None
     """Of models that are not listed; without it, what they told lately."""
+    equivalents: Annotated[tuple[ModelGroup, ...], Field(max_length=1024)] = ()
+    """Groups of models, each named as `openai/gpt-5`, of which one may answer in another's place."""
     max_output_tokens: Tokens = 4096
     """How long an answer may be, where a request does not say."""
+
+    @field_validator("equivalents")
+    @classmethod
+    def _named_once(cls, groups: tuple[ModelGroup, ...]) -> tuple[ModelGroup, ...]:
+        names = [name for group in groups for name in group]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]} stands there twice: models may stand in one group, once")
+        return groups
+
+
+def other_models(
+    config: LlmConfig, asked: Mapping[str, Any], available: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Requests to the other models of its group whose provider is there, in their order."""
+    own = name_of_model(asked)
+    group = next((group for group in config.equivalents if own in group), ())
+    providers = {listed.partition("/")[0] for listed in available}
+    parts = [name.partition("/") for name in group if name != own]
+    return [{"provider": name, "model": model} for name, _, model in parts if name in providers]
 
 
 def name_of_model(told: Mapping[str, Any]) -> str:

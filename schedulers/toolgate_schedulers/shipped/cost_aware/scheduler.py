@@ -48,6 +48,7 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     cost_of_usage,
     estimate_of_request,
     name_of_model,
+    other_models,
 )
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
 
@@ -77,11 +78,11 @@ def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelec
 
 def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
     """The same for a request to an LLM, and those to other models that may stand in for it."""
-    asked: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [(None, call.tool_input)]
+    prices, own = config.llm or LlmConfig(), call.tool_input
+    asked: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [(None, own)]
     if call.phase == "select":
-        others = [one.arguments or {} for one in alternatives(config.alternatives, call)]
-        asked += [(other, complete_arguments(call.tool_input, other)) for other in others]
-    prices = config.llm or LlmConfig()
+        others = other_models(prices, own, call.available_tools)
+        asked += [(other, complete_arguments(own, other)) for other in others]
     found = [
         Candidate(
             call.tool_name,
