@@ -45,7 +45,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_over_budget_the_cheaper_equivalent_runs_and_then_the_llm_is_told_why_nothing_does": (
             "default default.cost alternatives alternatives.*.tools alternatives.*.tools.*.arguments "
             "alternatives.*.tools.*.arguments.*.value alternatives.*.tools.*.arguments.*.*.value "
-            "budgets.*.window currency"
+            "budgets.*.window budgets.*.time_zone currency"
         ),
         "test_cost_aware_options.py::test_the_weights_choose_between_cheap_and_fast_and_deny_nothing": (
             "tools.*.latency_s cost_weight latency_weight"

@@ -33,7 +33,10 @@ CONFIGS = {
         "tools": {"dear": {"cost": 40}, "cheap": {"cost": 5}},
         "default": {"cost": 3},
         "alternatives": [{"tools": {"dear": {}, "cheap": {"arguments": CHEAP}}}],
-        "budgets": [{"name": "hourly", "limit": 50, "window": "hour"}, {"name": "count", "limit": None}],
+        "budgets": [
+            {"name": "hourly", "limit": 50, "window": "hour"},
+            {"name": "count", "limit": None, "window": "month", "time_zone": "Europe/Berlin"},
+        ],
         "currency": "EUR",
         "learn": False,
     },

@@ -47,7 +47,8 @@ class Account(NamedTuple):
     limit: int | None
     """Micro-units; None only counts."""
     window_s: int = 0
-    """Length of the window by the server's clock; 0 is one account for all time."""
+    """Length of the window by the server's clock; 0 is one account for all time. Below 0, of a window of the
+    calendar: its number, negated."""
     keep_s: int = 0
     """How long an untouched account is kept; 0 keeps it."""
 

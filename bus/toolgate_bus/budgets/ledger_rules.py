@@ -256,7 +256,11 @@ class LedgerRules:
 
 
 def _windows_of(accounts: Sequence[Account], now: float) -> tuple[tuple[str, int], ...]:
-    return tuple((one.key, int(now // one.window_s) if one.window_s else 0) for one in accounts)
+    return tuple((one.key, _number_of(one.window_s, now)) for one in accounts)
+
+
+def _number_of(window_s: int, now: float) -> int:
+    return int(now // window_s) if window_s > 0 else -window_s
 
 
 def _clamp(number: int) -> int:

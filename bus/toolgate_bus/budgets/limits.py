@@ -10,8 +10,9 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from toolgate_bus.budgets.calendar import CalendarWindow, read_window
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.packing import pack, unpack
@@ -94,23 +95,34 @@ class BudgetDescription(NamedTuple):
     limit: int | None
     """Micro-units; None only counts."""
     window_s: int
-    """Seconds; 0 is for all time."""
+    """Seconds; 0 is for all time. Of a window of the calendar, the longest that there is."""
     currency: str
+    calendar: CalendarWindow | None = None
+
+    def number_at(self, at: float) -> int:
+        """The number of the window that a time is in; 0 where there is one for all time."""
+        if self.calendar is not None:
+            return self.calendar.number_at(at)
+        return int(at // self.window_s) if self.window_s else 0
 
     def is_over(self, window: int, now: float) -> bool:
         """Whether a window, by its number, has ended at that time."""
-        return self.window_s > 0 and window < now // self.window_s
+        return self.window_s > 0 and window < self.number_at(now)
 
     @property
     def window_words(self) -> str:
         """How long a window is, for people."""
+        if self.calendar is not None:
+            return self.calendar.words
         return _LENGTHS.get(self.window_s, f"{self.window_s} s")
 
 
 async def describe(store: Store, book: str, budgets: Iterable[BudgetDescription]) -> None:
     """Write down what budgets there are."""
     for budget in budgets:
-        await store.put(f"{book}:described:{budget.name}", pack(list(budget[1:])))
+        told: list[Any] = [budget.level, budget.limit, budget.window_s, budget.currency]
+        told += budget.calendar or ()
+        await store.put(f"{book}:described:{budget.name}", pack(told))
 
 
 async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
@@ -123,6 +135,9 @@ async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
             match unpack(raw) if raw else None:
                 case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:
                     found[name] = BudgetDescription(name, level, limit, window, currency)
+                case [str(level), limit, int(window), str(currency), unit, zone] if _is_limit(limit):
+                    if calendar := read_window(unit, zone):
+                        found[name] = BudgetDescription(name, level, limit, window, currency, calendar)
     return found
 
 

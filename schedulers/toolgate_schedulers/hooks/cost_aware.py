@@ -96,7 +96,9 @@ class HookCostAware:
         if call is None:
             return None
         verdict: Verdict
-        self._counts = self._counts or bool(accounts_of(self._scheduler.config, Payer.of(call), {}))
+        self._counts = self._counts or bool(
+            accounts_of(self._scheduler.config, Payer.of(call), {}, time.time())
+        )
         asking.set(self._owner)
         try:
             verdict = await self._scheduler.decide(call)
@@ -154,7 +156,7 @@ class HookCostAware:
         self._requests += 1
         session = data.get("session_id")
         payer = Payer(session if isinstance(session, str) else self._session)
-        accounts = accounts_of(config, payer, self._scheduler.overrides)
+        accounts = accounts_of(config, payer, self._scheduler.overrides, time.time())
         try:
             await self._shared.ledger.charge(f"usage-{self._owner}-{self._requests}", amount, accounts)
         except TransportError as error:

@@ -1,5 +1,7 @@
 """The pure parts of cost-aware: what is read, paid by whom, and said."""
 
+from functools import partial
+
 import pytest
 from cost_aware_calls import EQUIVALENT, TEAM, TOOLS, call, config, delegation
 from hypothesis import given
@@ -7,13 +9,14 @@ from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Reservation
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import MAX_AMOUNT
-from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
+from toolgate_schedulers.shipped.cost_aware import accounts as accounts_module
+from toolgate_schedulers.shipped.cost_aware.accounts import Payer, payer_of
 from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
 from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
 from toolgate_schedulers.shipped.cost_aware.scheduler import candidates_of
 
 pytestmark = pytest.mark.pure
-
+accounts_of = partial(accounts_module.accounts_of, now=0.0)
 
 # ---------------------------------------------------------------------- configuration
 
@@ -42,8 +45,8 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
             "budgets.0.level: must be session, tree, agent, fleet or label:NAME",
         ),
         (
-            {"budgets": [{"name": "d", "limit": 1, "window": "week"}]},
-            "budgets.0.window: must be hour, day, total, or whole seconds",
+            {"budgets": [{"name": "d", "limit": 1, "window": "fortnight"}]},
+            "budgets.0.window: must be hour, day, week, month, total, or whole seconds",
         ),
         ({"budgets": [{"name": "d", "limit": 1, "window": 0}]}, "budgets.0.window: must be hour"),
         ({"budgets": [{"name": "d", "limit": 1}] * 2}, "budgets: d is the name of two budgets"),
@@ -223,3 +226,44 @@ def test_a_replacement_says_whether_money_or_the_weights_chose():
     assert replacement(thrifty, found, found[0]) == (
         "cheap (0.02 USD, 5 s) is preferred to its equivalent dear (0.40 USD, 1 s)."
     )
+
+
+# ---------------------------------------------------------------------- windows of the calendar
+
+
+@pytest.mark.parametrize(
+    ("window", "zone", "words"),
+    [
+        ("month", "UTC", "month"),
+        ("week", "Europe/Berlin", "week (Europe/Berlin)"),
+        ("day", "Asia/Tokyo", "day (Asia/Tokyo)"),
+    ],
+)
+def test_a_budget_of_the_calendar_has_a_window_for_each(window, zone, words):
+    read = config(budgets=[{"name": "a", "limit": 5, "window": window, "time_zone": zone}])
+    calendar = read.budgets[0].calendar
+    assert calendar.words == words
+    number = calendar.number_at(1.8e9)
+    (account,) = accounts_module.accounts_of(read, Payer(), {}, 1.8e9)
+    assert account.window_s == -number
+    assert account.keep_s > calendar.max_seconds
+    later = calendar.starts_at(number + 1)
+    assert accounts_module.accounts_of(read, Payer(), {}, later)[0].window_s == -number - 1
+
+
+def test_a_day_without_a_zone_is_counted_by_the_servers_clock():
+    assert config(budgets=[{"name": "a", "limit": 5, "window": "day"}]).budgets[0].calendar is None
+
+
+@pytest.mark.parametrize("window", ["hour", "total", 90])
+def test_a_zone_goes_with_the_calendar_alone(window):
+    with pytest.raises(ConfigError, match="goes with window: day, week or month"):
+        config(budgets=[{"name": "a", "limit": 5, "window": window, "time_zone": "Europe/Berlin"}])
+
+
+def test_the_llm_is_told_that_a_month_is_waited_for():
+    read = config(tools={"a": {"cost": 9}}, budgets=[{"name": "m", "limit": 5, "window": "month"}])
+    asked = call("a")
+    candidates = candidates_of(read, CostHistory(), asked)
+    said = refusal(read, CostHistory(), asked, candidates, Reservation("denied", short="m/fleet", left=5))
+    assert "the budget is renewed every month" in said

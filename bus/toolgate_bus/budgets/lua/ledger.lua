@@ -79,6 +79,7 @@ local function accounts(at)
     local window = number(ARGV[j + 2])
     local index = 0
     if window > 0 then index = math.floor(now / 1000 / window) end
+    if window < 0 then index = -window end -- of the calendar, which the server has not
     found[i + 1] = {
       key = ARGV[j] .. ':' .. whole(index), limit = ARGV[j + 1], keep = number(ARGV[j + 3]),
     }

@@ -126,7 +126,10 @@ def _warn_of_limit(book: BookState, one: _Account) -> Diagnostic:
     )
     name = one.key.partition("/")[0]
     more = f"toolgate budget set {one.key} AMOUNT{_option(book)} (or reset {name})"
-    window = f"; its window is {one.budget.window_s} s long" if one.budget and one.budget.window_s else ""
+    window = ""
+    if one.budget and one.budget.window_s:
+        seconds = f"{one.budget.window_s} s long"
+        window = f"; its window is {'a ' + one.budget.window_words if one.budget.calendar else seconds}"
     if one.used >= 1:
         what = f"{told}: calls that cost something are denied or replaced{window}"
         return warning(SUBJECT, "budget-spent", what, f"raise it: {more}")

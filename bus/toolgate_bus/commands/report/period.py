@@ -109,4 +109,4 @@ def _is_boundary(budget: BudgetDescription, at: float) -> bool:
 
 
 def _number_at(budget: BudgetDescription, at: float) -> int:
-    return int(at // budget.window_s)
+    return budget.number_at(at)

@@ -55,14 +55,15 @@ def payer_of(fact: Mapping[str, Any]) -> Payer:
 
 
 def accounts_of(
-    config: CostAwareConfig, payer: Payer, overrides: Overrides, only: str | None = None
+    config: CostAwareConfig, payer: Payer, overrides: Overrides, now: float, only: str | None = None
 ) -> list[Account]:
     """The accounts of a call, in the order of the budgets, then its slices, with the limits that hold now.
 
-    `only` leaves out the budgets of other levels.
+    `now`, in seconds since the epoch, tells the windows of the calendar; `only` leaves out the budgets of
+    other levels.
     """
     budgets = [
-        _account(budget, payer, overrides) for budget in config.budgets if only in (None, budget.level)
+        _account(budget, payer, overrides, now) for budget in config.budgets if only in (None, budget.level)
     ]
     # One account for each slice of which an agent is to live.
     labels = payer.labels
@@ -74,7 +75,7 @@ def accounts_of(
     return [*budgets, *(Account(key, limit, 0, _IDLE) for key, limit in limits.items())]
 
 
-def _account(budget: Budget, payer: Payer, overrides: Overrides) -> Account:
+def _account(budget: Budget, payer: Payer, overrides: Overrides, now: float) -> Account:
     key = f"{budget.name}/fleet"
     if budget.level != "fleet":
         kind, _, label = budget.level.partition(":")
@@ -83,8 +84,10 @@ def _account(budget: Budget, payer: Payer, overrides: Overrides) -> Account:
         key = f"{budget.name}/{budget.level}/{_safe(whose)}"
     # Kept well beyond the window, and beyond whatever may still be settled in it; a session's
     # account for all time goes when nobody has used it for a month.
-    keep = budget.window + _SPARE if budget.window else _IDLE if budget.level in ("session", "tree") else 0
-    return Account(key, limit_of(key, budget.limit, overrides), budget.window, keep)
+    calendar, seconds = budget.calendar, budget.window_s
+    keep = seconds + _SPARE if seconds else _IDLE if budget.level in ("session", "tree") else 0
+    window = seconds if calendar is None else -calendar.number_at(now)
+    return Account(key, limit_of(key, budget.limit, overrides), window, keep)
 
 
 def _safe(whose: str) -> str:

@@ -7,7 +7,9 @@ import re
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from toolgate_bus.budgets.calendar import MAX_ZONE, CalendarWindow, find_zone
 from toolgate_bus.config.check import StrictModel
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import NAME_PATTERN
 
 from toolgate_schedulers.shipped.alternatives import Groups, Name
@@ -20,19 +22,20 @@ _MAX_LENGTH: Final = 366 * DAY
 SLICE: Final = "slice"
 """The budget that a delegation gives to the agents below it."""
 _LEVELS: Final = ("session", "tree", "agent", "fleet")
-_WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0}
+_WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0, "week": -7, "month": -31}
+"""Of those that have no fixed length, their days, negated."""
 _LABEL: Final = re.compile(r"label:.{1,128}")
 
 
 def _window(written: Any) -> int:
     seconds = _WINDOWS.get(written) if isinstance(written, str) else written
-    if type(seconds) is not int or not (0 < seconds <= _MAX_LENGTH or written == "total"):
-        raise ValueError(f"must be hour, day, total, or whole seconds from 1 to {_MAX_LENGTH}")
+    if type(seconds) is not int or not (0 < seconds <= _MAX_LENGTH or written in _WINDOWS):
+        raise ValueError(f"must be hour, day, week, month, total, or whole seconds from 1 to {_MAX_LENGTH}")
     return seconds
 
 
 Window = Annotated[int, BeforeValidator(_window)]
-"""Seconds; 0 is for all time."""
+"""Seconds; 0 is for all time; below 0, a week or month of the calendar."""
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 
 
@@ -56,7 +59,35 @@ class Budget(StrictModel):
     limit: Money | None = Field()
     """In the currency; `null` only counts."""
     window: Window = Field(default=0, validate_default=False)
-    """It begins anew each `hour`, `day` (UTC) or so many seconds; `total`, as without it, never does."""
+    """It begins anew each `hour`, `day`, `week` (on Monday), `month` or so many seconds; `total`, as without
+    it, never does."""
+    time_zone: Annotated[str, Field(max_length=MAX_ZONE)] = "UTC"
+    """Where a day, week or month begins, such as `Europe/Berlin`."""
+
+    @property
+    def calendar(self) -> CalendarWindow | None:
+        """Its windows where they are the calendar's; None where they are seconds by the server's clock."""
+        if self.window == _WINDOWS["week"]:
+            return CalendarWindow("week", self.time_zone)
+        if self.window == _WINDOWS["month"]:
+            return CalendarWindow("month", self.time_zone)
+        is_here = self.window == DAY and self.time_zone != "UTC"
+        return CalendarWindow("day", self.time_zone) if is_here else None
+
+    @property
+    def window_s(self) -> int:
+        """How long a window is, at most, in seconds; 0 is for all time."""
+        return self.window if (calendar := self.calendar) is None else calendar.max_seconds
+
+    @model_validator(mode="after")
+    def _check_zone(self) -> "Budget":
+        try:
+            find_zone(self.time_zone)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if self.time_zone != "UTC" and self.window not in (DAY, _WINDOWS["week"], _WINDOWS["month"]):
+            raise ValueError("time_zone: goes with window: day, week or month")
+        return self
 
     @field_validator("level")
     @classmethod

@@ -28,8 +28,10 @@ def refusal(
     budget = answer.short.partition("/")[0]
     of = "what this work may cost" if budget == SLICE else f"the budget {budget}"
     parts = [f"Over budget: {own.name} would cost up to {price}, and {left} is left of {of}."]
-    window = next((one.window for one in config.budgets if one.name == budget), 0)
-    again = f": the budget is renewed {_TIMES.get(window, f'every {window} seconds')}" if window else ""
+    found = next((one for one in config.budgets if one.name == budget), None)
+    window, calendar = (found.window_s, found.calendar) if found is not None else (0, None)
+    times = f"every {calendar.unit}" if calendar else _TIMES.get(window, f"every {window} seconds")
+    again = f": the budget is renewed {times}" if window else ""
     if own.model is not None:  # whoever reads it waits for an answer
         return " ".join([*parts, f"Ask again later{again}." if again else ""]).rstrip()
     if others:

@@ -16,7 +16,8 @@ store, where the others read it, and every replica after a restart.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
@@ -106,8 +107,9 @@ class CostAware:
     """And requests to an LLM, where the config has `llm`."""
     config_model: ClassVar[type[BaseModel]] = CostAwareConfig
 
-    def __init__(self, config: CostAwareConfig) -> None:
-        self.config = config
+    def __init__(self, config: CostAwareConfig, *, clock: Callable[[], float] = time.time) -> None:
+        """`clock` tells in which day, week or month of the calendar it is."""
+        self.config, self._clock = config, clock
         if config.llm is not None:
             self.tools = (*self.tools, ANY)
         self.learned = CostHistory()
@@ -121,7 +123,7 @@ class CostAware:
         """Rule on one call; raises TransportError where the ledger does not answer."""
         candidates = candidates_of(self.config, self.learned, call)
         best = candidates[0]
-        accounts = accounts_of(self.config, Payer.of(call), self.overrides)
+        accounts = accounts_of(self.config, Payer.of(call), self.overrides, self._clock())
         # In verify something may be held already, for the call that this one replaces.
         free = best.estimate.most == 0 and call.phase == "select" and call.tool_name != LLM_REQUEST
         if not accounts or free:
@@ -148,7 +150,9 @@ class CostAware:
         self.use(context.shared)
         await self.look()
         told = [
-            BudgetDescription(one.name, one.level, one.limit, one.window, self.config.currency)
+            BudgetDescription(
+                one.name, one.level, one.limit, one.window_s, self.config.currency, one.calendar
+            )
             for one in self.config.budgets
         ]
         await describe(context.shared.store, context.shared.book, told)
@@ -213,7 +217,7 @@ class CostAware:
         if self.config.charge_llm and self.config.llm is None and fact.get("event") == "usage":
             amount = micro(fact.get("cost_usd"))
             orchestrator, number = fact.get("orchestrator"), fact.get("seq")
-            accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+            accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
             if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
                 await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
 
@@ -225,9 +229,9 @@ class CostAware:
         if not self.config.budgets:
             return None
         if fact.get("event") == "usage":  # it says whose it is
-            accounts = accounts_of(self.config, payer_of(fact), self.overrides)
+            accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
             return Otherwise(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
-        accounts = accounts_of(self.config, Payer(), self.overrides, only="fleet")
+        accounts = accounts_of(self.config, Payer(), self.overrides, self._clock(), only="fleet")
         return Otherwise(self._price_of(str(fact.get("tool"))), tuple(accounts))
 
     def cost_of(self, fact: Mapping[str, Any]) -> int | None:
