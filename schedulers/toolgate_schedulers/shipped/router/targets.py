@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
 from toolgate_bus.ruling.conditions.arguments import Arguments, Literally, Name, map_arguments
 from toolgate_bus.ruling.conditions.conditions import same
 
@@ -74,6 +74,8 @@ class Target(StrictModel):
     def changes(self, call: ToolSelecting) -> bool:
         """Whether the call would be another one there."""
         arguments = self.arguments_for(call)
+        if arguments is not None and self.to == call.tool_name == LLM_REQUEST:
+            arguments = complete_arguments(call.tool_input, arguments)
         return (
             self.to != call.tool_name
             or (arguments is not None and same(arguments, call.tool_input) is not True)
