@@ -79,6 +79,13 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     ),
     "scheduler list": (("scheduler", "list"), ("scheduler", "list", "--json")),
     "scheduler run": (("scheduler", "run", "\x1b[2Jnone\x9b"),),
+    "scheduler push": (("scheduler", "push", "policy", "--config", "\x1b[2Jnone"),),
+    "scheduler history": (("scheduler", "history", "denier"),),
+    "scheduler diff": (("scheduler", "diff", "denier", "\x1b[2J", "\x9b"),),
+    "scheduler undo": (("scheduler", "undo", "denier", "--to", "\x1b[2J"),),
+    "scheduler rollout": (("scheduler", "rollout", "denier", "--to", "\x1b[2J", "--share", "10"),),
+    "scheduler status": (("scheduler", "status", "denier"), ("scheduler", "status", "denier", "--json")),
+    "scheduler check": (("scheduler", "check", "policy", "--config", "\x1b[2Jnone"),),
     "scheduler new": (("scheduler", "new", "\x1b[2J"),),
     "init": (("init", "{directory}"),),
     "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
@@ -108,7 +115,7 @@ TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 """What is shown in columns: where there is no room, cells go on below, and never in the first column."""
 OF_THEIR_OWN: Final = {"bench", "bench fleet", "demo"}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
-NOT_ON_A_BUS: Final = {"init", "policy test", "scheduler new", "scheduler try"}
+NOT_ON_A_BUS: Final = {"init", "policy test", "scheduler check", "scheduler new", "scheduler try"}
 
 
 @dataclass

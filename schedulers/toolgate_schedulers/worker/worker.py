@@ -351,9 +351,9 @@ class Worker:
                 except CodecError as error:
                     metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
                 finally:
+                    job.settle(bus)
                     if ruler is not tenure:
                         ruler.end()
-                    job.settle(bus)
                 now = time.monotonic()
         finally:
             DECISION.set(...)
