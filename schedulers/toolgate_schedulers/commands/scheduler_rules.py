@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import anyio
 import typer
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -214,6 +213,8 @@ def status(
       toolgate scheduler status policy
       toolgate scheduler status policy --watch
     """
+    import anyio  # here, as in all of these: `list` and the help do without
+
     from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk
 
     async def show(desk: ConfigDesk) -> None:
