@@ -129,7 +129,7 @@ MUTANTS = (
         "money",
         "nobody's account pays",
         f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
-        "accounts = accounts_of(self.config, Payer.of(call), self.overrides)",
+        "accounts = accounts_of(self.config, Payer.of(call), self.overrides, self._clock())",
         "accounts = []",
         "test_published_schedulers.py::test_of_three_calls_of_40_at_once_a_budget_of_50_lets_one_run",
     ),

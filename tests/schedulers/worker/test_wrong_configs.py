@@ -31,6 +31,7 @@ ABOUT: dict[str, Any] = {
     "agent_targets": ["t"],
 }
 ARGUMENTS: dict[str, Any] = {"q": "$.x", "v": {"value": 1}}
+PRICE = {"input": 1, "output": 1, "cache_read": 1, "cache_write": 1, "cache_in_input": True}
 GROUPS = [
     {"tools": {"a": {}, "b": {"arguments": {**ARGUMENTS, "l": ["$.x", {"value": 2}]}}}},
     {"agents": ["senior", "junior"]},
@@ -60,7 +61,11 @@ FULL: dict[str, dict[str, Any]] = {
         "default": {"cost": 1, "latency_s": 1},
         "agents": {"senior": {"cost": 1, "latency_s": 1}},
         "alternatives": GROUPS,
-        "budgets": [{"name": "b", "level": "fleet", "limit": 1, "window": "day"}],
+        "budgets": [
+            {"name": "b", "level": "fleet", "limit": 1, "window": "day", "time_zone": "Europe/Berlin"}
+        ],
+        "llm": {"prices": {"a/*": {**PRICE}}, "default": {**PRICE}, "equivalents": [["a/x", "b/y"]]}
+        | {"max_output_tokens": 9},
         "cost_weight": 0.5,
         "latency_weight": 0.5,
         "learn": True,

@@ -79,12 +79,17 @@ class Budget(StrictModel):
         """How long a window is, at most, in seconds; 0 is for all time."""
         return self.window if (calendar := self.calendar) is None else calendar.max_seconds
 
+    @field_validator("time_zone")
+    @classmethod
+    def _is_zone(cls, zone: str) -> str:
+        try:
+            find_zone(zone)
+        except ConfigError:
+            raise ValueError("must be the name of a time zone, such as UTC or Europe/Berlin") from None
+        return zone
+
     @model_validator(mode="after")
     def _check_zone(self) -> "Budget":
-        try:
-            find_zone(self.time_zone)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
         if self.time_zone != "UTC" and self.window not in (DAY, _WINDOWS["week"], _WINDOWS["month"]):
             raise ValueError("time_zone: goes with window: day, week or month")
         return self
