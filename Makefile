@@ -33,7 +33,7 @@ shell: $(ALL) ## a shell in which `toolgate` is found
 	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $${SHELL:-/bin/sh} -i
 
 test: $(DEV) ## run the tests, on an embedded server
-	@$(BIN)/python -m pytest -q -m pure -n auto
+	@$(BIN)/python -m pytest -q -m "pure and not system" -n auto
 	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 3 $(BY_FILE)
 
 test-system: $(DEV) ## those with Prometheus, a browser, own environments
@@ -49,7 +49,7 @@ soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
-	@$(BIN)/python -m pytest -q -m "pure and not session" -n auto
+	@$(BIN)/python -m pytest -q -m "pure and not session and not system" -n auto
 
 lint: $(DEV) ## check format, style, types and import directions
 	@$(BIN)/ruff format --check .
