@@ -172,6 +172,16 @@ async def test_what_was_not_reserved_is_charged_to_who_used_it():
     assert (account.key, account.spent) == ("each/session/s-1", 300_000)
 
 
+async def test_what_was_not_reserved_is_charged_once_whatever_else_is_asked_for():
+    made = scheduler(charge_llm=True)
+    fact = usage(7, cost_usd=0.3, seq=1)
+    for _ in range(2):  # facts may come again
+        await made._shared.ledger.take([step_of(fact, made.otherwise, made.cost_of)])
+        await made.hear(fact)
+    (account,) = await made._shared.ledger.balances()
+    assert account.spent == 300_000
+
+
 async def test_a_cheaper_model_answers_where_the_dear_one_is_not_affordable():
     prices = {"prices": PRICES, "equivalents": [["a/large", "b/small"]]}
     made = scheduler("0.001", llm=prices)
