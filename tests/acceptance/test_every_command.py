@@ -85,6 +85,7 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "scheduler undo": (("scheduler", "undo", "denier", "--to", "\x1b[2J"),),
     "scheduler rollout": (("scheduler", "rollout", "denier", "--to", "\x1b[2J", "--share", "10"),),
     "scheduler status": (("scheduler", "status", "denier"), ("scheduler", "status", "denier", "--json")),
+    "scheduler search": (("scheduler", "search", "--schema", "\x1b[2Jnone"),),
     "scheduler check": (("scheduler", "check", "policy", "--config", "\x1b[2Jnone"),),
     "scheduler new": (("scheduler", "new", "\x1b[2J"),),
     "init": (("init", "{directory}"),),
@@ -115,7 +116,14 @@ TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 """What is shown in columns: where there is no room, cells go on below, and never in the first column."""
 OF_THEIR_OWN: Final = {"bench", "bench fleet", "demo"}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
-NOT_ON_A_BUS: Final = {"init", "policy test", "scheduler check", "scheduler new", "scheduler try"}
+NOT_ON_A_BUS: Final = {
+    "init",
+    "policy test",
+    "scheduler check",
+    "scheduler new",
+    "scheduler search",
+    "scheduler try",
+}
 
 
 @dataclass

@@ -28,6 +28,7 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import print_json, print_text
 
 from toolgate_schedulers.commands.scheduler_rules import check, diff, history, push, rollout, status, undo
+from toolgate_schedulers.commands.scheduler_search import search
 from toolgate_schedulers.worker.task_pool import CONCURRENCY
 
 NEW_IS_FOR = "Denies the calls of forbidden tools."
@@ -264,5 +265,5 @@ def list_(
         err_console.print(readers)
 
 
-for _command in (push, history, diff, undo, rollout, status, check):
+for _command in (push, history, diff, undo, rollout, status, check, search):
     app.command()(_command)

@@ -13,5 +13,9 @@ def _money(written: Any) -> int:
     return amount
 
 
-Money = Annotated[int, BeforeValidator(_money), Field(description="an amount of money, such as 0.40")]
+Money = Annotated[
+    int,
+    BeforeValidator(_money, json_schema_input_type=float | str),
+    Field(description="an amount of money, such as 0.40"),
+]
 """Written in the currency, kept in micro-units."""

@@ -34,7 +34,7 @@ def _window(written: Any) -> int:
     return seconds
 
 
-Window = Annotated[int, BeforeValidator(_window)]
+Window = Annotated[int, BeforeValidator(_window, json_schema_input_type=int | str)]
 """Seconds; 0 is for all time; below 0, a week or month of the calendar."""
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 
