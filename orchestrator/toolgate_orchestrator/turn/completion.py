@@ -14,10 +14,22 @@ from amplifier_core.events import PROMPT_COMPLETE
 
 from toolgate_orchestrator.turn.hook_dispatch import Emitter
 
+_PREVIEW: Final = 200
+"""Characters."""
 _NAME: Final = "toolgate-completion"
 _EARLY: Final = -(2**31) + 1
 """Behind a log, which may well show that it was told twice."""
 _REASON: Final = "the hooks have heard of this turn's prompt:complete: its loop told them"
+
+
+def describe_answer(prompt: str, answer: str) -> dict[str, Any]:
+    """A turn's answer as hooks hear of it."""
+    return {
+        "prompt": prompt,
+        "response": answer,
+        "response_preview": answer[:_PREVIEW],
+        "length": len(answer),
+    }
 
 
 class Completion:

@@ -34,6 +34,7 @@ from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallPipeline, CallResult
 from toolgate_orchestrator.turn.cancellation import Watch, despite_cancellation
 from toolgate_orchestrator.turn.checkpoint import save_checkpoint
+from toolgate_orchestrator.turn.completion import describe_answer
 from toolgate_orchestrator.turn.facts import FactWriter, Note, span_of_turn
 from toolgate_orchestrator.turn.goals import NO_GOAL, GoalPursuit
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
@@ -61,8 +62,6 @@ from toolgate_orchestrator.turn.turn_end import (
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.turn.loop import LoopBase
-
-_PREVIEW = 200
 
 
 RunCalls = Callable[["Turn", Sequence[ToolCall], Results], Awaitable[None]]
@@ -356,7 +355,9 @@ class Turn:
             if ended.status != "success":
                 await despite_cancellation(self._leave(ended))
             if ended.execution == "completed" or ended.answer:
-                await self.loop.completion.tell(self.hooks, lambda: self._describe_answer(ended.answer))
+                await self.loop.completion.tell(
+                    self.hooks, lambda: describe_answer(self.prompt, ended.answer)
+                )
         finally:
             try:
                 await self.hooks.emit(ORCHESTRATOR_COMPLETE, lambda: self._summary(ended))
@@ -395,12 +396,4 @@ class Turn:
             "status": ended.status,
             **(NO_GOAL if self._pursuit is None else self._pursuit.describe_turn()),
             "metadata": self._budget.report(turns, resumable=ended.execution != "error"),
-        }
-
-    def _describe_answer(self, answer: str) -> dict[str, Any]:
-        return {
-            "prompt": self.prompt,
-            "response": answer,
-            "response_preview": answer[:_PREVIEW],
-            "length": len(answer),
         }
