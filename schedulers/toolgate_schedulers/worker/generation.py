@@ -25,12 +25,14 @@ _log = get_logger("toolgate.worker")
 class Tenure:
     """A scheduler, what it shares, and how many of its decisions are under way."""
 
-    __slots__ = ("_last", "_open", "revision", "scheduler", "shared")
+    __slots__ = ("_last", "_open", "revision", "rules_on_tools", "scheduler", "shared")
 
     def __init__(self, scheduler: Scheduler, shared: SharedState) -> None:
         self.scheduler, self.shared = scheduler, shared
         self.revision = scheduler.revision.text
         """What its verdicts name."""
+        self.rules_on_tools = "*" in scheduler.tools
+        """Whether it names every tool; requests to an LLM are none."""
         self._open = 0
         self._last: asyncio.Event | None = None
 

@@ -21,6 +21,7 @@ import anyio
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failure, Hold, ToolSelecting, Verdict
+from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry import metrics, tracing
@@ -331,7 +332,8 @@ class Worker:
                     if (now - job.written) * 1000 > call.ttl_ms:
                         metrics.count(metrics.EXPIRED, self._name)
                     else:
-                        if not ruler.rules_on(call.tool_name):
+                        tool = call.tool_name
+                        if not (ruler.rules_on_tools and tool[:4] != LLM) and not ruler.rules_on(tool):
                             self._send_plain(ruler, job)  # asked by one who does not know its tools yet
                         else:
                             if asking.get() != job.orchestrator:
