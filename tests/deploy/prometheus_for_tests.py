@@ -21,9 +21,17 @@ Labels = dict[str, str]
 
 
 class Prometheus:
-    """One server; `targets` are the addresses of each job."""
+    """One server; `targets` are the addresses of each job, `alertmanager` that of who is told of alerts."""
 
-    def __init__(self, directory: Path, port: int, targets: dict[str, list[str]], *, quick: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        targets: dict[str, list[str]],
+        *,
+        quick: bool,
+        alertmanager: str = "",
+    ) -> None:
         self.url = f"http://127.0.0.1:{port}"
         directory.mkdir()
         for file in RULES:
@@ -32,6 +40,8 @@ class Prometheus:
         config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
         config["global"] = dict.fromkeys(config["global"], "1s")
         config["rule_files"] = [str(directory / "*.yml")]
+        (told,) = config["alerting"]["alertmanagers"]
+        told["static_configs"] = [{"targets": [alertmanager] if alertmanager else []}]
         for job in config["scrape_configs"]:
             del job["static_configs" if "static_configs" in job else "dns_sd_configs"]
             job["static_configs"] = [{"targets": targets[job["job_name"]]}]

@@ -54,7 +54,7 @@ def program(name: str) -> str:
     if path is None and TOOLS_REQUIRED:
         pytest.fail(f"{name} is not on PATH, and TOOLGATE_TOOLS=required")
     if path is None:
-        pytest.skip(f"{name} is not on PATH (Debian: apt-get install prometheus)")
+        pytest.skip(f"{name} is not on PATH (Debian: apt-get install prometheus prometheus-alertmanager)")
     return path
 
 

@@ -94,7 +94,7 @@ def test_every_variable_is_one_that_the_program_reads_and_each_service_has_the_u
 
 
 def test_our_services_are_confined_and_have_time_to_finish(services):
-    for name in (*OURS, "prometheus", "grafana"):
+    for name in (*OURS, "prometheus", "alertmanager", "grafana"):
         service = services[name]
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
@@ -121,6 +121,8 @@ def test_prometheus_finds_the_services_by_their_names_and_ports(services):
             for host in found["names"]:
                 if host != "agent":  # lives too short to be scraped
                     assert str(found["port"]) in services[host]["command"]
+    (told,) = config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
+    assert [f"127.0.0.1:{told.partition(':')[2]}:9093"] == services[told.partition(":")[0]]["ports"]
     source = (DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yaml").read_text()
     assert "http://prometheus:9090" in source
     home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]

@@ -22,6 +22,7 @@ CHECKS = {
     "redis/kustomization.yaml": "deploy/test_kubernetes.py",
     "redis/make-certificates": "deploy/test_tls.py",
     "prometheus/*": "deploy/test_prometheus*.py",
+    "prometheus/alertmanager.yml": "deploy/test_alertmanager.py",
     "grafana/*": "deploy/test_dashboards.py",
 }
 

@@ -33,6 +33,26 @@ def test_promtool_finds_no_fault_in_the_configuration_and_its_rules():
     promtool("check", "rules", *RULES)
 
 
+def test_amtool_finds_no_fault_in_who_is_told():
+    config = PROMETHEUS / "alertmanager.yml"
+    done = subprocess.run(
+        [program("amtool"), "check-config", config], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.pure
+def test_what_keeps_an_alert_quiet_names_alerts_that_there_are():
+    config = yaml.safe_load((PROMETHEUS / "alertmanager.yml").read_text())
+    named = {
+        matcher.removeprefix("alertname = ")
+        for rule in config["inhibit_rules"]
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"])
+    }
+    assert named
+    assert named <= set(ALERTS)
+
+
 def test_every_alert_fires_and_every_rate_is_right_in_promtools_tests():
     promtool("test", "rules", *sorted((PROMETHEUS / "tests").glob("*.yml")))
 
