@@ -17,7 +17,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Decision, ReceivedVerdict
+from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
 from toolgate_bus.telemetry.unanimous import Batch, Group
@@ -113,7 +113,8 @@ class DecisionRecorder:
         if call.shadows is not None:
             call.shadows.record_decision(decision, call.question.agent_target, call.outgoing)
         disagreeing = self._compare(call)
-        if decision.verdicts or self.is_recording:
+        # Whoever was asked may answer, and reserve, when nobody waits any longer: it is to hear the end.
+        if decision.verdicts or self.is_recording or any(name != IN_PROCESS for name in asked):
             self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
 
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:

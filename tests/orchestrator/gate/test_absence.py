@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from structlog.testing import capture_logs
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import packing
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Member
@@ -129,3 +131,14 @@ async def test_an_optional_scheduler_that_fails_on_each_call_is_told_once():
     told = [one for one in logs if "fails on each call" in one["event"]]
     assert [(one["scheduler"], one["reason"]) for one in told] == [("policy", "failed")]
     await bus.aclose()
+
+
+async def test_who_may_still_answer_is_told_the_end_though_nobody_was_there_to_hear_the_question():
+    hub = MemoryHub()
+    gate, _ = await gate_on(hub, required=["cost-aware"])
+    decision = await gate.decide("pay", {}, ["pay"])
+    assert (decision.outcome, decision.why) == ("deny", "silent")
+    told = [record.read_facts(packing.items(packing.frame([raw]))[0])[0] for raw in hub.facts]
+    assert [(fact["event"], fact["id"], fact["outcome"]) for fact in told] == [
+        ("decision", decision.id, "deny")
+    ]
