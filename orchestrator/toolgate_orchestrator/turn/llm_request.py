@@ -157,20 +157,22 @@ class Llm:
             raise
         except Exception as error:
             self.broken = True
-            self._fact(PROVIDER_ERROR, {"error": type(error).__name__, **self._guess_usage()}, started)
+            begun = self._reading is not None and self._reading.has_begun
+            used = self._guess_usage(self.partial) if begun else {}
+            self._fact(PROVIDER_ERROR, {"error": type(error).__name__, **used}, started)
             await self._on_error(error)
             raise LlmFailure(error) from error
         except asyncio.CancelledError:
             if self._sent is not None:
-                self._fact(USAGE, {"partial": True, **self._guess_usage(sent=True)}, started)
+                self._fact(USAGE, {"partial": True, **self._guess_usage(self.partial)}, started)
             raise
         self._pace.note_answer()
         response, usage = reply.response, usage_of(reply.response)
         total = (usage or {}).get("total_tokens")
         self.tokens += total if isinstance(total, int) else 0
         self.said = text_of(response) or self.said
-        used = usage or ({"partial": True, **self._guess_usage(sent=True)} if reply.stopped else {})
-        self._fact(USAGE, used, started)
+        guess = {"partial": True, **self._guess_usage(text_of(response))} if reply.stopped else {}
+        self._fact(USAGE, usage or guess, started)
         await self._hooks.consult(
             PROVIDER_RESPONSE, lambda: self._describe_response(response, usage, bool(reply.calls))
         )
@@ -230,12 +232,11 @@ class Llm:
         self._sent = admission.input_tokens
         return request.model_copy(update=self._target.fields)
 
-    def _guess_usage(self, *, sent: bool = False) -> dict[str, int]:
-        """What an answer that broke off will have used, at a guess; nothing where none had begun."""
-        begun = self._reading is not None and self._reading.has_begun
-        if self._sent is None or not (begun or sent):
+    def _guess_usage(self, said: str) -> dict[str, int]:
+        """What an answer that broke off after these words will have used, at a guess."""
+        if self._sent is None:
             return {}
-        return {"input_tokens": self._sent, "output_tokens": len(self.partial) // CHARACTERS_PER_TOKEN}
+        return {"input_tokens": self._sent, "output_tokens": len(said) // CHARACTERS_PER_TOKEN}
 
     async def _answer(self, request: ChatRequest, build: Build, on_call: OnCall | None) -> Reply:
         """The answer to a request, or to a shorter one where it was refused as too long."""

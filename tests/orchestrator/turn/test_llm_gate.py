@@ -1,5 +1,6 @@
 """Requests to the LLM are ruled on as calls are: by who names them, under every loop, and by nobody else."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -351,3 +352,59 @@ async def test_a_provider_that_fails_says_so_of_the_decision(
             await a.ask()
     (error,) = bus.facts("provider:error")
     assert error["decision_id"] == bus.requests[0].id
+
+
+@pytest.mark.parametrize("loop", ["loop-streaming", "loop-reactive"])
+@pytest.mark.parametrize("order", ["request_graceful", "request_immediate"])
+async def test_a_stream_that_is_cut_short_tells_what_it_will_have_cost(
+    agent: Any, llm: Any, says: Any, bus: Bus, loop: str, order: str
+) -> None:
+    await bus.scheduler(Continue())
+    going, never = asyncio.Event(), asyncio.Event()
+
+    def tell(event: dict[str, Any]) -> HookResult:
+        going.set()
+        return HookResult()
+
+    async with agent(llm=llm([says("as far as this"), never])) as a:
+        a.on("content_block:delta", tell)
+        await bus.listens(a, loop)
+        turn = asyncio.ensure_future(a.ask())
+        await asyncio.wait_for(going.wait(), 10)
+        getattr(a.session.coordinator.cancellation, order)()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(turn, 10)
+    (usage,) = bus.facts("usage")
+    assert usage["decision_id"] == bus.requests[0].id
+    assert usage["partial"] is True
+    assert usage["input_tokens"] == bus.requests[0].tool_input["input_tokens"]
+    assert usage["output_tokens"] == len("as far as this") // 4
+    assert bus.facts("provider:error") == []
+
+
+async def test_a_turn_that_is_cancelled_while_it_is_ruled_on_asks_no_llm(
+    agent: Any, llm: Any, says: Any, bus: Bus
+) -> None:
+    asked = asyncio.Event()
+
+    async def never(call: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    side = bus.hub.scheduler()
+    judge = Scheduler(name="judge", decide=never, tools=("llm:*",))
+    worker = Worker(judge, side, shared=replace(make_shared_state(), store=bus.hub.store))
+    await worker.start()
+    model = llm([says("fine")])
+    async with agent(llm=model) as a:
+        await bus.listens(a, "loop-events")
+        turn = asyncio.ensure_future(a.ask())
+        await asyncio.wait_for(asked.wait(), 10)
+        a.session.coordinator.cancellation.request_graceful()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(turn, 10)
+        assert a.told("execution:end")[-1]["status"] == "cancelled"
+    assert model.requests == []
+    (decision,) = bus.facts("decision")
+    assert decision["outcome"] == "cancelled"
+    await side.aclose()
