@@ -15,7 +15,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 TOOLS = ["transfer", "search"]
 
