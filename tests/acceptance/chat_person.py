@@ -4,6 +4,7 @@ import os
 import re
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ class Modules:
         (self.directory / "go").touch()
 
     @property
+    def started(self) -> bool:
+        """Whether the slow tool is running; its line is shown before it is."""
+        return (self.directory / "started").exists()
+
+    @property
     def cleaned(self) -> bool:
         """Whether the session was closed, and its modules with it."""
         return (self.directory / "cleaned").exists()
@@ -128,6 +134,14 @@ class Person:
                 pytest.fail(f"never saw {text!r} after {self._seen}: {self.shown!r}")
         before, self._seen = self.shown[self._seen : found], found + len(text)
         return before
+
+    def watches_until(self, happened: Callable[[], bool], within: float = 20.0) -> None:
+        """Read the screen until something that does not show there has happened."""
+        deadline = time.monotonic() + within
+        while not happened():
+            if time.monotonic() > deadline:
+                pytest.fail(f"never happened: {self.shown!r}")
+            self._more(0.02)
 
     def asks(self, prompt: str) -> None:
         """Wait for the prompt line and send this."""

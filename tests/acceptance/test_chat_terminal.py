@@ -101,6 +101,7 @@ def test_ctrl_c_once_lets_the_running_tool_finish_and_ends_the_turn(
     person.asks("hi")
     person.sees("I will wait.")
     person.sees("tool     slow()")
+    person.watches_until(lambda: modules.started)
     person.types(CTRL_C)
     person.sees("cancelling: slow finishes first; " + HINT)
     assert not modules.finished
@@ -331,7 +332,7 @@ def test_sigterm_ends_it_with_143(at_terminal: Any, plan: Any, modules: Modules,
     person.sees(">")
     if busy:
         person.types("hi\r")
-        person.sees("slow()")
+        person.watches_until(lambda: modules.started)
     person.running.signal(signal.SIGTERM)
     assert person.ended() == 143
     assert "Traceback" not in person.shown
