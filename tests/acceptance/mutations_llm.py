@@ -51,8 +51,8 @@ MUTANTS = (
         "requests",
         "what was not reserved is charged twice",
         f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
-        "if self.config.charge_llm and self.config.llm is None and",
-        "if self.config.charge_llm and",
-        f"{_COSTS}::test_what_was_not_reserved_is_charged_once_whatever_else_is_asked_for",
+        "self.cost_of if self.config.llm is not None else None",
+        "self.cost_of",
+        f"{_COSTS}::test_a_request_that_it_did_not_reserve_for_is_charged_once_at_most",
     ),
 )

@@ -1,5 +1,7 @@
 """`cost-aware` on requests to an LLM: what is reserved, what is settled, what is learned, what is said."""
 
+from types import SimpleNamespace
+
 import pytest
 from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting
@@ -172,14 +174,34 @@ async def test_what_was_not_reserved_is_charged_to_who_used_it():
     assert (account.key, account.spent) == ("each/session/s-1", 300_000)
 
 
-async def test_what_was_not_reserved_is_charged_once_whatever_else_is_asked_for():
-    made = scheduler(charge_llm=True)
-    fact = usage(7, cost_usd=0.3, seq=1)
-    for _ in range(2):  # facts may come again
-        await made._shared.ledger.take([step_of(fact, made.otherwise, made.cost_of)])
-        await made.hear(fact)
-    (account,) = await made._shared.ledger.balances()
-    assert account.spent == 300_000
+BY_A_POLICY, UNASKED = usage(7, cost_usd=0.3, seq=1), usage(cost_usd=0.3, seq=1, decision_id=None)
+
+
+@pytest.mark.parametrize(
+    ("config", "fact", "spent"),
+    [
+        ({}, BY_A_POLICY, 300_000),
+        ({}, UNASKED, 300_000),
+        ({"charge_llm": True}, BY_A_POLICY, 300_000),
+        ({"charge_llm": True, "llm": None}, BY_A_POLICY, 300_000),
+        ({"charge_llm": True, "llm": None}, UNASKED, 300_000),
+        ({"llm": None}, BY_A_POLICY, 0),
+        ({"llm": None}, UNASKED, 0),
+    ],
+)
+async def test_a_request_that_it_did_not_reserve_for_is_charged_once_at_most(wait_until, config, fact, spent):
+    made = scheduler(**config)
+    shared = made._shared
+    shared.facts.tell(**fact)
+    read = f"{shared.book}:read"
+    for replica in ("r1", "r2"):  # another takes over, and reads the same fact again
+        await made.start(SimpleNamespace(shared=shared, replica=replica))
+        assert await wait_until(lambda: shared.store.get(read))
+        await made.stop()
+        await shared.store.delete(read)
+        await shared.store.delete(f"{shared.book}:keeper")
+    told = {one.key: one.spent for one in await shared.ledger.balances()}
+    assert told.get("each/session/s-1", 0) == spent
 
 
 async def test_a_cheaper_model_answers_where_the_dear_one_is_not_affordable():

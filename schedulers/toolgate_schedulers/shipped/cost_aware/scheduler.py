@@ -164,7 +164,7 @@ class CostAware:
             replica=context.replica,
             also=self.hear,
             otherwise=self.otherwise,
-            cost_of=self.cost_of,
+            cost_of=self.cost_of if self.config.llm is not None else None,
         )
         self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
 
@@ -214,23 +214,28 @@ class CostAware:
             self.learned.record_delegation(*worked)
         if self.learned.hear(fact) or worked is not None:
             self._news = True
-        if self.config.charge_llm and self.config.llm is None and fact.get("event") == "usage":
-            amount = micro(fact.get("cost_usd"))
+        if fact.get("event") == "usage" and self._is_charged_apart(fact):
+            amount = self.cost_of(fact)
             orchestrator, number = fact.get("orchestrator"), fact.get("seq")
             accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
             if amount and accounts and isinstance(orchestrator, str) and type(number) is int:
                 await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
+
+    def _is_charged_apart(self, fact: Mapping[str, Any]) -> bool:
+        """Whether a request is no reservation's end: with `llm`, one that nobody was asked about."""
+        return self.config.charge_llm if self.config.llm is None else not fact.get("decision_id")
 
     def otherwise(self, fact: Mapping[str, Any]) -> Otherwise | None:
         """Who pays for a call that was not reserved for: the fleet, since a fact of it is all there is.
 
         The server forgot the reservation, or the call ran without this scheduler.
         """
+        if fact.get("event") == "usage":  # it says whose it is, and slices need no budget
+            accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
+            charged = Otherwise(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
+            return charged if accounts or self.config.budgets else None
         if not self.config.budgets:
             return None
-        if fact.get("event") == "usage":  # it says whose it is
-            accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
-            return Otherwise(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
         accounts = accounts_of(self.config, Payer(), self.overrides, self._clock(), only="fleet")
         return Otherwise(self._price_of(str(fact.get("tool"))), tuple(accounts))
 
