@@ -29,8 +29,10 @@ from budget_storm import accounts_in, records_in
 from nursery import NURSERY
 from priced_llm import PRICES, PricedLlm
 from toolgate_bus.budgets.journal import journal_key, read_entry
+from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import ServerProcess
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 HERE = Path(__file__).parent
 NAMESPACE = "storm"
@@ -223,6 +225,7 @@ class LlmStorm:
         client = redis.from_url(self.server.url)
         records = await records_in(client)
         ((account, spent, reserved),) = await accounts_in(client)
+        self._facts = await self._read_facts()
         entries = await client.xrange(journal_key(NAMESPACE, "budget"))
         await client.aclose()
         assert (account, reserved) == ("all/fleet", 0)
@@ -240,6 +243,15 @@ class LlmStorm:
         found.update(most=self.most, samples=self.samples)
         return found
 
+    async def _read_facts(self) -> dict[str, list[Any]]:
+        """What was told of each decision, for the words of a failure."""
+        found: dict[str, list[Any]] = defaultdict(list)
+        commands = RedisCommands(self.server.url, "audit")
+        async for fact in FactsReader(commands, NAMESPACE).read_stored():
+            found[str(fact.get("decision_id") or fact.get("id"))].append(fact)
+        await commands.aclose()
+        return found
+
     def _audit_process(
         self, process: Process, records: dict[str, dict[str, str]], paid: dict[str, int]
     ) -> Counter[str]:
@@ -248,7 +260,8 @@ class LlmStorm:
         own = {key: one for key, one in records.items() if one.get("owner") == owner}
         assert {one["state"] for one in own.values()} <= {"settled", "orphaned", "released", "denied"}
         orphans = {key for key, one in own.items() if one["state"] == "orphaned"}
-        assert process.was_killed or not orphans, "an orphan of a process that lived"
+        told = {key: [self._facts.get(key), own[key]] for key in orphans}
+        assert process.was_killed or not orphans, f"orphans of a process that lived: {told}"
         assert all(paid[key] == int(own[key]["amount"]) for key in orphans)
         asked = {key for key, one in own.items() if one["name"].startswith("llm:request ")}
         settled = {key for key in own if own[key]["state"] == "settled"}

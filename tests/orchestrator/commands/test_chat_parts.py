@@ -3,6 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,8 +125,8 @@ async def test_what_still_runs_when_the_turn_is_over_was_stopped() -> None:
 # ---------------------------------------------------------------- Ctrl-C
 
 
-def control_of(agent: Any, told: Told, at_prompt: Any = lambda: None) -> TurnControl:
-    approvals = NoTerminal(lambda text: None)
+def control_of(agent: Any, told: Told, at_prompt: Any = lambda: None, approvals: Any = None) -> TurnControl:
+    approvals = approvals or NoTerminal(lambda text: None)
     plan = Plan(agent.session.config)
     opened = OpenSession(agent.session, plan, told, approvals, RunReport(told), TurnListener(told))
     return TurnControl(opened, at_prompt)
@@ -151,6 +152,19 @@ async def test_ctrl_c_is_graceful_then_immediate_then_a_word_and_the_next_turn_i
         async with control.turn():
             assert await a.ask() == ""
         assert a.told("execution:end")[-1]["status"] == "completed"
+
+
+async def test_an_open_question_ends_once_the_turn_is_cancelled_and_not_before(agent: Any) -> None:
+    """Else the turn goes on with the answer: the LLM was sent one more request."""
+    async with agent([]) as a:
+        token, seen = a.session.coordinator.cancellation, list[bool]()
+        approvals = SimpleNamespace(refuse=lambda: seen.append(token.is_cancelled))
+        control = control_of(a, Told(), approvals=approvals)
+        async with control.turn():
+            control.press()
+            assert seen == []
+            await settled(lambda: seen)
+    assert seen == [True]
 
 
 async def test_a_press_in_the_last_moment_of_a_turn_does_not_cancel_the_next(agent: Any) -> None:

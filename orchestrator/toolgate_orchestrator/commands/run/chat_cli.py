@@ -50,6 +50,8 @@ Ctrl-C cancels what the agent is doing: once, the running tool finishes; twice, 
 _COMMAND = re.compile(r"/[a-z]+")
 _CHUNK = 65_536
 _MAX_LINE = 1 << 20
+_CANCEL_S = 0.5
+"""Hooks on a cancellation that take longer keep no open question waiting."""
 
 
 class PipedLines:
@@ -131,14 +133,16 @@ class TurnControl:
         waits = f"cancelling: {names} finishes first" if names else "cancelling"
         promise = "stopping" if immediate else f"{waits}; Ctrl-C again stops at once"
         self._opened.view.notice(promise, "yellow")
-        self._opened.approvals.refuse()
-
-        async def ask() -> None:
-            await self._coordinator.request_cancel(immediate=immediate)
-
-        task = asyncio.create_task(ask())
+        task = asyncio.create_task(self._cancel(immediate))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
+
+    async def _cancel(self, immediate: bool) -> None:
+        """Cancel, and only then end an open question: the turn must not go on with the answer to it."""
+        request = asyncio.ensure_future(self._coordinator.request_cancel(immediate=immediate))
+        await asyncio.wait([request], timeout=_CANCEL_S)
+        self._opened.approvals.refuse()
+        await request
 
 
 def chat(
