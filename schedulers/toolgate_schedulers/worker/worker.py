@@ -14,11 +14,10 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import anyio
-from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
+from toolgate_bus.errors import CodecError, ToolgateError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failure, Hold, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import LLM
@@ -34,53 +33,22 @@ from toolgate_schedulers.author.scheduler import Scheduler, asking
 from toolgate_schedulers.worker.answers import AnswerWriter
 from toolgate_schedulers.worker.generation import Tenure, ruling
 from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
+from toolgate_schedulers.worker.inbox import WITHDRAWN, DeliveryReader, InboxEntry, Job
 from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
 from toolgate_schedulers.worker.replica import describe_replica, name_replica
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes
+from toolgate_schedulers.worker.tenures import Tenures
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
-from toolgate_schedulers.worker.trial import RolloutTrial, TrialTally, beside, counted
+from toolgate_schedulers.worker.trial import TrialTally
 
 __all__ = ["CONCURRENCY", "Worker"]
 
 POISON_DELIVERIES: Final = 3
 DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05
-WITHDRAWN: Final = "tool:withdrawn"
 NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
 _log = get_logger("toolgate.worker")
-
-
-@dataclass(slots=True, eq=False)
-class InboxEntry:
-    """One delivered entry and how many of its questions are still open."""
-
-    id: str
-    open: int
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One question on its way through a lane."""
-
-    entry: InboxEntry | None
-    orchestrator: str
-    item: packing.Item
-    written: float
-    """When the question was written, on this process's monotonic clock."""
-
-    @property
-    def asked(self) -> ReplyTo:
-        """Where it came from."""
-        return ReplyTo(self.orchestrator, self.item)
-
-    def settle(self, bus: SchedulerBus) -> None:
-        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
-        entry, self.entry = self.entry, None
-        if entry is not None:
-            entry.open -= 1
-            if not entry.open:
-                bus.acknowledge(entry.id)
 
 
 class Worker:
@@ -102,14 +70,13 @@ class Worker:
         self._name, self._bus, self._keyring = scheduler.name, bus, keyring
         self._answers = AnswerWriter(scheduler.name, keyring)
         self._namespace, self._concurrency = namespace, concurrency
-        self._tenure = Tenure(scheduler, shared)
-        self._trial: RolloutTrial | None = None
-        self._trial_tenure: Tenure | None = None
-        self._joined = False
-        self._retiring: set[asyncio.Task[None]] = set()
         self.replica = replica or name_replica()
+        self._tenures = Tenures(scheduler, shared, self.replica)
+        self._joined = False
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
-        self._read_items = packing.items if questions is None else questions.items
+        self._inbox = DeliveryReader(
+            scheduler.name, keyring, packing.items if questions is None else questions.items
+        )
         self._read_question: Callable[[packing.Item], ToolSelecting]
         if questions is None:
             self._read_question = codec.question
@@ -134,13 +101,13 @@ class Worker:
         When it returns, every orchestrator that is awake asks us from its next call on.
         """
         self._loop = asyncio.get_running_loop()
-        await self._tenure.start(self._holds, self._namespace, self.replica)
+        await self._tenures.start(self._holds, self._namespace)
         if prepare is not None:
             await prepare()
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
         self._joined = True
-        member = await self._bus.start(self._describe())
+        member = await self._bus.start(self._tenures.describe())
         self._want()
         if not await self._bus.wait_until_noticed(NOTICE_SECONDS):
             _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
@@ -153,15 +120,7 @@ class Worker:
         them. Name and shadow must be the same: raises ConfigError. Where the new one cannot start,
         what it raised is raised, and all stays as it was.
         """
-        old, new = self._tenure, Tenure(scheduler, shared)
-        for field in ("name", "shadow"):
-            was, now = getattr(old.scheduler, field), getattr(scheduler, field)
-            if was != now:
-                await shared.aclose()
-                raise ConfigError(f"{field}: cannot change from {was} to {now} while it runs: start it anew")
-        await new.start(self._holds, self._namespace, self.replica)
-        self._tenure = new
-        self._retire(old)
+        await self._tenures.swap(scheduler, shared)
         return await self._bus.announce(describe_replica(scheduler, self.replica))
 
     async def try_beside(
@@ -171,44 +130,17 @@ class Worker:
 
         Where it cannot start, what it raised is raised, and all stays as it was.
         """
-        own, trial = self._tenure, Tenure(scheduler, shared)
-        await trial.start(self._holds, self._namespace, self.replica)
-        old, plain = own.scheduler, trial.scheduler
-        self.end_trial()
-        if share:
-            trial.scheduler = counted(plain, tally, "")
-            own.scheduler = counted(old, tally, "was_")
-        else:
-            own.scheduler = beside(old, plain, tally)
-        self._trial = RolloutTrial(trial, rollout, share) if share else None
-        self._trial_tenure, self._before_trial = trial, (own, old)
+        await self._tenures.try_beside(scheduler, shared, rollout, share, tally)
         if self._joined:
             await self.announce()
 
     def end_trial(self) -> bool:
         """The one in force rules alone again; what the new one began it finishes. Whether there was one."""
-        trial, self._trial, self._trial_tenure = self._trial_tenure, None, None
-        if trial is None:
-            return False
-        own, old = self._before_trial
-        own.scheduler = old
-        self._retire(trial)
-        return True
+        return self._tenures.end_trial()
 
     async def announce(self) -> Member:
         """Say on the roster by what this replica rules."""
-        return await self._bus.announce(self._describe())
-
-    def _describe(self) -> Member:
-        """What the roster is told: on trial also the tools that the new one alone names."""
-        own, trial = self._tenure.scheduler, self._trial_tenure
-        tools = own.tools if trial is None else tuple(dict.fromkeys((*own.tools, *trial.scheduler.tools)))
-        return describe_replica(own if tools == own.tools else replace(own, tools=tools), self.replica)
-
-    def _retire(self, tenure: Tenure) -> None:
-        task = self._loop.create_task(tenure.stop(), name=f"toolgate-{self._name}-retiring")
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        return await self._bus.announce(self._tenures.describe())
 
     async def run(self) -> None:
         """Start, work until cancelled, then drain."""
@@ -228,9 +160,7 @@ class Worker:
         await self._lanes.close(DRAIN_SECONDS)
         if self._errands:
             await asyncio.wait(self._errands, timeout=1.0)
-        self.end_trial()
-        await asyncio.gather(*self._retiring)
-        await self._tenure.stop()
+        await self._tenures.stop()
         await self._bus.aclose()
 
     async def abandon(self) -> None:
@@ -250,7 +180,7 @@ class Worker:
                 self._bus.acknowledge(delivery.entry)
             elif delivery.event == WITHDRAWN:
                 self._withdraw(delivery)
-            elif items := self._items(delivery):
+            elif items := self._inbox.items(delivery):
                 entry, written = InboxEntry(delivery.entry, len(items)), now - delivery.age
                 for item in items:
                     queue.append(Job(entry, delivery.orchestrator, item, written))
@@ -263,27 +193,8 @@ class Worker:
             self._lanes.wake()
         self._want()
 
-    def _items(self, delivery: Delivery) -> list[packing.Item]:
-        try:
-            found = self._read_items(delivery.frame)
-        except CodecError as error:
-            found = [error]
-        items, ring = [], self._keyring
-        for one in found:
-            if isinstance(one, CodecError):
-                metrics.count(metrics.BAD_MESSAGES, "orchestrator", one.reason)
-            elif ring is None or self._is_genuine(ring, delivery, one):
-                items.append(one)
-            else:
-                metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
-        return items
-
-    def _is_genuine(self, ring: Keyring, delivery: Delivery, item: packing.Item) -> bool:
-        check = ring.is_withdrawn if delivery.event == WITHDRAWN else ring.is_question
-        return check(delivery.orchestrator, self._name, item.signature_input, item.mac, item.version)
-
     def _withdraw(self, delivery: Delivery) -> None:
-        for item in self._items(delivery):
+        for item in self._inbox.items(delivery):
             try:
                 codec.check_withdrawal(item)
             except CodecError as error:
@@ -305,10 +216,10 @@ class Worker:
 
     async def _work(self) -> bool:
         """Decide what is queued in this lane, one question after the other; whether there is more by then."""
-        queue, bus = self._queue, self._bus
+        queue, bus, tenures = self._queue, self._bus, self._tenures
         if not queue:
             return False
-        tenure = self._tenure
+        tenure = tenures.current
         tenure.begin()
         self._deciding += 1
         self._is_traced = tracing.is_active()
@@ -320,14 +231,17 @@ class Worker:
                     self._lanes.wake()
                 else:
                     self._want()  # before deciding: it may take long, and there is room for others
-                if tenure is not self._tenure:
+                if tenure is not tenures.current:
                     tenure.end()
-                    tenure = self._tenure
+                    tenure = tenures.current
                     tenure.begin()
                 ruler = tenure
                 try:
                     call = self._read_question(job.item)
-                    if self._trial is not None and (ruler := self._trial.pick(call, tenure)) is not tenure:
+                    if (
+                        tenures.trial is not None
+                        and (ruler := tenures.trial.pick(call, tenure)) is not tenure
+                    ):
                         ruler.begin()
                     if (now - job.written) * 1000 > call.ttl_ms:
                         metrics.count(metrics.EXPIRED, self._name)
@@ -468,7 +382,7 @@ class Worker:
         self._bus.answer(job.orchestrator, item)
 
     def _send(self, tenure: Tenure, job: Job, verdict: Verdict | Failure) -> None:
-        if tenure is not self._tenure and verdict.priority is None:
+        if tenure is not self._tenures.current and verdict.priority is None:
             # the roster tells the priority of the one in force
             verdict = verdict.model_copy(update={"priority": tenure.scheduler.priority})
         tell(verdict, tenure.scheduler.priority)
@@ -476,8 +390,9 @@ class Worker:
         self._bus.answer(job.orchestrator, self._answers.item(job.asked, verdict, tenure.revision))
 
     async def _send_now(self, asked: ReplyTo, verdict: Verdict | Failure) -> None:
-        tenure = ruling.get() or self._tenure
-        with span_of_answer(self._tenure.scheduler, asked, self.replica):
+        current = self._tenures.current
+        tenure = ruling.get() or current
+        with span_of_answer(current.scheduler, asked, self.replica):
             tell(verdict, tenure.scheduler.priority)
             item = self._answers.item(asked, verdict, tenure.revision)
             await self._bus.answer_now(asked.orchestrator, item)

@@ -1,0 +1,92 @@
+"""Who rules in a replica: the scheduler in force, one on trial, and those that finish what they began.
+
+A swap is in force for what begins after it. A trial lays a new scheduler beside the one in force, as a
+shadow or on a share of the sessions (`trial`), until it ends or the replica does. Which question is whose,
+and what the roster is told, is the worker's affair.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.state.shared_state import SharedState
+from toolgate_bus.transport.ports import Member
+
+from toolgate_schedulers.author.scheduler import Holds, Scheduler
+from toolgate_schedulers.worker.generation import Tenure
+from toolgate_schedulers.worker.replica import describe_replica
+from toolgate_schedulers.worker.trial import RolloutTrial, TrialTally, beside, counted
+
+
+class Tenures:
+    """Those of one replica."""
+
+    __slots__ = ("_before_trial", "_place", "_retiring", "_tried", "current", "replica", "trial")
+
+    def __init__(self, scheduler: Scheduler, shared: SharedState, replica: str) -> None:
+        self.replica = replica
+        self.current = Tenure(scheduler, shared)
+        self.trial: RolloutTrial | None = None
+        """What rules on a share of the sessions."""
+        self._tried: Tenure | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def start(self, holds: Holds, namespace: str) -> None:
+        """Start the scheduler; raises what it raises."""
+        self._place = (holds, namespace, self.replica)
+        await self.current.start(*self._place)
+
+    async def swap(self, scheduler: Scheduler, shared: SharedState) -> None:
+        """As `Worker.swap`."""
+        old, new = self.current, Tenure(scheduler, shared)
+        for field in ("name", "shadow"):
+            was, now = getattr(old.scheduler, field), getattr(scheduler, field)
+            if was != now:
+                await shared.aclose()
+                raise ConfigError(f"{field}: cannot change from {was} to {now} while it runs: start it anew")
+        await new.start(*self._place)
+        self.current = new
+        self._retire(old)
+
+    async def try_beside(
+        self, scheduler: Scheduler, shared: SharedState, rollout: str, share: int, tally: TrialTally
+    ) -> None:
+        """As `Worker.try_beside`."""
+        own, new = self.current, Tenure(scheduler, shared)
+        await new.start(*self._place)
+        old, plain = own.scheduler, new.scheduler
+        self.end_trial()
+        if share:
+            new.scheduler = counted(plain, tally, "")
+            own.scheduler = counted(old, tally, "was_")
+        else:
+            own.scheduler = beside(old, plain, tally)
+        self.trial = RolloutTrial(new, rollout, share) if share else None
+        self._tried, self._before_trial = new, (own, old)
+
+    def end_trial(self) -> bool:
+        """As `Worker.end_trial`."""
+        tried, self.trial, self._tried = self._tried, None, None
+        if tried is None:
+            return False
+        own, old = self._before_trial
+        own.scheduler = old
+        self._retire(tried)
+        return True
+
+    def describe(self) -> Member:
+        """What the roster is told: on trial also the tools that the new one alone names."""
+        own, tried = self.current.scheduler, self._tried
+        tools = own.tools if tried is None else tuple(dict.fromkeys((*own.tools, *tried.scheduler.tools)))
+        return describe_replica(own if tools == own.tools else replace(own, tools=tools), self.replica)
+
+    async def stop(self) -> None:
+        """Stop them all, each after the last of what it has begun."""
+        self.end_trial()
+        await asyncio.gather(*self._retiring)
+        await self.current.stop()
+
+    def _retire(self, tenure: Tenure) -> None:
+        task = asyncio.create_task(tenure.stop(), name=f"toolgate-{tenure.scheduler.name}-retiring")
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
