@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from toolgate_bus.protocol.keys import Keys
@@ -19,6 +20,7 @@ from toolgate_orchestrator.gate.gate import Gate
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
 TOOLS = ["bash", "search"]
+SCHEDULERS = Path(__file__).parent / "schedulers_for_tests"
 ALLOW = "default: allow\n"
 DENY = "rules: [{name: none, tools: '*', action: deny, reason: by the new}]\n"
 
@@ -211,6 +213,39 @@ async def test_a_good_revision_passes_its_stages_and_rules_on_all(schedulers, de
     assert (await until_status(desk, lambda told: "rollout" not in told))["in_force"] == revision
     await desk.run("undo", "policy")
     assert await until_all(gate, "continue") < 5
+
+
+@pytest.mark.system
+async def test_what_cannot_start_is_refused_and_the_next_that_can_is_rolled_out_all_the_same(
+    server_url, namespace, schedulers, desk
+):
+    await schedulers.ready(schedulers.run("moody:Moody"))
+
+    async def push(mood, *more):
+        file = desk.file(f"mood: {mood}\n")
+        env = {"PYTHONPATH": os.pathsep.join([str(SCHEDULERS), os.environ.get("PYTHONPATH", "")])}
+        words = ("push", "moody", "--spec", "moody:Moody", "--config", file, "--label", mood, *more)
+        await desk.run(*words, **env)
+
+    async def status(wanted):
+        until = time.monotonic() + 20
+        while not wanted(told := (await desk.run("status", "moody"))[0]):
+            assert time.monotonic() < until, told
+        return told
+
+    await push("ill")
+    told = await status(lambda told: told["replicas"][0].get("refused"))
+    assert "too ill to rule" in told["replicas"][0]["refused"]
+    await push("strict", "--stage")
+    await desk.run("rollout", "moody", "--to", "strict", "--share", 50, "--step", 1)
+    assert (await status(lambda told: "last_rollout" in told))["last_rollout"]["ending"] == "done"
+    async with Gate.open(redis=server_url, namespace=namespace, required=["moody"]) as gate:
+        await until_all(gate, "deny")
+        await push("ill", "--stage")
+        await desk.run("rollout", "moody", "--to", "ill", "--share", 50, "--step", 1)
+        told = await status(lambda told: told.get("last_rollout", {}).get("ending") == "undone")
+        assert "too ill to rule" in told["last_rollout"]["why"]
+        await until_all(gate, "deny")
 
 
 HOSTILE = [b"", b"\xc1", b"\x80", b"x" * 600_000, b"\x81\xa4body\xc4\x01\xc1"]

@@ -6,7 +6,7 @@ with the scheduler's key, and what is not is refused. Which change is allowed is
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ConfigError, TransportError
@@ -44,6 +44,8 @@ ATTEMPTS: Final = 20
 LEASE_S: Final = 4.0
 SEEN_S: Final = 10.0
 """So long a replica's word of what it has counts."""
+GONE_S: Final = 60.0
+"""A replica that said nothing for so long is forgotten by the next that starts."""
 COUNTS_KEPT_MS: Final = 7 * 86_400_000
 MAX_SEEN: Final = 4096
 
@@ -65,7 +67,9 @@ class ReplicaReport(NamedTuple):
     """The new one of a rollout, once it has that."""
     stage: int = -1
     refused: str = ""
-    """Why it could not take up what is in force."""
+    """Why it could not take up what is in force, or what a rollout is to."""
+    refuses: str = ""
+    """The beginning of the digest of what it could not take up."""
     at: float = 0.0
 
 
@@ -150,10 +154,12 @@ class ConfigStore:
                 found[replica] = told
         return found
 
-    async def forget_reports(self, living: Sequence[str]) -> None:
+    async def forget_reports(self) -> None:
         """Drop what those said who are gone."""
-        raw = await read_hash(self._commands, self._key("run:seen"))
-        await remove_fields(self._commands, self._key("run:seen"), [one for one in raw if one not in living])
+        raw, now = await read_hash(self._commands, self._key("run:seen")), await self.now()
+        told = {replica: _report(value) for replica, value in raw.items()}
+        gone = [replica for replica, one in told.items() if one is None or now - one.at > GONE_S]
+        await remove_fields(self._commands, self._key("run:seen"), gone)
 
     async def count(self, rollout: str, stage: int, counts: TrialCounts) -> None:
         """Add what this replica saw in a stage; a write whose outcome is unknown is not done again."""
@@ -222,9 +228,9 @@ def _report(raw: bytes) -> ReplicaReport | None:
         return None
     if not isinstance(told, dict):
         return None
-    words = [told.get(name) for name in ("revision", "trial", "refused")]
+    words = [told.get(name, "") for name in ("revision", "trial", "refused", "refuses")]
     at, stage = told.get("at"), told.get("stage")
     if not all(isinstance(one, str) for one in words) or type(at) is not float or type(stage) is not int:
         return None
-    revision, trial, refused = map(str, words)
-    return ReplicaReport(revision, trial, stage, refused, at)
+    revision, trial, refused, refuses = map(str, words)
+    return ReplicaReport(revision, trial, stage, refused, refuses, at)

@@ -35,6 +35,8 @@ from toolgate_schedulers.worker.trial import TrialTally
 
 POLL_S: Final = 1.0
 REPORT_S: Final = 3.0
+_DIGITS: Final = 12
+"""Of a digest, in what is told of it."""
 LoadText = Callable[[bytes, Revision], Scheduler]
 """Makes the scheduler by a text; raises ConfigError."""
 _log = get_logger("toolgate.worker")
@@ -80,7 +82,7 @@ async def find_pushed(store: ConfigStore, load_text: LoadText) -> PushedConfig:
 async def _load(store: ConfigStore, record: ConfigRecord, digest: str, load_text: LoadText) -> Scheduler:
     config = record.config(digest)
     if config is None:
-        raise ConfigError(f"configuration {digest[:12]} is not in the record on the bus: push it again")
+        raise ConfigError(f"configuration {digest[:_DIGITS]} is not in the record on the bus: push it again")
     text = await store.text(digest)
     try:
         return await anyio.to_thread.run_sync(load_text, text, config.revision)
@@ -107,6 +109,7 @@ class ConfigFollower:
         self._own, self._load_text = own, load_text
         self.digest, self._number, self._refused = found.digest, found.number, found.refused
         self._failed: tuple[str, int] | None = None
+        self._swept = False
         self._trial: tuple[str, int] | None = None
         self._trial_name = ""
         self._tally = TrialTally()
@@ -138,7 +141,7 @@ class ConfigFollower:
             raise
         except ConfigError as error:
             self._refused = str(error)
-            await self._report(FILE if not self.digest else self.digest[:12])
+            await self._report(FILE if not self.digest else self.digest[:_DIGITS])
             return
         record = read.record
         await self._take(record)
@@ -170,17 +173,23 @@ class ConfigFollower:
     async def _report(self, revision: str) -> None:
         """Say what this replica has, at once where that has changed."""
         stage = self._trial[1] if self._trial else -1
-        told = ReplicaReport(revision, self._trial_name, stage, self._refused)
+        refuses = self._failed[0][:_DIGITS] if self._failed and self._refused else ""
+        told = ReplicaReport(revision, self._trial_name, stage, self._refused, refuses)
         now = asyncio.get_running_loop().time()
         if told == self._told and now - self._told_at < REPORT_S:
             return
+        if not self._swept:
+            await self._store.forget_reports()
+            self._swept = True
         await self._store.report(self._replica, told)
         self._told, self._told_at = told, now
 
     def _refuse(self, error: Exception, digest: str, number: int) -> None:
         why = str(error) if isinstance(error, ConfigError) else f"it could not start: {authors_words(error)}"
         self._refused, self._failed = why, (digest, number)
-        _log.error("a pushed configuration was refused", scheduler=self._name, digest=digest[:12], why=why)
+        _log.error(
+            "a pushed configuration was refused", scheduler=self._name, digest=digest[:_DIGITS], why=why
+        )
 
     # ------------------------------------------------------------------ rollouts
 
@@ -226,7 +235,8 @@ class ConfigFollower:
         at, stage = found
         counts = await self._store.counts(rollout, at)
         since = read.progress.since if read.progress and read.progress.rollout == rollout.id else rollout.at
-        refusers = [f"{replica}: {one.refused}" for replica, one in reports.items() if one.refused]
+        new = rollout.to[:_DIGITS]
+        refusers = [f"{replica}: {one.refused}" for replica, one in reports.items() if one.refuses == new]
         why = f"refused by {refusers[0]}" if refusers else judge(rollout.undo_if, counts, rollout.min_sample)
         sampled = not rollout.undo_if or max(counts.asked, counts.compared) >= rollout.min_sample
         due = stage.seconds > 0 and now - since >= stage.seconds and sampled
