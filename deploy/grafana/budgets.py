@@ -13,7 +13,9 @@ from parts import (
     empty_dashboard,
     line,
     number,
+    rate,
     rows_of_accounts,
+    ruled_share,
 )
 
 __all__ = ["budgets"]
@@ -117,7 +119,12 @@ def _amounts() -> Panels:
         line(
             "Calls that cost-aware denied",
             "Its denies / decisions about which it was asked.",
-            [Query('scheduler:toolgate_veto:ratio_rate5m{scheduler=~"cost-aware.*"}', "{{scheduler}}")],
+            [
+                Query(
+                    ruled_share("toolgate_verdicts_total", 'action="deny"', 'scheduler=~"cost-aware.*"'),
+                    "{{scheduler}}",
+                )
+            ],
             "percentunit",
             span=HALF,
         ),
@@ -156,7 +163,7 @@ def _books() -> Panels:
         line(
             "Cost saved per hour",
             "By cheaper replacements, by the mean costs that tools told.",
-            [Query("fleet:toolgate_saved_cost:per_hour_rate5m", "saved")],
+            [Query(f"3600 * {rate('toolgate_saved_cost_total')} / 1e6", "saved")],
             "none",
             span=HALF,
         ),

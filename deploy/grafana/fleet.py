@@ -1,13 +1,41 @@
 """The dashboard "Toolgate fleet": veto rates at a glance, and where to look next."""
 
 from grafana_foundation_sdk.builders import dashboard
-from parts import FLEET, HALF, PATIENCE_S, PROCESS, Panels, Query, empty_dashboard, line, number
+from parts import (
+    FLEET,
+    HALF,
+    PATIENCE_S,
+    PROCESS,
+    Panels,
+    Query,
+    empty_dashboard,
+    line,
+    number,
+    quantile,
+    rate,
+    ruled_share,
+    share,
+    veto_rate,
+)
 
 __all__ = ["fleet"]
 
 VETOES = ((0.1, "yellow"), (0.3, "red"))
 RARE = ((0.01, "yellow"), (0.05, "red"))
 LATENCY = ((0.8 * PATIENCE_S, "yellow"), (PATIENCE_S, "red"))
+DECISIONS = rate("toolgate_decisions_total")
+_SILENT = f'rate(toolgate_silent_total{{{FLEET}, scheduler!="in-process"}}[$__rate_interval])'
+_LET_PASS = f'rate(toolgate_failed_open_total{{{FLEET}, reason=~"silent|failed|refused"}}[$__rate_interval])'
+DENIED_SILENT = (
+    f"sum by (scheduler) ({_SILENT})"
+    f" - (sum by (scheduler) ({_LET_PASS}) or 0 * sum by (scheduler) ({_SILENT}))"
+)
+"""Decisions a second that were denied because a required scheduler was silent."""
+
+
+def per_hour(metric: str, by: str = "") -> str:
+    """How much an hour, at the pace of the last five minutes."""
+    return f"3600 * {rate(metric, by)}"
 
 
 def fleet() -> dashboard.Dashboard:
@@ -32,33 +60,35 @@ def _glance() -> Panels:
         number(
             "Veto rate",
             "Denied decisions / decisions, last 5 minutes.",
-            Query("fleet:toolgate_veto:ratio_rate5m", "veto rate"),
+            Query(veto_rate(), "veto rate"),
             "percentunit",
             limits=VETOES,
         ),
         number(
             "Override rate",
             "Decisions by which another call ran than the LLM chose / decisions, last 5 minutes.",
-            Query("fleet:toolgate_override:ratio_rate5m", "override rate"),
+            Query(
+                share(rate("toolgate_decisions_total", only='outcome="modify"'), DECISIONS), "override rate"
+            ),
             "percentunit",
         ),
         number(
             "Failing open",
             "Optional schedulers without a verdict, for each decision: what they would deny runs.",
-            Query("fleet:toolgate_failed_open:ratio_rate5m", "failed open"),
+            Query(share(rate("toolgate_failed_open_total"), DECISIONS), "failed open"),
             "percentunit",
             limits=RARE,
         ),
         number(
             "Decisions",
             "Decisions a second, last 5 minutes.",
-            Query("fleet:toolgate_decisions:rate5m", "decisions"),
+            Query(DECISIONS, "decisions"),
             "reqps",
         ),
         number(
             "Decision p99",
             "99 of 100 decisions took less. Orchestrators have 500 ms patience unless told otherwise.",
-            Query("fleet:toolgate_decision_seconds:p99_rate5m", "p99"),
+            Query(quantile(0.99, "toolgate_decision_seconds"), "p99"),
             "s",
             limits=LATENCY,
         ),
@@ -77,19 +107,19 @@ def _rulings() -> Panels:
         line(
             "Veto rate by scheduler",
             "Denies of a scheduler / decisions about which it was asked.",
-            [Query("scheduler:toolgate_veto:ratio_rate5m", "{{scheduler}}")],
+            [Query(ruled_share("toolgate_verdicts_total", 'action="deny"'), "{{scheduler}}")],
             "percentunit",
         ),
         line(
             "Veto rate by tool",
             "Denied decisions / decisions; the ten tools that are denied most.",
-            [Query("topk(10, tool:toolgate_veto:ratio_rate5m)", "{{tool}}")],
+            [Query(f"topk(10, {veto_rate('tool')})", "{{tool}}")],
             "percentunit",
         ),
         line(
             "Veto rate by agent",
             "Denied decisions / decisions; the ten agents that are denied most.",
-            [Query("topk(10, agent:toolgate_veto:ratio_rate5m)", "{{agent}}")],
+            [Query(f"topk(10, {veto_rate('agent')})", "{{agent}}")],
             "percentunit",
         ),
         line(
@@ -107,7 +137,7 @@ def _rulings() -> Panels:
         line(
             "Override rate by scheduler",
             "Decisions that came out as a scheduler's modify said / decisions about which it was asked.",
-            [Query("scheduler:toolgate_override:ratio_rate5m", "{{scheduler}}")],
+            [Query(ruled_share("toolgate_decided_total", 'outcome="modify"'), "{{scheduler}}")],
             "percentunit",
         ),
         line(
@@ -127,10 +157,6 @@ def _rulings() -> Panels:
 
 
 def _faults() -> Panels:
-    def quantile(share: float) -> str:
-        rate = f"rate(toolgate_decision_seconds_bucket{{{FLEET}}}[$__rate_interval])"
-        return f"histogram_quantile({share}, sum by (le) ({rate}))"
-
     def each(metric: str, by: str = "scheduler") -> str:
         return f"sum by ({by}) (rate({metric}{{{FLEET}}}[$__rate_interval]))"
 
@@ -139,14 +165,21 @@ def _faults() -> Panels:
             "Decisions: how long they took",
             "From the question to the decision; what people held counts too. Points are traces. "
             "Dashed: near the default patience.",
-            [Query(quantile(0.5), "p50"), Query(quantile(0.99), "p99", exemplars=True)],
+            [
+                Query(quantile(0.5, "toolgate_decision_seconds", window="$__rate_interval"), "p50"),
+                Query(
+                    quantile(0.99, "toolgate_decision_seconds", window="$__rate_interval"),
+                    "p99",
+                    exemplars=True,
+                ),
+            ],
             "s",
             limits=LATENCY,
         ),
         line(
             "Verdicts, p99",
             "99 of 100 verdicts of a scheduler came sooner; holds left out. Dashed: near patience.",
-            [Query("scheduler:toolgate_verdict_seconds:p99_rate5m", "{{scheduler}}")],
+            [Query(quantile(0.99, "toolgate_verdict_seconds", "scheduler"), "{{scheduler}}")],
             "s",
             limits=LATENCY,
         ),
@@ -171,7 +204,7 @@ def _faults() -> Panels:
         line(
             "Denied for silence",
             "Decisions a second denied because a required scheduler gave no verdict.",
-            [Query("rate(scheduler:toolgate_denied_silent:sum[$__rate_interval])", "{{scheduler}}")],
+            [Query(DENIED_SILENT, "{{scheduler}}")],
             "reqps",
         ),
         line(
@@ -185,15 +218,14 @@ def _faults() -> Panels:
 
 
 def _agents() -> Panels:
-    def quantile(share: float, metric: str, by: str) -> str:
-        rate = f"rate({metric}_bucket{{{FLEET}}}[$__rate_interval])"
-        return f"histogram_quantile({share}, sum by ({by}) ({rate}))"
+    def each(share_of: float, metric: str, by: str = "") -> str:
+        return quantile(share_of, metric, by, window="$__rate_interval")
 
     return (
         line(
             "Turns per hour",
             "By how they ended, at the pace of the last 5 minutes.",
-            [Query("sum by (status) (agent:toolgate_turns:per_hour_rate5m)", "{{status}}")],
+            [Query(per_hour("toolgate_turns_total", "status"), "{{status}}")],
             "short",
             stacked=True,
         ),
@@ -201,8 +233,8 @@ def _agents() -> Panels:
             "Turns: how long they took",
             "From the prompt to the end of the turn.",
             [
-                Query(quantile(0.5, "toolgate_turn_seconds", "le"), "p50"),
-                Query(quantile(0.99, "toolgate_turn_seconds", "le"), "p99", exemplars=True),
+                Query(each(0.5, "toolgate_turn_seconds"), "p50"),
+                Query(each(0.99, "toolgate_turn_seconds"), "p99", exemplars=True),
             ],
             "s",
         ),
@@ -221,20 +253,20 @@ def _agents() -> Panels:
         line(
             "Tokens per hour",
             "Of all LLMs, at the pace of the last 5 minutes.",
-            [Query("sum by (kind) (agent:toolgate_tokens:per_hour_rate5m)", "{{kind}}")],
+            [Query(per_hour("toolgate_tokens_total", "kind"), "{{kind}}")],
             "short",
         ),
         line(
             "LLM cost per hour",
             "US dollars, as providers tell it, at the pace of the last 5 minutes; the ten dearest agents.",
-            [Query("topk(10, agent:toolgate_cost_usd:per_hour_rate5m)", "{{agent}}")],
+            [Query(f"topk(10, {per_hour('toolgate_cost_usd_total', 'agent')})", "{{agent}}")],
             "currencyUSD",
         ),
         line(
             "LLM requests, p99, and errors",
             "Seconds of the slowest request in a hundred, by provider; and errors a second.",
             [
-                Query(quantile(0.99, "toolgate_provider_seconds", "provider, le"), "{{provider}} p99"),
+                Query(each(0.99, "toolgate_provider_seconds", "provider"), "{{provider}} p99"),
                 Query(
                     "sum by (provider) (rate(toolgate_provider_requests_total"
                     f'{{{FLEET}, outcome="error"}}[$__rate_interval]))',
@@ -246,13 +278,13 @@ def _agents() -> Panels:
         line(
             "Cost saved per hour",
             "By cheaper replacements, at the pace of the last 5 minutes, in the currency of cost-aware.",
-            [Query("fleet:toolgate_saved_cost:per_hour_rate5m", "saved")],
+            [Query(f"{per_hour('toolgate_saved_cost_total')} / 1e6", "saved")],
             "none",
         ),
         line(
             "Tools, p99",
             "99 of 100 runs of a tool were faster; the ten slowest.",
-            [Query(f"topk(10, {quantile(0.99, 'toolgate_tool_seconds', 'tool, le')})", "{{tool}}")],
+            [Query(f"topk(10, {each(0.99, 'toolgate_tool_seconds', 'tool')})", "{{tool}}")],
             "s",
         ),
     )
@@ -264,7 +296,7 @@ def _processes() -> Panels:
             "Who is alive",
             "Replicas of each scheduler, orchestrators, and readers of facts.",
             [
-                Query("scheduler:toolgate_scheduler_replicas:max", "{{scheduler}}"),
+                Query(f"max by (scheduler) (toolgate_scheduler_replicas{{{FLEET}}})", "{{scheduler}}"),
                 Query(f"max(toolgate_orchestrators{{{FLEET}}})", "orchestrators"),
                 Query(f"max by (role) (toolgate_facts_readers{{{FLEET}}})", "{{role}} (reader)"),
             ],
@@ -275,7 +307,7 @@ def _processes() -> Panels:
             "Revisions",
             "Different configurations by which the replicas of a scheduler rule: 1, but for the moments of a "
             "rollout. `toolgate scheduler list` names them.",
-            [Query("scheduler:toolgate_scheduler_revisions:max", "{{scheduler}}")],
+            [Query(f"max by (scheduler) (toolgate_scheduler_revisions{{{FLEET}}})", "{{scheduler}}")],
             "short",
             span=HALF,
             limits=((2, "red"),),

@@ -1,7 +1,7 @@
-"""What all dashboards are made of: queries, panels of three kinds, the variable that names the datasource.
+"""What all dashboards are made of: queries, panels of three kinds, the variables that name what is shown.
 
-Every query names the job it reads, and no fleet, cluster or namespace of Kubernetes: what the datasource
-holds is shown.
+Every query names the job it reads and the namespace, which is the fleet: one at a time is shown. They read
+what processes serve; recording rules are of no use here, so the dashboards work without them.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,18 @@ __all__ = [
     "empty_dashboard",
     "line",
     "number",
+    "quantile",
+    "rate",
     "rows_of_accounts",
+    "ruled_share",
+    "share",
+    "veto_rate",
 ]
 
-FLEET: Final = 'job="toolgate-exporter"'
+_ONE: Final = 'namespace="$namespace"'
+FLEET: Final = f'job="toolgate-exporter", {_ONE}'
 """Selects what the exporter counted of the whole fleet."""
-PROCESS: Final = 'job=~"toolgate-.*"'
+PROCESS: Final = f'job=~"toolgate-.*", {_ONE}'
 """Selects what processes count of themselves on their own ports."""
 SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 PATIENCE_S: Final = 0.5
@@ -50,6 +56,37 @@ class Query(NamedTuple):
     expr: str
     legend: str
     exemplars: bool = False
+
+
+def rate(metric: str, by: str = "", only: str = "", window: str = "5m") -> str:
+    """How often a second, summed by these labels; `only` selects more than the fleet."""
+    selected = f"{FLEET}, {only}" if only else FLEET
+    summed = f"sum by ({by})" if by else "sum"
+    return f"{summed} (rate({metric}{{{selected}}}[{window}]))"
+
+
+def share(part: str, whole: str) -> str:
+    """A part of a whole, each by the same labels: 0 where it was never counted, nothing without traffic."""
+    return f"({part} or 0 * {whole}) / ({whole} > 0)"
+
+
+def veto_rate(by: str = "") -> str:
+    """Denied decisions / decisions, of the last five minutes."""
+    denied = rate("toolgate_decisions_total", by, 'outcome="deny"')
+    return share(denied, rate("toolgate_decisions_total", by))
+
+
+def ruled_share(metric: str, only: str, of: str = "", window: str = "5m") -> str:
+    """Of a scheduler: how often this was counted / decisions about which it was asked; `of` selects it."""
+    asked = rate("toolgate_asked_decisions_total", "scheduler", of, window)
+    chosen = ", ".join(filter(None, (of, only)))
+    return share(rate(metric, "scheduler", chosen, window), asked)
+
+
+def quantile(of: float, metric: str, by: str = "", only: str = "", window: str = "5m") -> str:
+    """A quantile of a histogram, by these labels."""
+    each = f"{by}, le" if by else "le"
+    return f"histogram_quantile({of}, {rate(f'{metric}_bucket', each, only, window)})"
 
 
 def line(
@@ -144,20 +181,28 @@ def rows_of_accounts(
 
 
 def empty_dashboard(uid: str, title: str, description: str) -> dashboard.Dashboard:
-    """A dashboard with the variable `datasource`, and links to the others."""
+    """A dashboard with the variables `datasource` and `namespace`, and links to the others."""
     links = dashboard.DashboardLink("Toolgate").type(models.DashboardLinkType.DASHBOARDS)
     return (
         dashboard.Dashboard(title)
         .uid(uid)
         .description(description)
         .tags(["toolgate"])
-        .link(links.tags(["toolgate"]).as_dropdown(False).keep_time(True).include_vars(False))
+        .link(links.tags(["toolgate"]).as_dropdown(False).keep_time(True).include_vars(True))
         .editable()
         .timezone("browser")
         .time("now-1h", "now")
         .refresh("30s")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").label("Datasource").type("prometheus"))
+        .with_variable(
+            dashboard.QueryVariable("namespace")
+            .label("Fleet")
+            .datasource(SOURCE)
+            .query('label_values(toolgate_exporter_leads{job="toolgate-exporter"}, namespace)')
+            .refresh(models.VariableRefresh.ON_DASHBOARD_LOAD)
+            .sort(models.VariableSort.ALPHABETICAL_ASC)
+        )
     )
 
 

@@ -2,7 +2,21 @@
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
-from parts import FLEET, PATIENCE_S, PROCESS, SOURCE, Panels, Query, empty_dashboard, line, number
+from parts import (
+    FLEET,
+    PATIENCE_S,
+    PROCESS,
+    SOURCE,
+    Panels,
+    Query,
+    empty_dashboard,
+    line,
+    number,
+    quantile,
+    rate,
+    ruled_share,
+    share,
+)
 
 __all__ = ["scheduler"]
 
@@ -41,39 +55,42 @@ def _glance() -> Panels:
         number(
             "Veto rate",
             "Its denies / decisions about which it was asked, last 5 minutes.",
-            Query(f"scheduler:toolgate_veto:ratio_rate5m{{{ONE}}}", "veto rate"),
+            Query(ruled_share("toolgate_verdicts_total", 'action="deny"', ONE), "veto rate"),
             "percentunit",
         ),
         number(
             "Override rate",
             "Decisions that came out as its modify said / decisions about which it was asked.",
-            Query(f"scheduler:toolgate_override:ratio_rate5m{{{ONE}}}", "override rate"),
+            Query(ruled_share("toolgate_decided_total", 'outcome="modify"', ONE), "override rate"),
             "percentunit",
         ),
         number(
             "Failed open",
             "Decisions made without it though it is asked where it is alive / all decisions.",
-            Query(f"scheduler:toolgate_failed_open:ratio_rate5m{{{ONE}}}", "failed open"),
+            Query(
+                share(rate("toolgate_failed_open_total", only=ONE), rate("toolgate_decisions_total")),
+                "failed open",
+            ),
             "percentunit",
             limits=((0.01, "yellow"), (0.05, "red")),
         ),
         number(
             "Asked",
             "Decisions a second about which it was asked.",
-            Query(f"scheduler:toolgate_asked_decisions:rate5m{{{ONE}}}", "asked"),
+            Query(rate("toolgate_asked_decisions_total", only=ONE), "asked"),
             "reqps",
         ),
         number(
             "Verdict p99",
             "99 of 100 of its verdicts came sooner; holds left out.",
-            Query(f"scheduler:toolgate_verdict_seconds:p99_rate5m{{{ONE}}}", "p99"),
+            Query(quantile(0.99, "toolgate_verdict_seconds", only=ONE), "p99"),
             "s",
             limits=LATENCY,
         ),
         number(
             "Replicas",
             "Alive now.",
-            Query(f"scheduler:toolgate_scheduler_replicas:max{{{ONE}}}", "replicas"),
+            Query(f"max(toolgate_scheduler_replicas{{{FLEET}, {ONE}}})", "replicas"),
             "short",
         ),
     )
@@ -92,8 +109,8 @@ def _rulings() -> Panels:
             "Veto rate",
             "Now, and over an hour: the alert compares the two.",
             [
-                Query(f"scheduler:toolgate_veto:ratio_rate5m{{{ONE}}}", "5 minutes"),
-                Query(f"scheduler:toolgate_veto:ratio_rate1h{{{ONE}}}", "1 hour"),
+                Query(ruled_share("toolgate_verdicts_total", 'action="deny"', ONE), "5 minutes"),
+                Query(ruled_share("toolgate_verdicts_total", 'action="deny"', ONE, "1h"), "1 hour"),
             ],
             "percentunit",
         ),

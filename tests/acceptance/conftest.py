@@ -173,7 +173,9 @@ class Counted:
     @staticmethod
     def _all() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         return {
-            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            (sample.name, tuple(sorted(one for one in sample.labels.items() if one[0] != "namespace"))): (
+                sample.value
+            )
             for metric in metrics.REGISTRY.collect()
             for sample in metric.samples
         }

@@ -299,12 +299,12 @@ async def test_what_was_posted_and_what_is_queued_can_be_scraped(notifiers, rece
             return page.status, page.read().decode()
 
     status, page = await asyncio.to_thread(fetch, "/metrics")
+    own = f'namespace="{notifiers.namespace}"'
     for outcome in ("delivered", "refused"):
-        assert (
-            f'toolgate_notifications_total{{cause="change",outcome="{outcome}",receiver="ops"}} 1.0' in page
-        )
-    assert 'toolgate_notifications_queued{receiver="ops"} 0.0' in page
-    assert "toolgate_notify_leads 1.0" in page
+        told = f'cause="change",{own},outcome="{outcome}",receiver="ops"'
+        assert f"toolgate_notifications_total{{{told}}} 1.0" in page
+    assert f'toolgate_notifications_queued{{{own},receiver="ops"}} 0.0' in page
+    assert f"toolgate_notify_leads{{{own}}} 1.0" in page
     assert (await asyncio.to_thread(fetch, "/healthz"))[0] == status == 200
 
 

@@ -49,10 +49,10 @@ def until(
 class Fleet:
     """Its processes, by name; `ports` are of those that Prometheus scrapes."""
 
-    def __init__(self, url: str, directory: Path) -> None:
-        self.url, self.directory = url, directory
+    def __init__(self, url: str, directory: Path, namespace: str = NAMESPACE) -> None:
+        self.url, self.directory, self.namespace = url, directory, namespace
         self.server = redis.from_url(url)
-        self.keys = Keys(NAMESPACE)
+        self.keys = Keys(namespace)
         self.ports = {
             name: free_port() for name in ("exporter", "alpha-1", "alpha-2", "cost-aware", "second")
         }
@@ -79,7 +79,7 @@ class Fleet:
         """Start one; its name."""
         self._agents += 1
         name = f"{kind}-{self._agents}"
-        self._start(name, HERE / "fleet_agent.py", self.url, NAMESPACE, kind, self._agents)
+        self._start(name, HERE / "fleet_agent.py", self.url, self.namespace, kind, self._agents)
         return name
 
     def agents(self, *kinds: str) -> None:
@@ -127,7 +127,7 @@ class Fleet:
 
     def record(self) -> list[dict[str, Any]]:
         """Every decision that is kept, as `toolgate decisions --json` tells it."""
-        words = ("decisions", "--json", "--redis", self.url, "--namespace", NAMESPACE)
+        words = ("decisions", "--json", "--redis", self.url, "--namespace", self.namespace)
         said = subprocess.run(
             [sys.executable, "-m", "toolgate_bus", *words], capture_output=True, check=True, timeout=60
         )
@@ -150,7 +150,7 @@ class Fleet:
     # ------------------------------------------------------------------
 
     def _toolgate(self, name: str, *words: object) -> None:
-        where = ("--redis", self.url, "--namespace", NAMESPACE)
+        where = ("--redis", self.url, "--namespace", self.namespace)
         self._start(name, "-m", "toolgate_bus", *words, *where)
 
     def _start(self, name: str, *words: object) -> None:
@@ -178,15 +178,33 @@ def running_fleet(directory: Path) -> Iterator[Fleet]:
     with private_server() as server:
         fleet = Fleet(server.url, directory)
         try:
-            fleet.exporter()
-            fleet.scheduler("policy", "policy", config=POLICY)
-            fleet.scheduler("cost-aware", "cost-aware", config=COST_AWARE)
-            for name in ("alpha-1", "alpha-2"):
-                fleet.scheduler(name, "obedient:alpha", "--concurrency", 5000)
-            fleet.scheduler("watcher", "obedient:watcher")
-            fleet.scheduler("guard", "obedient:beta", "--name", "guard")
-            fleet.scheduler("second", "obedient:beta", "--name", "second")
-            fleet.ready()
+            start_all(fleet)
             yield fleet
         finally:
             fleet.end()
+
+
+@contextlib.contextmanager
+def running_beside(fleet: Fleet, namespace: str) -> Iterator[Fleet]:
+    """Another fleet like it, on the same server."""
+    directory = fleet.directory / namespace
+    directory.mkdir()
+    other = Fleet(fleet.url, directory, namespace)
+    try:
+        start_all(other)
+        yield other
+    finally:
+        other.end()
+
+
+def start_all(fleet: Fleet) -> None:
+    """Start its schedulers and its exporter, and wait until all are there."""
+    fleet.exporter()
+    fleet.scheduler("policy", "policy", config=POLICY)
+    fleet.scheduler("cost-aware", "cost-aware", config=COST_AWARE)
+    for name in ("alpha-1", "alpha-2"):
+        fleet.scheduler(name, "obedient:alpha", "--concurrency", 5000)
+    fleet.scheduler("watcher", "obedient:watcher")
+    fleet.scheduler("guard", "obedient:beta", "--name", "guard")
+    fleet.scheduler("second", "obedient:beta", "--name", "second")
+    fleet.ready()

@@ -104,6 +104,7 @@ def test_a_webhook_is_told_which_scheduler_was_killed(tmp_path):
         alert = until(told, "the webhook is told", 90, lambda: (prometheus.fired(), log.read_text()))[0]
         assert alert["labels"]["scheduler"] == "guard"
         assert alert["labels"]["severity"] == "warning"
+        assert alert["labels"]["namespace"] == "watched"
         assert alert["status"] == "firing"
         assert "guard" in alert["annotations"]["summary"]
         assert "toolgate " in alert["annotations"]["runbook"]

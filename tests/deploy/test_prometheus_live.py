@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from math import isfinite
 
 import pytest
-from fleet_for_tests import Fleet, running_fleet, until
+from fleet_for_tests import NAMESPACE, Fleet, running_beside, running_fleet, until
 from guarded_server import free_port
 from prometheus_for_tests import Prometheus
 from promql_for_tests import panel_expressions, program, rules
@@ -22,15 +22,23 @@ from toolgate_bus.telemetry import definitions
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 
 RECORDED = [rule["record"] for rule in rules() if "record" in rule]
-CHOSEN = {"$__rate_interval": "1m", "$__range": "10m", "$scheduler": "alpha", "$budget": ".*"}
-DECISIONS = "sum(toolgate_decisions_total)"
+CHOSEN = {
+    "$__rate_interval": "1m",
+    "$__range": "10m",
+    "$scheduler": "alpha",
+    "$budget": ".*",
+    "$namespace": NAMESPACE,
+}
+BESIDE = "beside"
+OURS = f'namespace="{NAMESPACE}"'
+DECISIONS = f"sum(toolgate_decisions_total{{{OURS}}})"
 
 
 class World:
-    """A fleet, and two who watch it: by the rules as they are, and where an hour is a minute."""
+    """A fleet, one beside it, and two who watch them: by the rules as they are, and with an hour a minute."""
 
-    def __init__(self, fleet: Fleet, shipped: Prometheus, quick: Prometheus) -> None:
-        self.fleet, self.shipped, self.quick = fleet, shipped, quick
+    def __init__(self, fleet: Fleet, beside: Fleet, shipped: Prometheus, quick: Prometheus) -> None:
+        self.fleet, self.beside, self.shipped, self.quick = fleet, beside, shipped, quick
         self.fired_while_healthy: set[str] = set()
         self.began = time.time()
 
@@ -46,10 +54,12 @@ def world(tmp_path_factory) -> Iterator[World]:
     program("prometheus")
     directory = tmp_path_factory.mktemp("fleet")
     with running_fleet(directory) as fleet, ExitStack() as stack:
-        address = {name: f"127.0.0.1:{port}" for name, port in fleet.ports.items()}
+        beside = stack.enter_context(running_beside(fleet, BESIDE))
+        address = [f"127.0.0.1:{port}" for one in (fleet, beside) for port in one.ports.values()]
+        exporters = [f"127.0.0.1:{one.ports['exporter']}" for one in (fleet, beside)]
         targets = {
-            "toolgate-exporter": [address.pop("exporter")],
-            "toolgate-scheduler": list(address.values()),
+            "toolgate-exporter": exporters,
+            "toolgate-scheduler": [one for one in address if one not in exporters],
             "toolgate-agent": [],
         }
         watching = [
@@ -60,10 +70,10 @@ def world(tmp_path_factory) -> Iterator[World]:
             stack.callback(one.end)
         for one in watching:
             one.ready()
-            until(lambda one=one: one.number('sum(up{job=~"toolgate-.*"})') == len(address) + 1, "all are up")
+            until(lambda one=one: one.number('sum(up{job=~"toolgate-.*"})') == len(address), "all are up")
         # Before its first scrape Prometheus knows of no exporter; here that alert waits for a second only.
         until(lambda: not watching[1].query('ALERTS{alertstate="firing"}'), "nothing fires")
-        yield World(fleet, *watching)
+        yield World(fleet, beside, *watching)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +81,12 @@ def worked(world: World) -> list[dict]:
     """Agents came and went, some were killed, the exporter too, and came back; the record of it."""
     fleet = world.fleet
     fleet.agents("steady", "steady", "steady")
+    world.beside.agents("steady", "steady", "steady")
     fleet.agents("steady")
     world.counted()
+    beside = f'sum(toolgate_decisions_total{{namespace="{BESIDE}"}})'
+    until(lambda: world.shipped.number(beside) == 3 * 40, "the fleet beside it is counted")
+    world.beside.agents("steady")  # the first one's name again: its counters grow
     world.fired_while_healthy = set(world.quick.fired(since=world.began))
     doomed = fleet.agent("endless")
     until(lambda: "reserved" in fleet.out(doomed), "the doomed agent works")
@@ -102,11 +116,11 @@ def test_the_veto_rate_is_that_of_the_record_though_agents_and_the_exporter_were
     denied = sum(one["outcome"] == "deny" for one in worked)
     assert denied >= 6 * 6
     prometheus = world.shipped
-    assert prometheus.number('sum(toolgate_decisions_total{outcome="deny"})') == denied
+    assert prometheus.number(f'sum(toolgate_decisions_total{{{OURS}, outcome="deny"}})') == denied
     assert prometheus.number(DECISIONS) == len(worked)
     for label, field in (("tool", "tool_name"), ("agent", "agent")):
-        deny = f'sum by ({label}) (toolgate_decisions_total{{outcome="deny"}})'
-        every = f"sum by ({label}) (toolgate_decisions_total)"
+        deny = f'sum by ({label}) (toolgate_decisions_total{{{OURS}, outcome="deny"}})'
+        every = f"sum by ({label}) (toolgate_decisions_total{{{OURS}}})"
         assert prometheus.by(label, f"({deny} or 0 * {every}) / {every}") == pytest.approx(
             shares(worked, field)
         )
@@ -118,9 +132,11 @@ def test_the_veto_rate_of_a_scheduler_is_that_of_the_record(worked, world):
         heard = {(one["scheduler"], one["action"]) for one in decision["verdicts"]}
         denies.update(name for name, action in heard if action == "deny")
         asked.update(decision.get("asked") or {name for name, _ in heard})
-    shown = world.shipped.by("scheduler", "sum by (scheduler) (toolgate_asked_decisions_total)")
+    shown = world.shipped.by("scheduler", f"sum by (scheduler) (toolgate_asked_decisions_total{{{OURS}}})")
     assert shown == asked
-    shown = world.shipped.by("scheduler", 'sum by (scheduler) (toolgate_verdicts_total{action="deny"})')
+    shown = world.shipped.by(
+        "scheduler", f'sum by (scheduler) (toolgate_verdicts_total{{{OURS}, action="deny"}})'
+    )
     assert shown == denies
     assert set(denies) >= {"policy", "alpha"}
 
@@ -128,7 +144,7 @@ def test_the_veto_rate_of_a_scheduler_is_that_of_the_record(worked, world):
 def test_the_recorded_rate_agrees_with_the_record_and_no_counter_ever_fell(worked, world):
     """Rates look at the time between scrapes only: what came before the first is in the record alone."""
     denied = sum(one["outcome"] == "deny" for one in worked)
-    shown = world.shipped.number("fleet:toolgate_veto:ratio_rate5m")
+    shown = world.shipped.number(f"fleet:toolgate_veto:ratio_rate5m{{{OURS}}}")
     assert shown == pytest.approx(denied / len(worked), abs=0.05)
     fell = [
         metric.query_name
@@ -174,11 +190,12 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
 )
 def test_an_alert_fires_where_its_condition_was_caused(alert, labels, in_trouble):
     quick = in_trouble.quick
+    labels |= {"namespace": NAMESPACE}
     until(lambda: quick.has_fired(alert, **labels), f"{alert} {labels} fires", otherwise=quick.fired)
 
 
 def test_a_budget_is_told_as_it_stands(in_trouble):
-    used = "max by (budget) (toolgate_budget_used_ratio)"
+    used = f"max by (budget) (toolgate_budget_used_ratio{{{OURS}}})"
     until(lambda: in_trouble.shipped.by("budget", used).get("each") == pytest.approx(0.95), "0.95 are used")
     assert in_trouble.shipped.by("budget", used)["task"] == pytest.approx(1)
 
@@ -231,3 +248,21 @@ def test_an_alert_fires_where_facts_were_lost(in_trouble):
         "the gap is told",
         otherwise=lambda: (quick.query(shown), lost_facts(fleet)),
     )
+
+
+def test_a_fleet_beside_it_neither_wakes_anybody_nor_shows_in_its_figures(in_trouble):
+    quick, shipped = in_trouble.quick, in_trouble.shipped
+    woken = {(name, one.get("namespace")) for name, found in quick.fired().items() for one in found}
+    # On a machine with much else to do decisions are slow, and that alert is right.
+    assert {name for name, fleet in woken if fleet == BESIDE} <= {"ToolgateDecisionsNearPatience"}
+    record = in_trouble.beside.record()
+    assert len(record) == 4 * 40
+    counted = shipped.by("namespace", "sum by (namespace) (toolgate_decisions_total)")
+    assert set(counted) == {NAMESPACE, BESIDE}
+    assert counted[BESIDE] == len(record)
+    denied = sum(one["outcome"] == "deny" for one in record)
+    rate = shipped.by("namespace", "last_over_time(fleet:toolgate_veto:ratio_rate5m[10m])")
+    assert rate[BESIDE] == pytest.approx(denied / len(record), abs=0.05)
+    assert rate[NAMESPACE] > 2 * rate[BESIDE]
+    unnamed = 'count by (__name__) ({__name__=~"toolgate_.*", namespace=""})'
+    assert shipped.query(unnamed) == []

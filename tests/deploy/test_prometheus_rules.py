@@ -109,7 +109,7 @@ def test_what_an_expression_reads_is_counted_or_recorded(expression):
 def test_an_expression_selects_by_labels_that_its_metrics_have_and_names_its_job(expression):
     for name, labels in expression.selected:
         assert "job" in labels, name
-        assert set(labels) - {"job"} <= set(METRICS[name].labels), name
+        assert set(labels) - {"job", "namespace"} <= set(METRICS[name].labels), name
     assert expression.names - RECORDED <= {name for name, _ in expression.selected}
 
 
@@ -121,6 +121,19 @@ def test_an_expression_names_the_exporter_for_what_the_exporter_counts(expressio
     for name, _ in expression.selected:
         told = re.findall(rf'{name}(?:_bucket)?\{{[^}}]*job(=~?)"([^"]*)"', expression.expr)
         assert set(told) == {("=~", "toolgate-.*")} if name in process else {("=", "toolgate-exporter")}
+
+
+@pytest.mark.pure
+@each_expression
+def test_an_expression_keeps_fleets_apart(expression):
+    """A panel shows the chosen one; a rule sums, compares and joins by `namespace`."""
+    shown = expression in panel_expressions()
+    for name, labels in expression.selected:
+        assert ("namespace" in labels) == shown, name
+    if not shown:
+        grouped = re.findall(r"(?<![:\w])(?:sum|max|min|avg|count)\b *(?:by *\(([^)]*)\))?", expression.expr)
+        joined = re.findall(r"\b(?<!or )on *\(([^)]*)\)", expression.expr)
+        assert all("namespace" in by.split(", ") for by in (*grouped, *joined)), expression.expr
 
 
 @pytest.mark.pure

@@ -232,6 +232,7 @@ RECONNECTS: Final = _counts(definitions.RECONNECTS)
 RECREATED: Final = _counts(definitions.RECREATED)
 ROSTER_STRANGERS: Final = _counts(definitions.ROSTER_STRANGERS)
 LOOP_LAG: Final = _durations(definitions.LOOP_LAG)
+_namespaces: Final[set[str]] = set()
 _connected: Final[dict[Labels, float]] = {}
 CONNECTED: Final = Gauges(definitions.CONNECTED, _connected)
 _ours.append(CONNECTED)
@@ -241,7 +242,7 @@ def _register() -> None:
     from prometheus_client import REGISTRY
 
     for one in _ours:
-        made: Any = one
+        made: Any = _NamespaceCollector(one)
         REGISTRY.register(made)
 
 
@@ -259,6 +260,11 @@ def __getattr__(name: str) -> Any:
 
         return (PROCESS_COLLECTOR, PLATFORM_COLLECTOR)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def use_namespace(name: str) -> None:
+    """This process is on the bus of a namespace: its metrics say so, unless it is on another's too."""
+    _namespaces.add(name)
 
 
 def count(counts: CounterSeries, *labels: str) -> None:
@@ -298,10 +304,16 @@ def record(fact: Mapping[str, Any]) -> None:
 
 
 def value(name: str, **labels: str) -> float:
-    """The present value of one sample (`toolgate_decisions_total`, …); 0 if it was never counted."""
-    from prometheus_client import REGISTRY
+    """The present value of one sample (`toolgate_decisions_total`, …); 0 if it was never counted.
 
-    return REGISTRY.get_sample_value(name, labels) or 0.0
+    Of any namespace: that is no label here.
+    """
+    for one in _ours:
+        for family in one.collect():
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return float(sample.value)
+    return 0.0
 
 
 def table() -> str:
@@ -333,6 +345,7 @@ def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tu
     """Content type and body of a page: all metrics of this process, or those of these collectors.
 
     The format is the one that the Accept header asks for: OpenMetrics, which has examples, or plain text.
+    What is ours is labelled with the namespace of this process.
     """
     from prometheus_client import REGISTRY
     from prometheus_client.exposition import choose_encoder
@@ -341,11 +354,31 @@ def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tu
     return kind, encode(REGISTRY if collectors is None else _Together(collectors))
 
 
+class _NamespaceCollector:
+    """A collector whose series say of which namespace they are, where they are ours and of one."""
+
+    def __init__(self, own: Collector) -> None:
+        self._own = own
+
+    def describe(self) -> "Iterable[Family]":
+        """As the collector itself."""
+        describe = getattr(self._own, "describe", None)
+        return describe() if describe is not None else self._own.collect()
+
+    def collect(self) -> "Iterable[Family]":
+        """As the collector itself, with the label."""
+        label = {"namespace": name for name in _namespaces if len(_namespaces) == 1}
+        for family in self._own.collect():
+            if label and family.name.startswith("toolgate_"):
+                family.samples = [one._replace(labels=label | one.labels) for one in family.samples]
+            yield family
+
+
 class _Together:
     """Several collectors as one, which is what an encoder takes."""
 
     def __init__(self, collectors: Iterable[Collector]) -> None:
-        self._collectors = collectors
+        self._collectors = [_NamespaceCollector(one) for one in collectors]
 
     def collect(self) -> "Iterable[Family]":
         for one in self._collectors:

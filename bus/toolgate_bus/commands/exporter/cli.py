@@ -24,6 +24,7 @@ from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.http import PageServer, serve_page
 from toolgate_bus.telemetry.loop_lag import watch_loop_lag
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -71,6 +72,7 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
     url = settings.redis
     if url is None:
         raise ConfigError("redis: no server is named")
+    metrics.use_namespace(settings.namespace)
     me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
     reading = RedisCommands(url, "toolgate-exporter-facts", connections=1)
     commands = RedisCommands(url, "toolgate-exporter")

@@ -27,6 +27,7 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry import metrics
 
 if TYPE_CHECKING:
     from toolgate_bus.commands.notify.webhook import Webhook
@@ -159,6 +160,7 @@ async def _serve(
     if settings.redis is None:
         raise ConfigError("redis: no server is named")
     webhooks, space = _webhooks(config, targets), settings.namespace
+    metrics.use_namespace(space)
     me = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
     reading = RedisCommands(settings.redis, "toolgate-notify-facts", connections=1)
     commands = RedisCommands(settings.redis, "toolgate-notify")

@@ -69,6 +69,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     def __init__(self, url: str, namespace: str) -> None:
         self.orchestrator = secrets.token_hex(8)
         self._url = url
+        metrics.use_namespace(namespace)
         self._keys = Keys(namespace)
         self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
         self._roster = Roster(self._commands, namespace, LOOKS)

@@ -54,6 +54,7 @@ class SchedulerHost:
     """What the schedulers of one process share; each is a `RedisSchedulerBus` on it."""
 
     def __init__(self, url: str, namespace: str, commands: RedisCommands | None = None) -> None:
+        metrics.use_namespace(namespace)
         self.url, self.namespace, self.keys = url, namespace, Keys(namespace)
         self.commands = commands or RedisCommands(url, "toolgate-sched-cmd")
         self.roster = Roster(self.commands, namespace, ("orchestrators", OLD))
