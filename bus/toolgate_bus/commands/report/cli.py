@@ -45,7 +45,7 @@ def report(
     time_zone: Annotated[
         str,
         typer.Option(
-            metavar="ZONE", help="CallOrigin months and days, such as Europe/Berlin.", rich_help_panel=_WHAT
+            metavar="ZONE", help="Whose months and days, such as Europe/Berlin.", rich_help_panel=_WHAT
         ),
     ] = "UTC",
     budget: Annotated[
@@ -56,7 +56,7 @@ def report(
         str,
         typer.Option(
             metavar="NAME",
-            help="CallOrigin ledger: budget, budget-shadow, budget-hooks.",
+            help="Whose ledger: budget, budget-shadow, budget-hooks.",
             rich_help_panel=_WHAT,
         ),
     ] = "budget",
