@@ -78,6 +78,7 @@ up: ## run a fleet in containers, with Prometheus and Grafana
 	@$(HAVE_COMPOSE)
 	@python3 deploy/redis/make_acl.py --to deploy/made --server redis://valkey:6379/0 \
 	  --scheduler policy --scheduler cost-aware
+	@mkdir -p deploy/made/alertmanager
 	@$(COMPOSE) up --build --detach --wait
 	@echo "Grafana: http://localhost:3000   Prometheus: http://localhost:9090"
 

@@ -21,7 +21,7 @@ from parts import (
 __all__ = ["budgets"]
 
 CHOSEN = f'{FLEET}, budget=~"$budget"'
-FULL = ((0.9, "yellow"), (1, "red"))
+FULL = ((0.8, "yellow"), (1, "red"))
 
 
 def budgets() -> dashboard.Dashboard:
@@ -46,6 +46,16 @@ def budgets() -> dashboard.Dashboard:
 
 def _summed(metric: str, by: str) -> str:
     return f"sum by ({by}) (max without (instance, job) ({metric}{{{CHOSEN}}}))"
+
+
+def _spent_in() -> str:
+    """Seconds until nothing is left of an account."""
+    accounts = "max by (book, budget, level, whose)"
+    chosen = f'{CHOSEN}, level!~"session|tree"'
+    left = " - ".join(
+        f"{accounts} (toolgate_budget_{one}{{{chosen}}})" for one in ("limit", "spent", "reserved")
+    )
+    return f"({left}) / ({accounts} (deriv(toolgate_budget_spent{{{chosen}}}[1h])) > 0)"
 
 
 def _glance() -> Panels:
@@ -114,6 +124,27 @@ def _amounts() -> Panels:
             "it is paid as estimated.",
             [Query(_summed("toolgate_budget_reserved", each), "{{budget}} ({{level}})")],
             "none",
+            span=HALF,
+        ),
+        line(
+            "Spent in",
+            "When nothing will be left, at the pace of the last hour. Sessions and trees are left out.",
+            [Query(_spent_in(), "{{budget}} ({{level}}) {{whose}}")],
+            "s",
+            span=HALF,
+            limits=((0, "red"), (4 * 3600, "green")),
+        ),
+        line(
+            "Windows end in",
+            "Then a budget begins anew. Those for all time are left out.",
+            [
+                Query(
+                    f"max by ({each}) (toolgate_budget_window_end_timestamp_seconds{{{CHOSEN}}})"
+                    " - time() < Inf",
+                    "{{budget}} ({{level}})",
+                )
+            ],
+            "s",
             span=HALF,
         ),
         line(

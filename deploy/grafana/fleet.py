@@ -4,6 +4,7 @@ from grafana_foundation_sdk.builders import dashboard
 from parts import (
     FLEET,
     HALF,
+    NOTIFY,
     PATIENCE_S,
     PROCESS,
     Panels,
@@ -323,6 +324,46 @@ def _processes() -> Panels:
                 Query(f"sum(increase(toolgate_facts_dropped_total{{{PROCESS}}}[5m]))", "facts not written"),
             ],
             "none",
+            span=HALF,
+        ),
+        line(
+            "Rules that were changed",
+            "Time since the rules of a scheduler changed so; shown for a day. `toolgate scheduler history` "
+            "says who did it, and why.",
+            [
+                Query(
+                    "time() - max by (scheduler, event) "
+                    f"(toolgate_config_change_timestamp_seconds{{{FLEET}}})",
+                    "{{scheduler}} {{event}}",
+                )
+            ],
+            "s",
+            span=HALF,
+        ),
+        line(
+            "People who are told",
+            "Notifications that wait to be posted, by receiver, and processes of `toolgate notify` at work "
+            "(should be 1, where it is used).",
+            [
+                Query(
+                    f"max by (receiver) (toolgate_notifications_queued{{{NOTIFY}}})", "{{receiver}} (waiting)"
+                ),
+                Query(f"sum(toolgate_notify_leads{{{NOTIFY}}})", "at work"),
+            ],
+            "none",
+            span=HALF,
+        ),
+        line(
+            "Notifications",
+            "Tries to post one, each second. Failed: tried again; refused and expired: dropped.",
+            [
+                Query(
+                    "sum by (receiver, outcome) "
+                    f"(rate(toolgate_notifications_total{{{NOTIFY}}}[$__rate_interval]))",
+                    "{{receiver}} {{outcome}}",
+                )
+            ],
+            "ops",
             span=HALF,
         ),
         line(

@@ -16,6 +16,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 __all__ = [
     "FLEET",
     "HALF",
+    "NOTIFY",
     "PATIENCE_S",
     "PROCESS",
     "SOURCE",
@@ -37,6 +38,8 @@ __all__ = [
 _ONE: Final = 'namespace="$namespace"'
 FLEET: Final = f'job="toolgate-exporter", {_ONE}'
 """Selects what the exporter counted of the whole fleet."""
+NOTIFY: Final = f'job="toolgate-notify", {_ONE}'
+"""Selects what `toolgate notify` tells of itself."""
 PROCESS: Final = f'job=~"toolgate-.*", {_ONE}'
 """Selects what processes count of themselves on their own ports."""
 SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")

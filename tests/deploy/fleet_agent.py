@@ -3,8 +3,8 @@
     python fleet_agent.py URL NAMESPACE KIND SEED
 
 `steady` works; `spender` spends most of a budget and `squanderer` all of one; `tester` has the scheduler
-alpha do whatever a scheduler can do wrong; `rehearsal` has it as a shadow; `endless` reserves money, and
-goes on until it is killed; `troubled` calls what is denied, until told to stop.
+alpha do whatever a scheduler can do wrong; `rehearsal` has it as a shadow; `endless` reserves money, and goes
+on until it is killed; `lavish` pays and asks a dear LLM, `troubled` calls what is denied, until told to stop.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ class Agent:
             self.gate.note("tool:post", {**ran, "success": True, "seconds": 0.02, "cost": cost})
         return decision.allowed
 
-    def turn(self, status: str = "completed") -> None:
+    def turn(self, status: str = "completed", cost_usd: float = 0.004) -> None:
         """What a loop tells at the end of a turn, and of the requests in it."""
         asked = {**self.who, "provider": "scripted", "seconds": 0.4}
-        used = {"input_tokens": 900, "output_tokens": 120, "cost_usd": 0.004}
+        used = {"input_tokens": 900, "output_tokens": 120, "cost_usd": cost_usd}
         self.gate.note("usage", {**asked, **used, "iteration": 1})
         self.gate.note("provider:error", {**asked, "error": "Timeout"})
         self.gate.note(
@@ -110,10 +110,28 @@ async def endless(agent: Agent) -> None:
         agent.turn()
 
 
-async def troubled(gate: Gate, seed: int) -> None:
-    """Twelve sessions that mostly call what is denied; now and then alpha fails them."""
+def watch_for_the_end() -> asyncio.Event:
+    """Set when this process is told to stop."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    return stop
+
+
+async def lavish(gate: Gate, seed: int) -> None:
+    """A paid call and a dear request, five times a second, each in a session of its own."""
+    stop = watch_for_the_end()
+    for number in itertools.count():
+        if stop.is_set():
+            return
+        agent = Agent(gate, "lavish-0", f"l-{seed}-{number}", f"l-{seed}-{number}")
+        await agent.call("pay")
+        agent.turn(cost_usd=5.0)
+        await asyncio.sleep(0.2)
+
+
+async def troubled(gate: Gate, seed: int) -> None:
+    """Twelve sessions that mostly call what is denied; now and then alpha fails them."""
+    stop = watch_for_the_end()
 
     async def session(number: int) -> None:
         agent = Agent(gate, "troubled", f"t-{seed}-{number}", f"t-{seed}")
@@ -148,6 +166,8 @@ async def main(url: str, namespace: str, kind: str, seed: str) -> None:
                 await rehearsal(agent)
             case "endless":
                 await endless(agent)
+            case "lavish":
+                await lavish(gate, int(seed))
             case "troubled":
                 await troubled(gate, int(seed))
 

@@ -29,7 +29,14 @@ COST_AWARE = {
         {"name": "all", "level": "fleet", "limit": 1000},
         {"name": "each", "level": "session", "limit": 1},
         {"name": "task", "level": "tree", "limit": 2},
+        {"name": "purse", "level": "agent", "limit": 25, "window": "day"},
     ],
+}
+DENY_ALL = {"rules": [{"name": "none", "tools": "*", "action": "deny", "reason": "by mistake"}]}
+UNHEARD = {
+    "receivers": {"nobody": {"url": "http://127.0.0.1:9/"}},
+    "routes": [{"receivers": ["nobody"], "causes": ["change"]}],
+    "retry": {"first_s": 0.5, "max_s": 2},
 }
 Process = subprocess.Popen[bytes]
 
@@ -54,7 +61,7 @@ class Fleet:
         self.server = redis.from_url(url)
         self.keys = Keys(namespace)
         self.ports = {
-            name: free_port() for name in ("exporter", "alpha-1", "alpha-2", "cost-aware", "second")
+            name: free_port() for name in ("exporter", "notify", "alpha-1", "alpha-2", "cost-aware", "second")
         }
         self.processes: dict[str, Process] = {}
         self._agents = 0
@@ -64,12 +71,15 @@ class Fleet:
     def scheduler(self, name: str, spec: str, *options: object, config: Any = None) -> None:
         """Start one; `ready` waits."""
         if config is not None:
-            file = self.directory / f"{name}.yaml"
-            file.write_text(yaml.safe_dump(config))
-            options = (*options, "--config", file)
+            options = (*options, "--config", self._file(name, config))
         if name in self.ports:
             options = (*options, "--metrics-port", self.ports[name])
         self._toolgate(name, "scheduler", "run", spec, "--json", *options)
+
+    def notify(self) -> None:
+        """Start one, whose only receiver is nobody."""
+        file = self._file("notify", UNHEARD)
+        self._toolgate("notify", "notify", "--json", "--config", file, "--metrics-port", self.ports["notify"])
 
     def exporter(self) -> None:
         """Start one on the port that Prometheus knows."""
@@ -94,6 +104,13 @@ class Fleet:
         running = {name: child for name, child in self.processes.items() if name != "exporter"}
         for name, child in running.items():
             until(lambda name=name, child=child: self._ready(name, child), f"{name} is ready")
+
+    def roll_out_a_mistake(self) -> None:
+        """A configuration of policy that denies everything, as a shadow first: it undoes itself."""
+        file = self._file("mistake", DENY_ALL)
+        self._say("scheduler", "push", "policy", "--config", file, "--label", "mistake", "--stage")
+        condition = ("--undo-if", "disagreement > 5%", "--min-sample", 10)
+        self._say("scheduler", "rollout", "policy", "--to", "mistake", "--shadow", "10m", *condition)
 
     def kill(self, name: str) -> None:
         """As `kill -9`."""
@@ -127,11 +144,7 @@ class Fleet:
 
     def record(self) -> list[dict[str, Any]]:
         """Every decision that is kept, as `toolgate decisions --json` tells it."""
-        words = ("decisions", "--json", "--redis", self.url, "--namespace", self.namespace)
-        said = subprocess.run(
-            [sys.executable, "-m", "toolgate_bus", *words], capture_output=True, check=True, timeout=60
-        )
-        return [json.loads(line) for line in said.stdout.splitlines()]
+        return [json.loads(line) for line in self._say("decisions").splitlines()]
 
     def reconnect(self) -> None:
         """Cut every connection to the server."""
@@ -148,6 +161,16 @@ class Fleet:
             self.server.xtrim(key, maxlen=0, approximate=False)
 
     # ------------------------------------------------------------------
+
+    def _file(self, name: str, config: Any) -> Path:
+        file = self.directory / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(config))
+        return file
+
+    def _say(self, *words: object) -> bytes:
+        where = ("--json", "--redis", self.url, "--namespace", self.namespace)
+        command = [sys.executable, "-m", "toolgate_bus", *map(str, words), *where]
+        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
 
     def _toolgate(self, name: str, *words: object) -> None:
         where = ("--redis", self.url, "--namespace", self.namespace)
@@ -207,4 +230,5 @@ def start_all(fleet: Fleet) -> None:
     fleet.scheduler("watcher", "obedient:watcher")
     fleet.scheduler("guard", "obedient:beta", "--name", "guard")
     fleet.scheduler("second", "obedient:beta", "--name", "second")
+    fleet.notify()
     fleet.ready()

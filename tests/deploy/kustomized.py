@@ -19,6 +19,7 @@ KEYS = {
     "images",
     "patches",
     "configMapGenerator",
+    "generatorOptions",
 }
 WORKLOADS = ("Deployment", "StatefulSet")
 CLUSTER_WIDE = ("Namespace",)
@@ -35,7 +36,8 @@ def build(directory: Path) -> list[Object]:
         path = (directory / resource).resolve()
         found = build(path) if path.is_dir() else list(yaml.safe_load_all(path.read_text()))
         objects += [one for one in found if one is not None]
-    objects += [_config_map(directory, one) for one in words.get("configMapGenerator", ())]
+    options = words.get("generatorOptions", {})
+    objects += [_config_map(directory, one, options) for one in words.get("configMapGenerator", ())]
     for patch in words.get("patches", ()):
         _patch(directory, patch, objects)
     for one in objects:
@@ -61,10 +63,12 @@ def containers(one: Object) -> list[Object]:
     return list((pod(one) or {}).get("containers", ()))
 
 
-def _config_map(directory: Path, words: Object) -> Object:
+def _config_map(directory: Path, words: Object, options: Object) -> Object:
     assert set(words) == {"name", "files"}, words
-    data = {name: (directory / name).read_text() for name in words["files"]}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": words["name"]}, "data": data}
+    assert set(options) <= {"disableNameSuffixHash", "labels"}, options
+    data = {Path(name).name: (directory / name).read_text() for name in words["files"]}
+    head = {"name": words["name"]} | {name: dict(options[name]) for name in ("labels",) if name in options}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": head, "data": data}
 
 
 def _patch(directory: Path, words: Object, objects: list[Object]) -> None:

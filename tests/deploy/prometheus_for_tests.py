@@ -44,7 +44,7 @@ class Prometheus:
         told["static_configs"] = [{"targets": [alertmanager] if alertmanager else []}]
         for job in config["scrape_configs"]:
             del job["static_configs" if "static_configs" in job else "dns_sd_configs"]
-            job["static_configs"] = [{"targets": targets[job["job_name"]]}]
+            job["static_configs"] = [{"targets": targets.get(job["job_name"], [])}]
         (directory / "prometheus.yaml").write_text(yaml.safe_dump(config))
         self._log = (directory / "log").open("wb")
         self._process = subprocess.Popen(

@@ -81,6 +81,7 @@ def test_a_webhook_is_told_which_scheduler_was_killed(tmp_path):
         port = {name: f"127.0.0.1:{number}" for name, number in fleet.ports.items()}
         targets = {
             "toolgate-exporter": [port.pop("exporter")],
+            "toolgate-notify": [port.pop("notify")],
             "toolgate-scheduler": list(port.values()),
             "toolgate-agent": [],
         }

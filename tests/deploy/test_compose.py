@@ -49,6 +49,8 @@ def test_it_fits_the_schema_of_compose_files():
 
 def test_everything_that_is_mounted_is_there(services, composed, tmp_path):
     make_acl(tmp_path, "redis://valkey:6379/0", SCHEDULERS)
+    assert "mkdir -p deploy/made/alertmanager" in (DEPLOY.parent / "Makefile").read_text()
+    (tmp_path / "alertmanager").mkdir()
     mounted = 0
     for name, service in services.items():
         for volume in service.get("volumes", ()):

@@ -15,6 +15,7 @@ CHECKS = {
     "Dockerfile.dockerignore": "deploy/test_dockerfile.py",
     "fleet/*": "deploy/test_fleet.py",
     "kubernetes/*": "deploy/test_kubernetes.py",
+    "kubernetes/monitoring/*": "deploy/test_monitoring.py",
     "redis/make_acl.py": "deploy/test_make_acl.py",
     "redis/roles": "deploy/test_acl.py",
     "redis/role_file.py": "deploy/test_acl.py",
@@ -23,7 +24,9 @@ CHECKS = {
     "redis/make-certificates": "deploy/test_tls.py",
     "prometheus/*": "deploy/test_prometheus*.py",
     "prometheus/alertmanager.yml": "deploy/test_alertmanager.py",
+    "prometheus/generate.py": "deploy/test_monitoring.py",
     "grafana/*": "deploy/test_dashboards.py",
+    "grafana/kustomization.yaml": "deploy/test_monitoring.py",
 }
 
 

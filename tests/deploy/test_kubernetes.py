@@ -53,7 +53,7 @@ def test_every_object_fits_its_schema(built, version):
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", [*BUILDS, "notify", "monitoring"])
 def test_kubectl_builds_the_same(name):
     ran = subprocess.run(
         ["kubectl", "kustomize", str(ROOT / name)], capture_output=True, text=True, check=False
@@ -61,7 +61,9 @@ def test_kubectl_builds_the_same(name):
     if "unknown command" in ran.stderr or "not a known" in ran.stderr:
         pytest.skip("this kubectl has no kustomize")
     assert ran.returncode == 0, ran.stderr
-    plain = re.sub(r"\b(toolgate-(?:policy|cost-aware|agent|valkey))-[a-z0-9]{10}\b", r"\1", ran.stdout)
+    plain = re.sub(
+        r"\b(toolgate-(?:policy|cost-aware|agent|valkey|notify))-[a-z0-9]{10}\b", r"\1", ran.stdout
+    )
 
     def by_name(objects):
         return {(one["kind"], one["metadata"]["name"]): one for one in objects}

@@ -57,9 +57,11 @@ def world(tmp_path_factory) -> Iterator[World]:
         beside = stack.enter_context(running_beside(fleet, BESIDE))
         address = [f"127.0.0.1:{port}" for one in (fleet, beside) for port in one.ports.values()]
         exporters = [f"127.0.0.1:{one.ports['exporter']}" for one in (fleet, beside)]
+        notifies = [f"127.0.0.1:{one.ports['notify']}" for one in (fleet, beside)]
         targets = {
             "toolgate-exporter": exporters,
-            "toolgate-scheduler": [one for one in address if one not in exporters],
+            "toolgate-notify": notifies,
+            "toolgate-scheduler": [one for one in address if one not in (*exporters, *notifies)],
             "toolgate-agent": [],
         }
         watching = [
@@ -159,7 +161,8 @@ def test_the_recorded_rate_agrees_with_the_record_and_no_counter_ever_fell(worke
 def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     """Whatever can go wrong does, and goes on."""
     fleet = world.fleet
-    troubled = fleet.agent("troubled")
+    goes_on = [fleet.agent("lavish"), fleet.agent("troubled")]
+    fleet.roll_out_a_mistake()
     fleet.agents("spender", "squanderer", "tester")
     fleet.kill("guard")
     fleet.kill("alpha-2")
@@ -169,7 +172,8 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     fleet.scheduler("second-too", "obedient:beta", "--name", "second", "--revision", "new")
     fleet.reconnect()
     yield world
-    fleet.processes[troubled].send_signal(signal.SIGTERM)
+    for name in goes_on:
+        fleet.processes[name].send_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,11 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
         ("ToolgateDecisionsNearPatience", {}),
         ("ToolgateBudgetNearlySpent", {"budget": "each", "level": "session"}),
         ("ToolgateBudgetSpent", {"budget": "task", "level": "tree", "severity": "critical"}),
+        ("ToolgateBudgetSpentSoon", {"budget": "purse", "level": "agent", "whose": "lavish-0"}),
+        ("ToolgateRolloutUndone", {"scheduler": "policy"}),
+        ("ToolgateNotifyFails", {"receiver": "nobody"}),
         ("ToolgateExporterDown", {"severity": "critical"}),
+        ("ToolgateLlmSpendJumped", {}),
     ],
 )
 def test_an_alert_fires_where_its_condition_was_caused(alert, labels, in_trouble):
@@ -224,6 +232,12 @@ def test_every_expression_of_every_panel_gives_numbers(in_trouble):
 
 def numbers(prometheus: Prometheus, expr: str) -> list[float]:
     return [value for _, value in prometheus.query(expr)]
+
+
+def test_an_alert_fires_where_nobody_posts_any_longer(in_trouble):
+    in_trouble.fleet.kill("notify")
+    quick = in_trouble.quick
+    until(lambda: quick.has_fired("ToolgateNotifyGone"), "it is missed", otherwise=quick.fired)
 
 
 def lost_facts(fleet: Fleet) -> str:

@@ -11,11 +11,12 @@ from toolgate_bus.telemetry import definitions
 
 PROMETHEUS = DEPLOY / "prometheus"
 METRICS = {
-    metric.query_name: metric for metric in (*definitions.FLEET, *definitions.PROCESS, *definitions.EXPORTER)
+    metric.query_name: metric
+    for metric in (*definitions.FLEET, *definitions.PROCESS, *definitions.EXPORTER, *definitions.NOTIFY)
 }
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
-TIMES = r"\[\w+\]|\boffset \d\w+|\bfor: \d\w+"
+TIMES = r"\[\w+\]|\boffset \d\w+|\bfor: \d\w+|\b\d+ \* (?:3600|60)\b"
 EXPRESSIONS = [*rule_expressions(), *panel_expressions()]
 each_expression = pytest.mark.parametrize("expression", EXPRESSIONS, ids=[one.where for one in EXPRESSIONS])
 
@@ -39,6 +40,28 @@ def test_amtool_finds_no_fault_in_who_is_told():
         [program("amtool"), "check-config", config], capture_output=True, text=True, check=False, timeout=50
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_receivers_that_stand_there_as_comments_are_right_once_they_are_none(tmp_path):
+    text = (PROMETHEUS / "alertmanager.yml").read_text()
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(re.sub(r"^#(?=    |  - )", "", text, flags=re.MULTILINE))
+    config = yaml.safe_load(file.read_text())
+    assert [one["name"] for one in config["receivers"]] == ["webhook", "slack", "mail"]
+    for one in config["receivers"]:
+        file.write_text(yaml.safe_dump(config | {"route": config["route"] | {"receiver": one["name"]}}))
+        done = subprocess.run(
+            [program("amtool"), "check-config", file],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=50,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    secrets = re.findall(r"/etc/alertmanager/secrets/\w+", text)
+    mounts = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["alertmanager"]["volumes"]
+    assert secrets
+    assert any(mount.endswith(":/etc/alertmanager/secrets:ro") for mount in mounts)
 
 
 @pytest.mark.pure
@@ -117,10 +140,11 @@ def test_an_expression_selects_by_labels_that_its_metrics_have_and_names_its_job
 @each_expression
 def test_an_expression_names_the_exporter_for_what_the_exporter_counts(expression):
     """A process's own port tells only of that process; the exporter tells nothing of processes."""
-    process = {metric.query_name for metric in definitions.PROCESS}
+    jobs = dict.fromkeys((metric.query_name for metric in definitions.PROCESS), ("=~", "toolgate-.*"))
+    jobs |= dict.fromkeys((metric.query_name for metric in definitions.NOTIFY), ("=", "toolgate-notify"))
     for name, _ in expression.selected:
         told = re.findall(rf'{name}(?:_bucket)?\{{[^}}]*job(=~?)"([^"]*)"', expression.expr)
-        assert set(told) == {("=~", "toolgate-.*")} if name in process else {("=", "toolgate-exporter")}
+        assert set(told) == {jobs.get(name, ("=", "toolgate-exporter"))}
 
 
 @pytest.mark.pure

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.budgets.calendar import CalendarWindow, read_window
@@ -108,6 +109,13 @@ class BudgetDescription(NamedTuple):
     def is_over(self, window: int, now: float) -> bool:
         """Whether a window, by its number, has ended at that time."""
         return self.window_s > 0 and window < self.number_at(now)
+
+    def ends_at(self, now: float) -> float:
+        """When the window that a time is in ends, in seconds since the epoch; infinity where none does."""
+        after = self.number_at(now) + 1
+        if self.calendar is not None:
+            return self.calendar.starts_at(after)
+        return float(after * self.window_s) if self.window_s else inf
 
     @property
     def window_words(self) -> str:

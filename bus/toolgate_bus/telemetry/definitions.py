@@ -240,6 +240,17 @@ BUDGET_USED: Final = _gauge(
     "(spent + reserved) / limit of the account that has used most.",
     *("book", "budget", "level"),
 )
+BUDGET_ENDS: Final = _gauge(
+    "budget_window_end_timestamp_seconds",
+    "When the present window of a budget ends, by the server's clock; +Inf where it is for all time.",
+    *("book", "budget", "level"),
+)
+CONFIG_CHANGED: Final = _gauge(
+    "config_change_timestamp_seconds",
+    "When rules last changed so, by the server's clock, for a day: config:pushed, config:undone, "
+    "rollout:started, rollout:advanced, rollout:done, rollout:undone.",
+    *("scheduler", "event"),
+)
 EXPORTER_FACTS: Final = _counter("exporter_facts", "Facts that were counted.")
 EXPORTER_GAPS: Final = _counter("exporter_gaps", "Facts that are missing from an orchestrator's numbers.")
 EXPORTER_LAG: Final = _gauge(
@@ -252,7 +263,7 @@ EXPORTER_LEADS: Final = _gauge(
 
 EXPORTER: Final = (
     *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
-    *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED),
+    *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, CONFIG_CHANGED),
     *(EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
 )
 

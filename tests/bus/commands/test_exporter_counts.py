@@ -1,10 +1,13 @@
 """The exporter's count is that of one pass over the facts, whenever and however often it is killed."""
 
 import asyncio
+from datetime import UTC, datetime
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolgate_bus.budgets.calendar import CalendarWindow
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.exporter import fleet, service
@@ -365,6 +368,23 @@ def test_a_fleets_budget_shows_its_limit_before_anything_was_spent():
     assert found[definitions.BUDGET_LIMIT] == {("budget", "daily", "fleet", ""): 5.0}
     assert found[definitions.BUDGET_SPENT] == {("budget", "daily", "fleet", ""): 0.0}
     assert found[definitions.BUDGET_USED] == {("budget", "daily", "fleet"): 0.0}
+
+
+def test_a_window_ends_where_the_next_one_begins_and_that_for_all_time_never():
+    new_year = datetime(2026, 12, 31, 23, 30, tzinfo=UTC).timestamp()
+    budgets = [
+        BudgetDescription("hourly", "fleet", 1, 3600, ""),
+        BudgetDescription(
+            "monthly", "label:team", 1, 32 * 86_400, "", CalendarWindow("month", "Europe/London")
+        ),
+        BudgetDescription("once", "fleet", 1, 0, ""),
+    ]
+    ends = gauges(budgets, [], now=new_year)[definitions.BUDGET_ENDS]
+    assert ends == {
+        ("budget", "hourly", "fleet"): new_year + 1800,
+        ("budget", "monthly", "label:team"): new_year + 1800,
+        ("budget", "once", "fleet"): inf,
+    }
 
 
 def test_agents_are_shown_apart_and_sessions_summed_and_the_fullest_account_tells_the_ratio():

@@ -1,4 +1,4 @@
-"""What the server knows of the fleet at this moment: who is alive, how full the inboxes are, the budgets.
+"""What the server knows of the fleet at this moment: who is alive, inboxes, budgets, changed rules.
 
 Inboxes are watched of every scheduler that is alive, that an orchestrator waits for, or that was either
 before, for as long as its inbox is there: a backlog matters most when nobody reads it.
@@ -12,8 +12,10 @@ from typing import Final
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BOOKS, BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.commands.exporter.latest_changes import LatestChanges
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import UNIT
+from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.metrics import Gauges
@@ -46,6 +48,7 @@ class FleetGauges:
         self._keys = Keys(namespace)
         self._roster = Roster(commands, namespace)
         self._store = RedisStore(commands, namespace)
+        self._changes = LatestChanges(RedisNotices(commands, commands, namespace))
         self._ledgers = {book: RedisLedger(commands, namespace, book) for book in BOOKS}
         self._known: set[str] = set()
         self._budgets: list[Gauges] = []
@@ -61,7 +64,8 @@ class FleetGauges:
         now_s = await read_time(self._commands)
         oldest = max((age_s(page, now_s) for page in pages if isinstance(page, list)), default=0.0)
         own = Gauges(definitions.EXPORTER_LAG, {(): oldest})
-        return [*_of_roster(view), *await self._of_inboxes(view), own, *await self._of_budgets()]
+        changed = await self._changes.read(now_s)
+        return [*_of_roster(view), *await self._of_inboxes(view), own, *await self._of_budgets(), changed]
 
     async def _of_inboxes(self, view: RosterView) -> list[Gauges]:
         alive = {member.name for member in view.members}
@@ -115,8 +119,10 @@ def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
     reserved: dict[tuple[str, ...], float] = {}
     spent: dict[tuple[str, ...], float] = {}
     used: dict[tuple[str, ...], float] = {}
+    ends: dict[tuple[str, ...], float] = {}
     for book, budgets, overrides, balances in books:
         for name, budget in budgets.items():
+            ends[book, name, budget.level] = budget.ends_at(now)
             accounts = list(_accounts(budget, overrides, balances, now))
             for place, sums in _sum_accounts(book, budget, accounts):
                 if sums[0] is not None:
@@ -130,6 +136,7 @@ def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
         Gauges(definitions.BUDGET_RESERVED, reserved),
         Gauges(definitions.BUDGET_SPENT, spent),
         Gauges(definitions.BUDGET_USED, used),
+        Gauges(definitions.BUDGET_ENDS, ends),
     ]
 
 

@@ -1,0 +1,57 @@
+"""When the rules of each scheduler last changed, and how: out of the record of changes on the server.
+
+Times, not counts: what happened while no exporter ran is shown afterwards, and nothing needs to be kept. The
+record is read on from where it was; its times are the server's, whatever a notice says of itself.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from toolgate_bus.errors import BusDown, OutcomeUnknown, TransportError
+from toolgate_bus.state.changes import PlacedChange, read_changes
+from toolgate_bus.state.notifications import FIRST, KEPT_S, Notices
+from toolgate_bus.telemetry import definitions
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.metrics import Gauges
+from toolgate_bus.transport.redis.clock import entry_order
+
+MAX_CHANGES: Final = 1000
+"""Schedulers, each with an event, that are shown; those that changed last."""
+MAX_PAGES: Final = 40
+"""That are read at once."""
+Times = Mapping[tuple[str, str], float]
+"""By scheduler and event: seconds since the epoch."""
+_log = get_logger("toolgate.exporter")
+
+
+class LatestChanges:
+    """Follows the record of changes of one namespace."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices, self._place, self._warned = notices, FIRST, ""
+        self._times: Times = {}
+
+    async def read(self, now: float) -> Gauges:
+        """The gauge, at the server's time `now`; what a user may not read is told once. Raises BusDown."""
+        try:
+            for _ in range(MAX_PAGES):
+                if not (page := await read_changes(self._notices, self._place, 0.0)):
+                    break
+                self._place, self._times = page[-1].id, add_changes(self._times, page)
+        except (BusDown, OutcomeUnknown):
+            raise
+        except TransportError as error:  # a server whose rules are older than this
+            if self._warned != str(error):
+                self._warned = str(error)
+                _log.warning("changes of configurations cannot be read", error=str(error))
+        self._times = {what: at for what, at in self._times.items() if now - at < KEPT_S}
+        return Gauges(definitions.CONFIG_CHANGED, self._times)
+
+
+def add_changes(times: Times, changes: Iterable[PlacedChange]) -> Times:
+    """The times with these changes, of which each is newer than all before."""
+    found = dict(times)
+    for place, change in changes:
+        found.pop((change.scheduler, change.event), None)
+        found[change.scheduler, change.event] = entry_order(place)[0] / 1000
+    return dict(list(found.items())[-MAX_CHANGES:])

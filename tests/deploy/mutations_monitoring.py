@@ -1,0 +1,58 @@
+"""Changes for the worse of what people are told of money and of changed rules."""
+
+from mutation import BUS, Mutant
+
+ALERTS = "deploy/prometheus/rules/toolgate-alerts.yml"
+FIRES = (
+    "../deploy/test_prometheus_rules.py::test_every_alert_fires_and_every_rate_is_right_in_promtools_tests"
+)
+MUTANTS = (
+    Mutant(
+        "monitoring",
+        "a change is shown at the time that its writer claims",
+        f"{BUS}/commands/exporter/latest_changes.py",
+        "entry_order(place)[0] / 1000",
+        "change.at",
+        "../bus/commands/test_latest_changes.py",
+    ),
+    Mutant(
+        "monitoring",
+        "a window is said to end when it began",
+        f"{BUS}/budgets/limits.py",
+        "self.number_at(now) + 1",
+        "self.number_at(now)",
+        "../bus/commands/test_exporter_counts.py",
+    ),
+    Mutant(
+        "monitoring",
+        "the end of a window is not looked at",
+        ALERTS,
+        "(toolgate_budget_window_end_timestamp_seconds{",
+        "(1e9 * toolgate_budget_window_end_timestamp_seconds{",
+        FIRES,
+    ),
+    Mutant(
+        "monitoring",
+        "a budget that would last for a day is soon spent",
+        ALERTS,
+        "4 * 3600",
+        "24 * 3600",
+        FIRES,
+    ),
+    Mutant(
+        "monitoring",
+        "a rollout that was undone is told of whatever came after",
+        ALERTS,
+        ">= max by (namespace, scheduler) (",
+        ">= 0 * max by (namespace, scheduler) (",
+        FIRES,
+    ),
+    Mutant(
+        "monitoring",
+        "fleets blend in a cluster's Prometheus",
+        "deploy/kubernetes/monitoring/scrapes.yaml",
+        "honorLabels: true\n",
+        "honorLabels: false\n",
+        "../deploy/test_monitoring.py",
+    ),
+)
