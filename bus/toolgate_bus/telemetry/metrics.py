@@ -246,9 +246,6 @@ def _register() -> None:
         REGISTRY.register(made)
 
 
-when_loaded("prometheus_client", _register)
-
-
 def __getattr__(name: str) -> Any:
     # Late, as prometheus_client is: who asks for these shows metrics.
     if name == "REGISTRY":
@@ -367,7 +364,7 @@ class _NamespaceCollector:
 
     def collect(self) -> "Iterable[Family]":
         """As the collector itself, with the label."""
-        label = {"namespace": name for name in _namespaces if len(_namespaces) == 1}
+        label = {"namespace": next(iter(_namespaces))} if len(_namespaces) == 1 else {}
         for family in self._own.collect():
             if label and family.name.startswith("toolgate_"):
                 family.samples = [one._replace(labels=label | one.labels) for one in family.samples]
@@ -397,3 +394,6 @@ def serve(port: int, address: str = "127.0.0.1") -> "PageServer":
 
 if __name__ == "__main__":
     print(table(), end="")  # noqa: T201 - `python -m toolgate_bus.telemetry.metrics`
+
+
+when_loaded("prometheus_client", _register)  # last: it may be there already
