@@ -26,7 +26,7 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.ports import HoldPlace, Member
 
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -229,6 +229,13 @@ class _Ears:
     def on_stop_order(self, order: Stop) -> Sequence[str]:
         """There is nothing to stop."""
         return ()
+
+    def holds(self) -> Sequence[HoldPlace]:
+        """What is held here is kept in memory."""
+        return ()
+
+    def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
+        """Memory forgets nothing."""
 
 
 def _key(asked: Question) -> tuple[bytes, int]:

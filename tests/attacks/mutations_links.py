@@ -1,6 +1,6 @@
 """Changes for the worse to connections and what is kept of what they were given."""
 
-from mutation import BUS, Mutant
+from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 MUTANTS = (
     Mutant(
@@ -34,6 +34,30 @@ MUTANTS = (
         '            await self._empty(broken, "malformed")',
         "            pass",
         "../attacks/test_server_turns.py",
+    ),
+    Mutant(
+        "law 3",
+        "a hold that the server forgot is waited for until it runs out",
+        f"{ORCHESTRATOR}/gate/client.py",
+        "                question.ask_holder_again(",
+        "                (lambda *_: None)(",
+        "test_holds_lost.py",
+    ),
+    Mutant(
+        "law 3",
+        "a hold that was answered a moment ago is asked again",
+        f"{BUS}/transport/redis/hold_watch.py",
+        "if one in missing & self._suspects and",
+        "if one in missing and",
+        "../bus/transport/test_hold_watch.py",
+    ),
+    Mutant(
+        "law 3",
+        "who is asked again about what it holds decides it twice",
+        f"{SCHEDULERS}/worker/worker.py",
+        "        if key in self._working:\n",
+        "        if key in ():\n",
+        "test_holds_lost.py",
     ),
     Mutant(
         "law 3",

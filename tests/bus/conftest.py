@@ -9,7 +9,7 @@ import pytest
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_bus.transport.ports import Delivery, Member, OrchestratorBus, SchedulerBus
+from toolgate_bus.transport.ports import Delivery, HoldPlace, Member, OrchestratorBus, SchedulerBus
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
@@ -44,6 +44,12 @@ class Ears:
     def on_stop_order(self, order: Stop) -> Sequence[str]:
         self.orders.append(order)
         return [one.session for one in self.living]
+
+    def holds(self) -> Sequence[HoldPlace]:
+        return ()
+
+    def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
+        """Nothing is held by the tests of the bus."""
 
     def verdicts(self) -> list[tuple[str, str, str | None]]:
         """Every readable verdict, in the order heard: scheduler, decision id, reason."""

@@ -66,6 +66,15 @@ class Keys:
         """Sorted set of the orchestrators whose facts are kept, by server time of the last beat."""
         return f"{self._ns}:roster-facts"
 
+    def hold(self, scheduler: str, decision: bytes, phase: int) -> str:
+        """What a scheduler keeps of a call that it holds; phase 0 is select, 1 is verify."""
+        return self.store_key(f"{hold_prefix(scheduler)}{decision.hex()}:{phase}")
+
     def store_key(self, key: str) -> str:
         """One key of the shared store, in the ledger's slot."""
         return f"{self._ledger}:{key}"
+
+
+def hold_prefix(scheduler: str) -> str:
+    """How the holds of a scheduler begin in the shared store."""
+    return f"hold:{scheduler}:"

@@ -163,6 +163,12 @@ class Round:
         """Whether this scheduler has said nothing yet, and may."""
         return not self._closed and self._state.get(name) == "waiting"
 
+    def list_holding(self) -> list[str]:
+        """Who holds, and is still waited for."""
+        if self._closed or not self._holds:
+            return []
+        return [name for name in self._holds if self._state.get(name) == "held"]
+
     def unreachable(self, name: str) -> None:
         """The question did not reach this scheduler: it is silent at once."""
         if self._state.get(name) == "waiting":

@@ -150,6 +150,9 @@ POISONED: Final = _counter(
     "poisoned_entries", "Entries dropped because they outlived several replicas.", "scheduler"
 )
 HOLDS: Final = _counter("holds", "Questions a scheduler held.", "scheduler")
+HOLDS_LOST: Final = _counter(
+    "holds_lost", "Holds that the server had forgotten: their questions were asked again.", "scheduler"
+)
 WITHDRAWN: Final = _counter("withdrawn_questions", "Questions nobody waits for any longer.", "scheduler")
 BUDGET_SETTLEMENTS: Final = _counter(
     "budget_settlements",
@@ -205,6 +208,7 @@ PROCESS: Final = (
         CLAIMED,
         POISONED,
         HOLDS,
+        HOLDS_LOST,
     ),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS),
     *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),

@@ -96,6 +96,14 @@ class Delivery(NamedTuple):
     """How often it was delivered; more than a few means it kills its readers."""
 
 
+class HoldPlace(NamedTuple):
+    """Which stored hold: that of a scheduler, on a decision, in a phase."""
+
+    scheduler: str
+    decision: bytes
+    phase: int
+
+
 class OrchestratorListener(Protocol):
     """What an orchestrator's bus calls, always on the event loop, never concurrently."""
 
@@ -116,6 +124,12 @@ class OrchestratorListener(Protocol):
 
     def on_stop_order(self, order: "Stop") -> Sequence[str]:
         """An operator wants turns to end; gives the sessions that had one."""
+
+    def holds(self) -> Sequence[HoldPlace]:
+        """The holds that are waited for here; asked every few seconds."""
+
+    def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
+        """The bus has forgotten these: nobody will answer them, unless they are asked again."""
 
 
 class QuestionWriter(Protocol):

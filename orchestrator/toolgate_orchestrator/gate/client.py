@@ -19,7 +19,7 @@ from toolgate_bus.server.settings import redact_url
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Batch
-from toolgate_bus.transport.ports import Member, OrchestratorBus
+from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.pending import PendingDecision
@@ -220,6 +220,21 @@ class GateClient:
         for one in meant:
             one.stop(now=order.now, by=order.by)
         return busy
+
+    def holds(self) -> list[HoldPlace]:
+        """The holds that calls of this process wait for."""
+        return [hold for question in self.table.open.values() for hold in question.list_holds()]
+
+    def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
+        """The server has forgotten these holds: their questions are asked again, under their own ids."""
+        _log.warning("holds are gone from the server: their questions are asked again", holds=len(lost))
+        for name, decision, phase in lost:
+            question = self.table.open.get((decision, phase))
+            if question is not None:
+                metrics.count(metrics.HOLDS_LOST, name)
+                announced = self.announced.get(name)
+                spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
+                question.ask_holder_again(name, spoken or packing.VERSION)
 
     def _above(self, presence: Presence) -> Iterator[str]:
         """The sessions for which one works, as far as they are here."""

@@ -18,6 +18,7 @@ from toolgate_bus.ruling.merge import RESTRICTIVE
 from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.fact_metrics import trace_id
+from toolgate_bus.transport.ports import HoldPlace
 
 from toolgate_orchestrator.gate.recipients import Audience
 from toolgate_orchestrator.gate.ruling import DecisionState
@@ -95,6 +96,16 @@ class PendingDecision:
     def ask_again(self, name: str, version: int) -> None:
         """Ask a scheduler once more, unless it has answered or holds: nobody may have read it."""
         if name in self.asked and self._round.waits_for(name):
+            self._judge.ask_again(self, name, version)
+
+    def list_holds(self) -> list[HoldPlace]:
+        """The holds that are waited for; those of hooks are stored nowhere."""
+        holding = self._round.list_holding() if self.closed is None else ()
+        return [HoldPlace(name, *self.key) for name in holding if name in self.asked]
+
+    def ask_holder_again(self, name: str, version: int) -> None:
+        """Ask a scheduler once more, if it still holds: what it keeps of this call is lost."""
+        if name in self.asked and name in self._round.list_holding():
             self._judge.ask_again(self, name, version)
 
     # ------------------------------------------------------------------ verdicts

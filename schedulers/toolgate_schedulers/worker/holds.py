@@ -17,6 +17,7 @@ import anyio
 from toolgate_bus.errors import CodecError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failure, Hold, Phase, Verdict
+from toolgate_bus.protocol.keys import hold_prefix
 from toolgate_bus.transport.ports import Store
 from toolgate_bus.transport.redis.tasks import Backoff
 
@@ -52,7 +53,7 @@ class StoredHolds:
     """The holds of one scheduler."""
 
     def __init__(self, store: Store, scheduler: str, send: Send) -> None:
-        self._store, self._prefix, self._send = store, f"hold:{scheduler}:", send
+        self._store, self._prefix, self._send = store, hold_prefix(scheduler), send
 
     async def keep(self, asked: ReplyTo, hold: Hold, until: float = 0.0) -> None:
         """Store a hold; only then may its question be acknowledged.
@@ -63,6 +64,14 @@ class StoredHolds:
         value = packing.pack([asked.orchestrator, *asked.item[:3]])
         key, seconds = self._key(asked.item.id, asked.item.phase), hold.seconds + SLACK_SECONDS
         await _again(lambda: self._store.put(key, value, seconds), until)
+
+    async def keep_again(self, asked: ReplyTo, until: float | None) -> None:
+        """Store anew what is held until then (`time.monotonic`): asked again, as the server forgot it."""
+        if until is not None and (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(
+                ToolgateError
+            ):  # the asker sees that it is missing still, and asks again
+                await self.keep(asked, Hold(seconds=left))
 
     async def forget(self, asked: ReplyTo) -> None:
         """Nobody waits any longer; a store that is away forgets it when its time runs out."""

@@ -14,6 +14,23 @@ CONCURRENCY: Final = 64
 """Questions that one process decides at a time, unless it is told otherwise."""
 
 
+class HeldLane:
+    """A lane that decides a question which may be withdrawn meanwhile."""
+
+    __slots__ = ("task", "until", "withdrawn")
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self.task = task
+        self.until: float | None = None
+        """When its hold runs out, once it holds; seconds of a monotonic clock."""
+        self.withdrawn = False
+
+    def withdraw(self) -> None:
+        """Nobody waits for this question any longer."""
+        self.withdrawn = True
+        self.task.cancel()
+
+
 class Lanes:
     """Runs `work` (which tells whether there is more to do) in up to `limit` tasks."""
 

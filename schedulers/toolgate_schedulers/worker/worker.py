@@ -36,7 +36,7 @@ from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds
 from toolgate_schedulers.worker.inbox import WITHDRAWN, DeliveryReader, InboxEntry, Job
 from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
 from toolgate_schedulers.worker.replica import describe_replica, name_replica
-from toolgate_schedulers.worker.task_pool import CONCURRENCY, Lanes
+from toolgate_schedulers.worker.task_pool import CONCURRENCY, HeldLane, Lanes
 from toolgate_schedulers.worker.tenures import Tenures
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.worker.trial import TrialTally
@@ -84,8 +84,7 @@ class Worker:
             self._read_question = questions.shared if changes_nothing(scheduler) else questions.own
         self._queue: deque[Job] = deque()
         self._lanes = Lanes(concurrency, self._work)
-        self._working: dict[tuple[bytes, int], asyncio.Task[None]] = {}
-        self._withdrawn: set[tuple[bytes, int]] = set()
+        self._working: dict[tuple[bytes, int], HeldLane] = {}
         self._errands: set[asyncio.Task[None]] = set()
         self._deciding = 0
         """Lanes that decide; one that only waits for somebody is not counted."""
@@ -203,8 +202,7 @@ class Worker:
             metrics.count(metrics.WITHDRAWN, self._name)
             lane = self._working.get((item.id, item.phase))
             if lane is not None:
-                self._withdrawn.add((item.id, item.phase))
-                lane.cancel()
+                lane.withdraw()
             self._errand(self._holds.forget(ReplyTo(delivery.orchestrator, item)))
         self._bus.acknowledge(delivery.entry)
 
@@ -302,7 +300,10 @@ class Worker:
     async def _decide_streaming(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
         """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
         key = (job.item.id, job.item.phase)
-        lane = self._working[key] = cast("asyncio.Task[None]", asyncio.current_task())
+        if key in self._working:
+            await self._holds.keep_again(job.asked, self._working[key].until)
+            return
+        lane = self._working[key] = HeldLane(cast("asyncio.Task[None]", asyncio.current_task()))
         until: float | None = None  # when its hold runs out, once it holds
         answers = cast("AsyncGenerator[Any, None]", tenure.scheduler.decide(call))
         try:
@@ -319,11 +320,11 @@ class Worker:
                         self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
                         self._lanes.release_slot()
                         self._want()
-                    until = time.monotonic() + verdict.seconds
+                    until = lane.until = time.monotonic() + verdict.seconds
                     self._send(tenure, job, verdict)
         except asyncio.CancelledError as error:
-            if key in self._withdrawn:
-                lane.uncancel()  # nobody waits for this question any longer; the lane goes on
+            if lane.withdrawn:
+                lane.task.uncancel()  # nobody waits for this question any longer; the lane goes on
             elif is_cancel_requested():
                 raise
             else:
@@ -332,7 +333,6 @@ class Worker:
             await self._conclude(tenure, job, self._answers.report_exception(call, error), until)
         finally:
             del self._working[key]
-            self._withdrawn.discard(key)
             if until is not None:
                 self._deciding += 1
                 self._lanes.take_slot()

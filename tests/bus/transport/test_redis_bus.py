@@ -262,6 +262,10 @@ class Ignore:
     def agents(self):
         return ()
 
+    def holds(self):
+        return ()
+
+    def on_lost_holds(self, lost): ...
     def deliver(self, deliveries): ...
 
 

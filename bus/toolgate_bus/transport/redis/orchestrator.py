@@ -34,6 +34,7 @@ from toolgate_bus.transport.ports import (
 )
 from toolgate_bus.transport.redis.agent_report import AgentReport
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
+from toolgate_bus.transport.redis.hold_watch import HoldWatch
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD, TIME
@@ -89,6 +90,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         """Whether anybody was asked since the last look for streams made anew."""
         self._facts_due = 0.0
         self._agents = AgentReport(self._keys.agents(self.orchestrator), lambda: self._listener.agents())
+        self._holds = HoldWatch(self._keys, lambda: self._listener.holds())
         self._known_writer = False
         """Whether readers can find our facts also when we are gone."""
         self._was_up = False
@@ -249,6 +251,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         if up != self._was_up:
             self._was_up = up
             self._hurry = True
+            self._holds.hurry()
             self._roster.name_again()
             metrics.record_connection("orchestrator", up)
             self._poll.set()
@@ -287,6 +290,9 @@ class RedisOrchestratorBus(OrchestratorBus):
         hurry, self._hurry = self._hurry, False
         try:
             await self._look_and_tell(sorted(idle), everything=hurry)
+            lost = await self._holds.look(self._commands)
+            if lost and self.is_connected:
+                self._listener.on_lost_holds(lost)
         except ToolgateError:
             self._hurry = True
             self._facts_due = 0.0

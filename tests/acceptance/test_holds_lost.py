@@ -1,0 +1,78 @@
+"""A server that forgets who holds, while calls are held: they are held again, once, and answered once."""
+
+import asyncio
+
+import pytest
+from approval_world import People
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = pytest.mark.acceptance
+
+RULES = "rules: [{tools: transfer}]"
+EVE = {"to": "eve", "amount": 900}
+SECONDS = 12.0
+THOUGHT = 3.0
+"""Seconds: longer than it takes to see that a hold is gone."""
+
+
+async def empty_it(server, commands):
+    await commands.execute("FLUSHALL")
+
+
+async def start_it_again_without_data(server, commands):
+    await asyncio.to_thread(server.kill)
+    server.start()
+
+
+async def holds(commands):
+    return await commands.execute("KEYS", Keys("default").store_key("hold:*").replace("[", "\\["))
+
+
+async def there(commands):
+    async with asyncio.timeout(SECONDS):
+        while not (await holds(commands)):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "lose", [pytest.param(empty_it, marks=pytest.mark.system), start_it_again_without_data]
+)
+async def test_a_hold_that_the_server_forgot_is_there_again_and_answered_once(
+    own_server, schedulers_on, tmp_path, lose
+):
+    (tmp_path / "approval.yaml").write_text(RULES)
+    schedulers = schedulers_on(own_server.url)
+    await schedulers.start("approval", "--config", tmp_path / "approval.yaml")
+    people, commands = People(own_server.url, "default"), RedisCommands(own_server.url, "test")
+    async with Gate.open(redis=own_server.url, patience_ms=5000, max_hold_s=120) as gate:
+        task = asyncio.create_task(gate.decide("transfer", EVE, ["transfer"], session="s"))
+        (before,) = await people.waiting()
+        await lose(own_server, commands)
+        await there(commands)
+        assert not task.done()
+        (again,) = await people.waiting()
+        assert (again["id"], len(await holds(commands))) == (before["id"], 1)
+        assert (await people("approve", again["id"], "--as", "anna")).code == 0
+        decision = await asyncio.wait_for(task, SECONDS)
+        assert (decision.outcome, decision.tool_input) == ("continue", EVE)
+        assert [one.verdict.action for one in decision.verdicts] == ["hold", "hold", "continue"]
+        assert await people.waiting(0) == []
+    await commands.aclose()
+
+
+async def test_a_scheduler_that_thinks_on_keeps_what_was_forgotten_and_thinks_once(own_server, schedulers_on):
+    """Its answer is given to a stored hold only: where nobody stored it anew, the call would wait on."""
+    schedulers = schedulers_on(own_server.url)
+    await schedulers.start("obedient:gamma")
+    commands = RedisCommands(own_server.url, "test")
+    rule = {"action": "hold", "seconds": 60, "then": {"action": "deny", "reason": "no", "after": THOUGHT}}
+    async with Gate.open(redis=own_server.url, patience_ms=3000, max_hold_s=120) as gate:
+        task = asyncio.create_task(gate.decide("transfer", {"rules": {"gamma": rule}}, ["transfer"]))
+        await there(commands)
+        await commands.execute("FLUSHALL")
+        decision = await asyncio.wait_for(task, SECONDS)
+        assert [one.verdict.action for one in decision.verdicts] == ["hold", "deny"]
+        assert len(schedulers.lines("asked")) == 1
+    await commands.aclose()
