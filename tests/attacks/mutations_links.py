@@ -59,6 +59,35 @@ MUTANTS = (
         "        if key in ():\n",
         "test_holds_lost.py",
     ),
+    *(
+        Mutant("keys", name, f"{BUS}/transport/redis/{file}.py", old, new, "test_keys_expire.py")
+        for name, file, old, new in (
+            (
+                "facts of who dies before its first heartbeat stay for ever",
+                "publisher",
+                "if not self._is_kept and self._facts.is_begun:",
+                "if False:",
+            ),
+            (
+                "consumers of dead replicas stay for ever",
+                "consumer_group",
+                "for name in dead]",
+                "for name in ()]",
+            ),
+            (
+                "an inbox outlives all who read it",
+                "consumer_group",
+                '("PEXPIRE", self._inbox, INBOX_MS)',
+                '("PERSIST", self._inbox)',
+            ),
+            (
+                "the set of version 1 outlives everybody",
+                "roster_sets",
+                '("PEXPIRE", self._keys.roster, OLD_SET_MS)',
+                '("PERSIST", self._keys.roster)',
+            ),
+        )
+    ),
     Mutant(
         "law 3",
         "a gate opens once the roster is read, and not before",

@@ -32,6 +32,8 @@ GRACE_S: Final = 5.0
 AT_ONCE: Final = 200
 MAX_ID: Final = 64
 WARN_S: Final = 60.0
+SWEEP_S: Final = 600.0
+"""Seconds between two times that accounts whose window is over are taken off the list."""
 MAX_SECONDS: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
 _log = get_logger("toolgate.ledger")
@@ -96,6 +98,7 @@ class SettlementWorker:
         self._resumed = False
         self._looked = 0.0
         self._warned = float("-inf")
+        self._swept = float("-inf")
 
     async def run(self) -> None:
         """Work until cancelled; a server that is away is waited for."""
@@ -133,6 +136,9 @@ class SettlementWorker:
         if not facts or self._clock() - self._looked >= TICK_S:
             await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
             self._looked = self._clock()
+        if self._clock() - self._swept >= SWEEP_S:
+            await self._ledger.balances()
+            self._swept = self._clock()
         return True
 
     async def _leads(self) -> bool:

@@ -18,6 +18,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.link import ServerError, pack_command
 
+IDLE_VERDICTS_MS: Final = 60_000
 KEPT_S: Final = 10.0
 """No question but a held one is waited for longer, and the last answers to those go another way."""
 MAX_ENTRIES: Final = 1024
@@ -89,6 +90,8 @@ class AnswersOut:
         self._timer: asyncio.TimerHandle | None = None
         self._talked: dict[str, tuple[str, ...]] = {}
         """How the command that answers an orchestrator begins."""
+        self._lasting: set[str] = set()
+        """Orchestrators whose streams were told when they expire."""
 
     @property
     def has_recipients(self) -> bool:
@@ -120,13 +123,26 @@ class AnswersOut:
         batch = self._batch
         for orchestrator, items in self.waiting.items():
             head = self._talked.get(orchestrator) or self.add_recipient(orchestrator)
+            is_new = self._is_new(orchestrator)
             for part in packing.frames(items) if len(items) > 1 else (items,):
                 packed = pack_command((*head, packing.frame(part)))
                 out.append(packed)
                 tags.append(Verdicts(self, packed, len(part), batch))
                 batch.waits += 1
+            if is_new:
+                out.append(pack_command(("PEXPIRE", head[1], IDLE_VERDICTS_MS)))
+                tags.append(None)
         self.waiting.clear()
         return out
+
+    def _is_new(self, orchestrator: str) -> bool:
+        """Whether this one was not answered lately: who is killed lets no new stream expire later."""
+        if orchestrator in self._lasting:
+            return False
+        if len(self._lasting) >= MAX_ENTRIES:
+            self._lasting.clear()
+        self._lasting.add(orchestrator)
+        return True
 
     def close_batch(self) -> None:
         """What is answered from now on has nothing to do with the entries named so far."""

@@ -26,13 +26,21 @@ CROWDED_SECONDS: Final = 5.0
 """So long one looks for what is due alone, after there was too much to see all."""
 MAX_COUNT: Final = 64
 """Entries taken over at a time."""
+INBOX_MS: Final = 3_600_000
+"""How long an inbox outlasts the last replica that read it."""
+KEEP_SECONDS: Final = 60.0
+"""Seconds between two times that the inbox is kept from expiring, and looked through for dead consumers."""
+DEAD_MS: Final = 600_000
+"""A consumer that did nothing for so long, has nothing and sends no heartbeat is taken out of the group."""
 
 
 class ConsumerGroup:
     """A group on the inbox of one scheduler, as one of its replicas sees it."""
 
-    def __init__(self, commands: Commands, inbox: str, name: str, replica: str) -> None:
-        self._commands, self._inbox = commands, inbox
+    def __init__(self, commands: Commands, inbox: str, name: str, replica: str, heartbeats: str = "") -> None:
+        """`heartbeats` is how the keys of the scheduler's heartbeats begin; behind it stands the replica."""
+        self._commands, self._inbox, self._heartbeats = commands, inbox, heartbeats
+        self._kept = float("-inf")
         self.name, self.replica = name, replica
         self._due = 0.0
         """When there may be something to take over (seconds of a monotonic clock)."""
@@ -41,7 +49,10 @@ class ConsumerGroup:
     async def make(self) -> None:
         """Make sure that group and stream are there; a new group begins with the first entry."""
         made, _ = await self._commands.pipeline(
-            [("XGROUP", "CREATE", self._inbox, self.name, "0", "MKSTREAM"), ("PERSIST", self._inbox)]
+            [
+                ("XGROUP", "CREATE", self._inbox, self.name, "0", "MKSTREAM"),
+                ("PEXPIRE", self._inbox, INBOX_MS),
+            ]
         )
         if isinstance(made, Exception) and "BUSYGROUP" not in str(made):
             raise TransportError(f"no consumer group on {self._inbox}: {made}")
@@ -100,9 +111,37 @@ class ConsumerGroup:
             floors.append(pending[1].decode())
         await self._commands.execute("XTRIM", self._inbox, "MINID", "~", min(floors, key=entry_order))
 
+    async def keep(self, now: float) -> None:
+        """Once a minute keep the inbox from expiring, and take consumers of the dead out of the group."""
+        if now - self._kept < KEEP_SECONDS:
+            return
+        self._kept = now
+        consumers, _ = await self._commands.pipeline(
+            [("XINFO", "CONSUMERS", self._inbox, self.name), ("PEXPIRE", self._inbox, INBOX_MS)]
+        )
+        if idle := _list_idle(consumers, self.replica):
+            beats = await self._commands.execute("MGET", *(self._heartbeats + name for name in idle))
+            dead = [name for name, beat in zip(idle, beats, strict=True) if beat is None]
+            await self._commands.pipeline(
+                [("XGROUP", "DELCONSUMER", self._inbox, self.name, name) for name in dead]
+            )
+
     async def leave(self) -> None:
         """Leave the group, unless entries are pending: they would go with us; a peer takes them over."""
         for consumer in await self._commands.execute("XINFO", "CONSUMERS", self._inbox, self.name):
             facts = dict(zip(consumer[::2], consumer[1::2], strict=False))
             if facts.get(b"name") == self.replica.encode() and facts.get(b"pending") == 0:
                 await self._commands.execute("XGROUP", "DELCONSUMER", self._inbox, self.name, self.replica)
+
+
+def _list_idle(consumers: Any, replica: str) -> list[str]:
+    """Of what the server says of a group: who did nothing for long, and has nothing; at most `MAX_COUNT`."""
+    if isinstance(consumers, Exception):
+        return []
+    each = [dict(zip(one[::2], one[1::2], strict=False)) for one in consumers]
+    idle = [
+        one[b"name"].decode("utf-8", "replace")
+        for one in each
+        if one.get(b"pending") == 0 and one.get(b"idle", 0) >= DEAD_MS
+    ]
+    return [name for name in idle if name != replica][:MAX_COUNT]

@@ -15,6 +15,8 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import FactItem, FactPayload
 
 MAX_WAITING: Final = 10_000
+FACTS_RETENTION_MS: Final = 3_600_000
+"""How long facts are kept on the server."""
 ALONG_S: Final = 0.005
 """Seconds that facts wait for company, before they go along with the next question: a write of their own
 would cost more than they do."""
@@ -55,6 +57,11 @@ class FactsOut:
         """Whether they should go along with what is written now: a full frame, or here for long enough."""
         waiting = len(self._waiting)
         return waiting >= packing.MAX_ITEMS or (waiting > 0 and time.monotonic() >= self._along_at)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a frame is on its way."""
+        return bool(self._unconfirmed)
 
     def frames(self) -> list[bytes]:
         """The frames of all that wait, to be written now; each is unconfirmed until `confirm_oldest`."""

@@ -34,6 +34,7 @@ from toolgate_bus.transport.ports import (
 )
 from toolgate_bus.transport.redis.agent_report import AgentReport
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
+from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.hold_watch import HoldWatch
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
@@ -46,7 +47,6 @@ LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOB
 leaves wakes it besides."""
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
-FACTS_RETENTION_MS: Final = 3_600_000
 IDLE_INBOX_MS: Final = 60_000
 FACTS_EVERY_S: Final = 10.0
 """Seconds between two times that our facts are kept from expiring, and trimmed."""
@@ -347,6 +347,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             [
                 ("ZADD", self._keys.writers, server_ms, self.orchestrator),
                 ("ZREMRANGEBYSCORE", self._keys.writers, "-inf", oldest),
+                ("PEXPIRE", self._keys.writers, FACTS_RETENTION_MS),
                 ("XTRIM", self._keys.facts(self.orchestrator), "MINID", "~", f"{oldest}-0"),
             ]
         )
@@ -375,6 +376,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     def _reread(self) -> None:
         if self._reader.want(self._collect_names()):
             self._outbox.send("XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
+            self._outbox.send("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS)
 
     def _poll_now(self) -> None:
         self._hurry = True

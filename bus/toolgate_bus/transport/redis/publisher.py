@@ -17,7 +17,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactPayload
 from toolgate_bus.transport.redis.connection import open_link
-from toolgate_bus.transport.redis.fact_buffer import LATEST_S, FactsOut
+from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, LATEST_S, FactsOut
 from toolgate_bus.transport.redis.link import Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS
 
@@ -61,6 +61,8 @@ class Outbox:
         self._facts = FactsOut()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
+        self._is_kept = False
+        """Whether this connection was told when the stream of our facts expires."""
         self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
         self._asked: set[str] = set()
@@ -99,7 +101,7 @@ class Outbox:
             if now < until:
                 self._asks.setdefault(((asked.scheduler,), asked.event), []).extend(asked.pairs)
         self._write_asks()
-        self._facts_refused = False
+        self._facts_refused = self._is_kept = False
         self._write_unconfirmed()
         self._write_facts()
 
@@ -190,6 +192,7 @@ class Outbox:
             packed += facts
             tags += (self._facts_tag,) * len(facts)
         link.write(b"".join(packed), tags)
+        self._let_expire()
 
     def _write_facts(self) -> None:
         self._stop_timer()
@@ -197,6 +200,13 @@ class Outbox:
             return  # they wait for the connection, or until the server takes them again
         if self._facts.has_waiting and (commands := self._commands_of_facts(self._link)):
             self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
+            self._let_expire()
+
+    def _let_expire(self) -> None:
+        """Say once when our facts expire: who is killed before its next heartbeat says nothing any more."""
+        if not self._is_kept and self._facts.is_begun:
+            self._is_kept = True
+            self.send("PEXPIRE", self._keys.facts(self._orchestrator), FACTS_RETENTION_MS)
 
     def _commands_of_facts(self, link: Link) -> list[bytes]:
         """The commands that write all facts that wait, to be sent next; none while they cannot be taken."""
@@ -218,6 +228,7 @@ class Outbox:
         commands = [self._command_of(frame) for frame in self._facts.list_unconfirmed()[:most]]
         if self._link is not None and commands:
             self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
+            self._let_expire()
 
     def _try_facts(self) -> None:
         """The server refused facts a second ago: see with the oldest frame whether it takes them now."""

@@ -35,6 +35,7 @@ from toolgate_bus.transport.redis.roster_sets import (
 
 BEAT_SECONDS: Final = 0.5
 EXPIRY_SECONDS: Final = 1.5
+WAKE_MS: Final = 60_000
 FRESH_SECONDS: Final = 10.0
 """A signed heartbeat that is older by the server's clock is nobody's word any longer."""
 ReaderRole = Literal["follower", "exporter", "archiver", "console"]
@@ -184,7 +185,10 @@ class Roster:
         found = await self._beats(
             [name for name in await self._fetch_names(everything=True) if name[0] == "o"]
         )
-        wakes = [("XADD", self._keys.wake(name[2:]), "*", "event", "roster") for name in found]
+        wakes: list[Command] = []
+        for wake in (self._keys.wake(name[2:]) for name in found):
+            # (who is told may have died since, and lets nothing expire any more)
+            wakes += [("XADD", wake, "*", "event", "roster"), ("PEXPIRE", wake, WAKE_MS)]
         if wakes:
             await self._commands.pipeline(wakes)
 

@@ -27,6 +27,8 @@ MAX_COUNT: Final = 10_000
 FEW: Final = 100
 """So many of them are looked at all the same, whichever the server picks."""
 SET_MS: Final = 180_000
+OLD_SET_MS: Final = 3_600_000
+"""How long the set of version 1 outlasts the last who writes itself down there."""
 EARLY_S: Final = 3.0
 """So long into a minute not everyone has written itself down anew."""
 MISSED_S: Final = 1.2
@@ -55,14 +57,17 @@ class RosterMembership:
         if missed or minute != self._minute:
             self._beats, self._minute = 0, minute
         turn, self._beats = self._beats % TURNS, self._beats + 1
-        old: Command = ("SADD", self._keys.roster, self._member)
+        old: list[Command] = [
+            ("SADD", self._keys.roster, self._member),
+            ("PEXPIRE", self._keys.roster, OLD_SET_MS),
+        ]
         kind = KINDS.get(self._member[0])
         if turn == 0 and clock.is_synced and kind is not None:
             key = self._keys.roster_of(kind, minute)
             own: list[Command] = [("SADD", key, self._member), ("PEXPIRE", key, SET_MS)]
-            return [*own, old, TIME] if missed else own
+            return [*own, *old, TIME] if missed else own
         if turn == 1 or missed:
-            return [old]
+            return old
         return [TIME] if turn == TURNS // 2 else []
 
     def name_again(self) -> None:

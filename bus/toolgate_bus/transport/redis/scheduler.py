@@ -19,13 +19,12 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Arg, Delivery, Member, SchedulerBus, SchedulerListener, override
-from toolgate_bus.transport.redis.answer_buffer import AnswersOut
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.answer_buffer import IDLE_VERDICTS_MS, AnswersOut
+from toolgate_bus.transport.redis.connection import RedisCommands, refusal
 from toolgate_bus.transport.redis.consumer_group import ConsumerGroup
 from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
 
 NOTICE_PAUSE: Final = 0.01
-IDLE_VERDICTS_MS: Final = 60_000
 _FIELDS: Final = [b"event", b"orch", b"frame"]
 _EVENTS: Final = {b"tool:selecting": "tool:selecting", b"tool:withdrawn": "tool:withdrawn"}
 
@@ -83,7 +82,9 @@ class RedisSchedulerBus(SchedulerBus):
         self.roster_name = f"s:{member.name}:{member.replica}"
         group = host.group_of(member.name)
         self.out = AnswersOut(host.keys, member.name, group, host.write, self.held.difference_update)
-        self.group = ConsumerGroup(host.commands, self.inbox, group, member.replica)
+        self.group = ConsumerGroup(
+            host.commands, self.inbox, group, member.replica, host.keys.member(f"s:{member.name}:")
+        )
         await self.group.make()
         self._started = True
         try:
@@ -163,7 +164,10 @@ class RedisSchedulerBus(SchedulerBus):
     async def answer_now(self, orchestrator: str, item: bytes) -> None:
         self.out.add_recipient(orchestrator)
         stream = self._host.keys.verdicts(orchestrator, self.name)
-        await self.commands.execute("XADD", stream, "*", "event", "verdict", "frame", packing.frame([item]))
+        words = ("XADD", stream, "*", "event", "verdict", "frame", packing.frame([item]))
+        added, _ = await self.commands.pipeline([words, ("PEXPIRE", stream, IDLE_VERDICTS_MS)])
+        if isinstance(added, Exception):
+            raise refusal(stream, added)
 
     def acknowledge(self, entry: str) -> None:
         """Acknowledge one entry, once the server has taken the answers queued before it."""

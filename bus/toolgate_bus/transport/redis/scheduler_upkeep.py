@@ -43,6 +43,8 @@ async def keep_tidy(host: "SchedulerHost") -> None:
             tidied = now
         with contextlib.suppress(ToolgateError):
             await _tidy(host, seats)
+            for seat in list(host.joined.values()):
+                await seat.group.keep(now)
 
 
 async def _tidy(host: "SchedulerHost", seats: "Sequence[RedisSchedulerBus]") -> None:
