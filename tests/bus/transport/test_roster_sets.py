@@ -8,6 +8,7 @@ from toolgate_bus.transport.redis.roster_sets import (
     MAX_COUNT,
     NOBODY,
     OLD,
+    OLD_SET_MS,
     SET_MS,
     TIME,
     RosterMembership,
@@ -36,17 +37,18 @@ def test_the_minute_is_the_servers():
     assert clock.minute(1001.0)[0] == 101
 
 
-def test_a_place_costs_a_command_every_four_heartbeats_beside_the_heartbeats_themselves():
+def test_a_place_costs_five_commands_in_sixteen_heartbeats_beside_the_heartbeats_themselves():
     place, clock = RosterMembership(KEYS, "s:cost:r1"), minutes()
     first = place.commands(clock, 0.0)
     assert first == [
         ("SADD", OF_SCHEDULERS, "s:cost:r1"),
         ("PEXPIRE", OF_SCHEDULERS, SET_MS),
         ("SADD", KEYS.roster, "s:cost:r1"),
+        ("PEXPIRE", KEYS.roster, OLD_SET_MS),
         TIME,
     ]
     later = [place.commands(clock, beat / 2) for beat in range(1, 81)]
-    assert sum(map(len, later)) == 20
+    assert sum(map(len, later)) == 25
     assert later.count([TIME]) == 5
 
 
@@ -55,9 +57,9 @@ def test_a_new_minute_or_a_heartbeat_that_was_missed_names_it_at_once():
     place.commands(clock, 0.0)
     place.commands(clock, 0.5)
     assert place.commands(clock, 1.0)[0] == ("SADD", KEYS.roster_of("schedulers", 101), "s:cost:r1")
-    assert [one[0] for one in place.commands(clock, 4.0)] == ["SADD", "PEXPIRE", "SADD", "TIME"]
+    assert [one[0] for one in place.commands(clock, 4.0)] == ["SADD", "PEXPIRE", "SADD", "PEXPIRE", "TIME"]
     place.name_again()
-    assert [one[0] for one in place.commands(clock, 4.5)] == ["SADD", "PEXPIRE", "SADD", "TIME"]
+    assert [one[0] for one in place.commands(clock, 4.5)] == ["SADD", "PEXPIRE", "SADD", "PEXPIRE", "TIME"]
 
 
 def test_one_kind_is_read_at_a_time_and_the_others_stay_as_they_were_found():

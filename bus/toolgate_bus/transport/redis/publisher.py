@@ -101,7 +101,8 @@ class Outbox:
             if now < until:
                 self._asks.setdefault(((asked.scheduler,), asked.event), []).extend(asked.pairs)
         self._write_asks()
-        self._facts_refused = self._is_kept = False
+        self._is_kept = False
+        self._facts_refused = False
         self._write_unconfirmed()
         self._write_facts()
 

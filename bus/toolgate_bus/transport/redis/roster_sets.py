@@ -40,7 +40,7 @@ MAX_NAME: Final = 160
 
 
 class RosterMembership:
-    """One member's own place on the roster: what it writes beside its heartbeats, four commands in 8 s."""
+    """One member's own place on the roster: what it writes beside its heartbeats, five commands in 8 s."""
 
     __slots__ = ("_at", "_beats", "_keys", "_member", "_minute")
 
