@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         9,
         "the client's own retries are on",
-        f"{BUS}/transport/redis/connection.py",
+        f"{BUS}/transport/redis/driver.py",
         "retry=Retry(NoBackoff(), 0),",
         "retry=Retry(NoBackoff(), 10),",
         "../bus/transport/test_redis_connections.py::test_a_command_whose_answer_was_lost_is_not_sent_again",

@@ -14,6 +14,13 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.protocol.sentinel_url import (
+    SCHEMES,
+    SENTINEL_OPTIONS,
+    is_sentinel_url,
+    read_sentinel_url,
+    redact_sentinel_url,
+)
 
 _SCHEMES = ("redis", "rediss", "unix")
 _OPTIONS = ("db", "password")
@@ -24,14 +31,19 @@ _MAX_KEYS_FILE = 1 << 20
 _OTHERS = stat.S_IRWXO
 PASSWORD = "TOOLGATE_REDIS_PASSWORD"  # noqa: S105 - where it stands
 PASSWORD_FILE = "TOOLGATE_REDIS_PASSWORD_FILE"  # noqa: S105 - as above
+SENTINEL_PASSWORD = "TOOLGATE_SENTINEL_PASSWORD"  # noqa: S105 - as above
+SENTINEL_PASSWORD_FILE = "TOOLGATE_SENTINEL_PASSWORD_FILE"  # noqa: S105 - as above
 
 
 def check_url(url: str) -> str:
     """The URL, if a server can be behind it; raises ConfigError, without the URL's password.
 
     One without a password gets that of TOOLGATE_REDIS_PASSWORD_FILE or TOOLGATE_REDIS_PASSWORD, if there
-    is one: a command line can be read by every user of the machine.
+    is one: a command line can be read by every user of the machine. That of sentinels likewise, for the
+    sentinels themselves, that of TOOLGATE_SENTINEL_PASSWORD_FILE or TOOLGATE_SENTINEL_PASSWORD.
     """
+    if is_sentinel_url(url):
+        return _check_sentinel_url(url)
     try:
         parts = urlsplit(url)
         valid = parts.scheme in _SCHEMES and (parts.scheme != "unix" or parts.path.startswith("/"))
@@ -40,32 +52,53 @@ def check_url(url: str) -> str:
         valid = False
     if not valid:
         raise ConfigError(
-            "redis: not a URL of a server; it must look like redis://host:6379/0, rediss://host:6380/0 (TLS) "
-            "or unix:///path/to/socket"
+            "redis: not a URL of a server; it must look like redis://host:6379/0, rediss://host:6380/0 (TLS),"
+            " unix:///path/to/socket or redis+sentinel://host1,host2,host3/SERVICE"
         )
     _check_options(parts)
     return _with_password(parts, url)
+
+
+def _check_sentinel_url(url: str) -> str:
+    try:
+        read = read_sentinel_url(url)
+    except ValueError as error:
+        raise ConfigError(f"redis: {error}") from None
+    parts = urlsplit(url)
+    _check_options(parts)
+    password = _password(SENTINEL_PASSWORD_FILE, SENTINEL_PASSWORD)
+    if password and not read.sentinel_password:
+        query = "&".join(filter(None, (parts.query, f"sentinel_password={quote(password, safe='')}")))
+        parts = parts._replace(query=query)
+    return _with_password(parts, parts.geturl())
 
 
 def has_password(url: str) -> bool:
     """Whether a password stands in the URL."""
     try:
         parts = urlsplit(url)
-        return bool(parts.password) or any(name == "password" for name, _ in parse_qsl(parts.query))
+        names = {name for name, _ in parse_qsl(parts.query)}
+        return bool(parts.password) or not names.isdisjoint(("password", "sentinel_password"))
     except ValueError:
         return False
 
 
 def _with_password(parts: SplitResult, url: str) -> str:
-    if parts.scheme == "unix" or has_password(url):
+    if parts.scheme == "unix" or parts.password or "password" in dict(parse_qsl(parts.query)):
         return url
-    path, password = os.environ.get(PASSWORD_FILE), os.environ.get(PASSWORD)
-    if path:
-        password = _secret(Path(path), PASSWORD_FILE).decode("utf-8", "replace").strip()
+    password = _password(PASSWORD_FILE, PASSWORD)
     if not password:
         return url
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{parts.username or ''}:{quote(password, safe='')}@{host}").geturl()
+
+
+def _password(file: str, variable: str) -> str | None:
+    """What a variable of the environment gives, by a file or by itself."""
+    path = os.environ.get(file)
+    if path:
+        return _secret(Path(path), file).decode("utf-8", "replace").strip()
+    return os.environ.get(variable)
 
 
 def _secret(path: Path, what: str) -> bytes:
@@ -86,6 +119,8 @@ def _secret(path: Path, what: str) -> bytes:
 
 def redact_url(url: str) -> str:
     """A URL without its password and its options."""
+    if is_sentinel_url(url):
+        return redact_sentinel_url(url)
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return f"unix://{parts.path}"
@@ -95,7 +130,8 @@ def redact_url(url: str) -> str:
 
 def _check_options(parts: SplitResult) -> None:
     """Those of the client that would undo what the bus relies on are refused, and misspelt ones."""
-    known = (*_OPTIONS, *_TLS_OPTIONS) if parts.scheme == "rediss" else _OPTIONS
+    tls = _TLS_OPTIONS if parts.scheme.startswith("rediss") else ()
+    known = (*(SENTINEL_OPTIONS if parts.scheme in SCHEMES else _OPTIONS), *tls)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
             raise ConfigError(

@@ -2,7 +2,8 @@
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.server.settings import bus_settings, check_url, read_keys
+from toolgate_bus.protocol.sentinel_url import read_sentinel_url
+from toolgate_bus.server.settings import bus_settings, check_url, read_keys, redact_url
 
 pytestmark = pytest.mark.pure
 
@@ -47,7 +48,16 @@ def test_a_namespace_that_would_break_a_key_is_refused_by_name(namespace):
 
 @pytest.mark.parametrize(
     "url",
-    ["redis://localhost", "redis://:pw@h:6379/0", "rediss://h:6380/2", "unix:///a/b.sock", "unix:///a?db=1"],
+    [
+        *(
+            "redis://localhost",
+            "redis://:pw@h:6379/0",
+            "rediss://h:6380/2",
+            "unix:///a/b.sock",
+            "unix:///a?db=1",
+        ),
+        *("redis+sentinel://a,b:26380,c/fleet", "rediss+sentinel://u:p@a/fleet/2?sentinel_password=q"),
+    ],
 )
 def test_urls_of_a_server_are_taken_as_they_are(url):
     assert check_url(url) == url
@@ -71,6 +81,39 @@ def test_any_other_url_is_refused_by_name_without_showing_it(url):
     assert "secret" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"^redis: "):
         check_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis+sentinel://u:secret@a,b", "the name of the service is missing"),
+        ("redis+sentinel://u:secret@a,b/fleet/one", "the database must be a number"),
+        ("redis+sentinel://u:secret@a,,b/fleet", "is no host of a sentinel"),
+        ("redis+sentinel://u:secret@a:99999/fleet", "from 1 to 65535"),
+        (
+            "redis+sentinel://u:secret@a/fleet?password=secret",
+            "password: a redis.sentinel:// URL has no such",
+        ),
+    ],
+)
+def test_a_url_of_sentinels_that_is_wrong_is_refused_by_its_part(url, why):
+    with pytest.raises(ConfigError, match=why) as caught:
+        bus_settings(redis=url)
+    assert "secret" not in str(caught.value)
+
+
+def test_servers_and_sentinels_get_each_their_own_password_from_the_environment(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("of the sentinels\n")
+    (tmp_path / "file").chmod(0o600)
+    monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD", "of/servers")
+    monkeypatch.setenv("TOOLGATE_SENTINEL_PASSWORD_FILE", str(tmp_path / "file"))
+    url = check_url("redis+sentinel://me@a,b/fleet")
+    read = read_sentinel_url(url)
+    assert read.server_url(("s", 1)) == "redis://me:of%2Fservers@s:1/0"
+    assert read.sentinel_password == "of the sentinels"
+    assert redact_url(url) == "redis+sentinel://a,b/fleet"
+    assert "of" not in repr(read).replace("credentials", "")
+    assert check_url(url) == url
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def _kind(state: ServerState) -> list[Diagnostic]:
     mode = info.get("redis_mode") or info.get("server_mode", "standalone")
     if mode == "sentinel":
         what = "this is a Sentinel, which keeps no streams"
-        return [error(SUBJECT, "server-sentinel", what, "name the server that it watches, not the Sentinel")]
+        return [error(SUBJECT, "server-sentinel", what, "name it as redis+sentinel://host:26379/SERVICE")]
     if info.get("role") == "slave":
         what, host = "this is a replica: it can be read, not written", info.get("master_host", "")
         primary = f"{host}:{info.get('master_port', '')}" if host else "the writable one"
@@ -96,10 +96,7 @@ def _kind(state: ServerState) -> list[Diagnostic]:
         ]
     found = [fine(SUBJECT, "server-role", "one server, and its primary")]
     if int(info.get("connected_slaves", "0") or 0):
-        what = (
-            "it has replicas: a failover (by hand or Sentinel) was not proven yet, and may lose a second "
-            "of writes"
-        )
+        what = "it has replicas: a failover may lose what they had not taken yet (docs/scale.md)"
         found.append(notice(SUBJECT, "server-replicated", what))
     return found
 

@@ -1,4 +1,4 @@
-"""The one door to redis: connections that are made and watched, ordinary commands, errors in our own words.
+"""Connections that are made and watched, ordinary commands, errors in our own words.
 
 redis-py connects (TLS, AUTH, SELECT, client name), then a `Link`, the hot path, takes the transport over.
 `RedisCommands` is everything else: the ordinary client, with its retries off (DESIGN §5).
@@ -6,55 +6,35 @@ redis-py connects (TLS, AUTH, SELECT, client name), then a `Link`, the hot path,
 
 import asyncio
 import contextlib
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 import anyio
 
-from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, TransportError
+from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, ToolgateError, TransportError
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.diagnosis import diagnose
+from toolgate_bus.transport.redis.driver import (
+    CONNECT_SECONDS,
+    AuthenticationError,
+    BlockingConnectionPool,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
+    ReadOnlyError,
+    Redis,
+    RedisConnectionError,
+    RedisError,
+    RedisTimeoutError,
+    ResponseError,
+    read_role,
+)
 from toolgate_bus.transport.redis.link import MAX_BYTES, NOT_HERE, Link
+from toolgate_bus.transport.redis.topology import Topology, topology_of
 
-
-@contextlib.contextmanager
-def _without_module(module: str) -> Iterator[None]:
-    """Inside, this module cannot be loaded; where it is loaded already, nothing changes."""
-    if module in sys.modules:
-        yield
-        return
-    sys.modules[module] = cast("Any", None)  # Python's own way to say so
-    try:
-        yield
-    finally:
-        if sys.modules.get(module) is None:
-            sys.modules.pop(module, None)
-
-
-# redis-py loads the metrics of OpenTelemetry's SDK, where that is installed, to name one class in its
-# annotations: 100 ms of every start. Its own metrics, for who turns them on, load them again.
-with _without_module("opentelemetry.sdk.metrics"):
-    import redis.asyncio as redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-    from redis.exceptions import (
-        AuthenticationError,
-        BusyLoadingError,
-        ClusterDownError,
-        MasterDownError,
-        MovedError,
-        NoPermissionError,
-        ReadOnlyError,
-        RedisError,
-        ResponseError,
-    )
-    from redis.exceptions import ConnectionError as RedisConnectionError
-    from redis.exceptions import TimeoutError as RedisTimeoutError
-
-CONNECT_SECONDS: Final = 2.0
 COMMAND_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 0.3
 HUNG_SECONDS: Final = 2.0
@@ -63,32 +43,13 @@ LOOK_SECONDS: Final = 0.4
 LAGGED_SECONDS: Final = 0.05
 
 
-def _pool(
-    url: str, name: str, kind: type[redis.ConnectionPool] = redis.ConnectionPool, **options: Any
-) -> redis.ConnectionPool:
-    try:
-        return kind.from_url(
-            url,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=CONNECT_SECONDS,
-            client_name=name,
-            **options,
-        )
-    except ValueError as error:
-        raise ConfigError(f"{url.split('@')[-1]}: {error}; use redis://, rediss:// or unix://") from None
-
-
 async def _greet(connection: Any) -> None:
     """Connected, and the server answers and takes writes: a replica, or one that loads its data, does not."""
     await connection.connect()
-    await connection.send_command("HELLO", 2)
-    said = None
-    with contextlib.suppress(ResponseError):  # a proxy may not know it; PING tells what matters most
-        said = await connection.read_response()
+    role = await read_role(connection)
     await connection.send_command("PING")
     await connection.read_response()
-    if isinstance(said, list) and b"role" in said[:-1] and said[said.index(b"role") + 1] == b"replica":
+    if role == b"replica":
         raise BusDown("READONLY the server is a replica")
 
 
@@ -100,7 +61,8 @@ async def open_link(
     seconds: float = CONNECT_SECONDS * 2,
 ) -> Link:
     """Connect and take the transport over; raises BusDown, or ConfigError for refused credentials."""
-    connection: Any = cast("Any", _pool(url, name, socket_timeout=None)).make_connection()
+    topology = topology_of(url)
+    connection: Any = cast("Any", topology.make_pool(name, socket_timeout=None)).make_connection()
     try:
         await asyncio.wait_for(_greet(connection), seconds)
     except BaseException as error:
@@ -108,8 +70,10 @@ async def open_link(
             await connection.disconnect(nowait=True)
         if not isinstance(error, RedisError | OSError | TimeoutError | BusDown):
             raise
+        if (found := _found_by_topology(error)) is not None:
+            raise found from error
         refused = _is_refusal(error)
-        raise (ConfigError if refused else BusDown)(_first_words(url, error, refused=refused)) from error
+        raise (ConfigError if refused else BusDown)(_first_words(topology, error, refused=refused)) from error
     link = Link(on_reply, most_bytes)
     writer = connection._writer
     link.take_over(cast("asyncio.Transport", writer.transport), (connection, writer))
@@ -159,18 +123,17 @@ class RedisCommands(Commands):
     def __init__(self, url: str, name: str, connections: int = 2, seconds: float = COMMAND_SECONDS) -> None:
         """A command may take that many seconds, and wait as long for a connection."""
         self._seconds = seconds
-        pool = _pool(
-            url,
+        self._topology = topology_of(url)
+        pool = self._topology.make_pool(
             name,
-            redis.BlockingConnectionPool,
+            BlockingConnectionPool,
             socket_timeout=seconds,
             max_connections=connections,
             timeout=seconds,
         )
-        self._client: Any = redis.Redis(connection_pool=pool)
+        self._client: Any = Redis(connection_pool=pool)
         self._client.response_callbacks.clear()  # replies as the server sends them, on every version
         self._running: set[asyncio.Task[Any]] = set()
-        self._url = url
         self._answered = False
         """Whether the server is one, and has let us in."""
 
@@ -212,14 +175,16 @@ class RedisCommands(Commands):
             task.add_done_callback(_forget)
             raise
         except RedisConnectionError as error:
+            if (found := _found_by_topology(error)) is not None:
+                raise found from error
             if _is_refusal(error):
-                raise Refusal(_first_words(self._url, error, refused=True)) from error
+                raise Refusal(_first_words(self._topology, error, refused=True)) from error
             raise await self._elsewhere(error) or _connection_error(error)(self._words(error)) from error
         except (RedisTimeoutError, TimeoutError) as error:
             raise OutcomeUnknown(self._words(error)) from error
         except ResponseError as error:
             if _is_refusal(error) and not isinstance(error, NoPermissionError):
-                raise Refusal(_first_words(self._url, error, refused=True)) from error
+                raise Refusal(_first_words(self._topology, error, refused=True)) from error
             raise await self._elsewhere(error) or _RefusedError(error) from None
         except (RedisError, OSError) as error:
             raise OutcomeUnknown(self._words(error)) from error
@@ -228,7 +193,7 @@ class RedisCommands(Commands):
 
     def _words(self, error: Exception) -> str:
         """What went wrong; of a server that never answered, what it may be instead."""
-        return _said_by(error) if self._answered else _first_words(self._url, error)
+        return _said_by(error) if self._answered else _first_words(self._topology, error)
 
     async def _elsewhere(self, error: RedisError) -> TransportError | None:
         """Our word for it where the server is not the one to talk to; connections are made anew then."""
@@ -290,12 +255,18 @@ def _said_by(error: Exception) -> str:
     return str(error) or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
-def _first_words(url: str, error: Exception, *, refused: bool = False) -> str:
+def _found_by_topology(error: BaseException) -> ToolgateError | None:
+    """What kept us from finding the server, where that was it: it is in our own words already."""
+    cause = error.__cause__
+    if isinstance(cause, ConfigError) and not isinstance(cause, TransportError):
+        return Refusal(str(cause))
+    return cause if isinstance(cause, TransportError) else None
+
+
+def _first_words(topology: Topology, error: Exception, *, refused: bool = False) -> str:
     """What is wrong with a server that is asked for the first time, and what to change."""
-    parts = urlsplit(url)
-    where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
-    trouble = diagnose(url, _said_by(error), refused=refused)
-    return f"{where} {trouble.what}; {trouble.change}"
+    trouble = diagnose(topology.example, _said_by(error), refused=refused)
+    return f"{topology.name} {trouble.what}; {trouble.change}"
 
 
 def _is_refusal(error: Exception) -> bool:

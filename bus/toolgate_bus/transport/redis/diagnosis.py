@@ -9,11 +9,15 @@ from urllib.parse import urlsplit
 
 START: Final = (
     "start the server, or name the right one: --redis URL or TOOLGATE_REDIS_URL "
-    "(redis://host:6379/0, rediss:// with TLS, unix:///path)"
+    "(redis://host:6379/0, rediss:// with TLS, unix:///path, redis+sentinel://host1,host2,host3/SERVICE)"
 )
 CREDENTIALS: Final = (
     "put the password into a file that only you can read, TOOLGATE_REDIS_PASSWORD_FILE=FILE, and the user "
     "into the URL (redis://USER@host:6379/0); deploy/redis/make_acl.py makes both"
+)
+SENTINELS: Final = (
+    "look at the sentinels and their quorum (SENTINEL CKQUORUM SERVICE), and at the URL: "
+    "redis+sentinel://host1:26379,host2,host3/SERVICE"
 )
 FIRST_BYTE: Final = {
     "H": "an HTTP server answers there",
@@ -36,6 +40,8 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
     """What the client's words mean; `refused`: the server wants other credentials."""
     said = said.rstrip(".")
     words, scheme = said.casefold(), urlsplit(url).scheme
+    if "sentinel" in words:
+        return Trouble("sentinels", f"cannot be found: {said}", SENTINELS)
     if "loading" in words:
         return Trouble("loading", "still loads its data", "wait until it has; look again")
     if refused:

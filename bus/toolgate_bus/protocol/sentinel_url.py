@@ -1,0 +1,104 @@
+"""The URL of sentinels, taken apart: `redis+sentinel://h1:26379,h2,h3/SERVICE[/DB]`, `rediss+…` with TLS.
+
+User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the
+sentinels, where they want any. Pure: whether anybody is there is not its affair.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
+SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
+"""What only the URL of sentinels may have."""
+SENTINEL_PORT: Final = 26379
+MAX_SENTINELS: Final = 16
+FORM: Final = "redis+sentinel://host1:26379,host2,host3/SERVICE[/DB] (rediss+sentinel:// with TLS)"
+_HOST: Final = re.compile(r"([A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
+_SERVICE: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+Address = tuple[str, int]
+"""Host and port."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelUrl:
+    """What a URL of sentinels says."""
+
+    sentinels: tuple[Address, ...]
+    service: str
+    """The name under which the sentinels know the primary and its replicas."""
+    db: int
+    scheme: str
+    """What the servers behind them speak: `redis`, or `rediss` with TLS."""
+    credentials: str = field(repr=False)
+    """Those of the servers, as the URL has them, up to and with the `@`."""
+    sentinel_username: str
+    sentinel_password: str = field(repr=False)
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+    """Those of TLS: they hold for servers and sentinels."""
+
+    def server_url(self, address: Address) -> str:
+        """The URL of the server at this address."""
+        host, port = address
+        return f"{self.scheme}://{self.credentials}{host}:{port}/{self.db}{self._query}"
+
+    def sentinel_url(self, address: Address) -> str:
+        """The URL of a sentinel, without credentials: those may hold any character."""
+        host, port = address
+        return f"{self.scheme}://{host}:{port}{self._query}"
+
+    @property
+    def _query(self) -> str:
+        return f"?{urlencode(self.options)}" if self.options else ""
+
+
+def is_sentinel_url(url: str) -> bool:
+    """Whether it names sentinels rather than a server."""
+    return url.partition("://")[0].casefold() in SCHEMES
+
+
+def read_sentinel_url(url: str) -> SentinelUrl:
+    """Take it apart; raises ValueError that says which part is wrong and shows no password."""
+    parts = urlsplit(url)
+    _, at, hosts = parts.netloc.rpartition("@")
+    credentials = parts.netloc[: -len(hosts)] if at and hosts else ""
+    service, _, db = parts.path.removeprefix("/").partition("/")
+    if not _SERVICE.fullmatch(service):
+        raise ValueError(f"the name of the service is missing or wrong; it must look like {FORM}")
+    if not re.fullmatch(r"[0-9]{0,5}", db):
+        raise ValueError(f"the database must be a number; it must look like {FORM}")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    username, password = (options.pop(name, "") for name in SENTINEL_OPTIONS)
+    return SentinelUrl(
+        _read_hosts(hosts),
+        service,
+        int(db or 0),
+        parts.scheme.removesuffix("+sentinel"),
+        credentials,
+        username,
+        password,
+        tuple((name, value) for name, value in options.items()),
+    )
+
+
+def redact_sentinel_url(url: str) -> str:
+    """It, without passwords and options."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _read_hosts(hosts: str) -> tuple[Address, ...]:
+    found: dict[Address, None] = {}
+    for one in unquote(hosts).split(","):
+        match = _HOST.fullmatch(one)
+        if match is None:
+            raise ValueError(f"{one!r} is no host of a sentinel; it must look like {FORM}")
+        port = int(match[2] or SENTINEL_PORT)
+        if not 0 < port < 65536:
+            raise ValueError(f"{one!r}: a port is a number from 1 to 65535")
+        found[match[1], port] = None
+    if len(found) > MAX_SENTINELS:
+        raise ValueError(f"at most {MAX_SENTINELS} sentinels can be named")
+    return tuple(found)

@@ -1,0 +1,103 @@
+"""The one door to redis-py: its classes, its errors by name, and pools made as the bus wants them.
+
+It connects (TLS, AUTH, SELECT, client name) and never tries again by itself: what follows from a failure is
+decided where its meaning is known (`connection`). Which server a pool goes to is `topology`'s affair.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from toolgate_bus.errors import ConfigError
+
+
+@contextlib.contextmanager
+def _without_module(module: str) -> Iterator[None]:
+    """Inside, this module cannot be loaded; where it is loaded already, nothing changes."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = cast("Any", None)  # Python's own way to say so
+    try:
+        yield
+    finally:
+        if sys.modules.get(module) is None:
+            sys.modules.pop(module, None)
+
+
+# redis-py loads the metrics of OpenTelemetry's SDK, where that is installed, to name one class in its
+# annotations: 100 ms of every start. Its own metrics, for who turns them on, load them again.
+with _without_module("opentelemetry.sdk.metrics"):
+    import redis.asyncio as redis
+    from redis.asyncio.connection import Connection, SSLConnection
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import (
+        AuthenticationError,
+        BusyLoadingError,
+        ClusterDownError,
+        MasterDownError,
+        MovedError,
+        NoPermissionError,
+        ReadOnlyError,
+        RedisError,
+        ResponseError,
+    )
+    from redis.exceptions import ConnectionError as RedisConnectionError
+    from redis.exceptions import TimeoutError as RedisTimeoutError
+
+__all__ = [
+    "CONNECT_SECONDS",
+    "AuthenticationError",
+    "BlockingConnectionPool",
+    "BusyLoadingError",
+    "ClusterDownError",
+    "Connection",
+    "ConnectionPool",
+    "MasterDownError",
+    "MovedError",
+    "NoPermissionError",
+    "ReadOnlyError",
+    "Redis",
+    "RedisConnectionError",
+    "RedisError",
+    "RedisTimeoutError",
+    "ResponseError",
+    "SSLConnection",
+    "make_pool",
+    "read_role",
+]
+
+CONNECT_SECONDS: Final = 2.0
+BlockingConnectionPool = redis.BlockingConnectionPool
+ConnectionPool = redis.ConnectionPool
+Redis = redis.Redis
+
+
+def make_pool(
+    url: str, name: str, kind: type[redis.ConnectionPool] = redis.ConnectionPool, **options: Any
+) -> redis.ConnectionPool:
+    """A pool of connections to the server of a URL; `name` is the client's. Raises ConfigError."""
+    try:
+        return kind.from_url(
+            url,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=options.pop("socket_connect_timeout", CONNECT_SECONDS),
+            client_name=name,
+            **options,
+        )
+    except ValueError as error:
+        raise ConfigError(f"{url.split('@')[-1]}: {error}; use redis://, rediss:// or unix://") from None
+
+
+async def read_role(connection: Any) -> bytes | None:
+    """The role that the server says it has, master or replica; None of one that does not tell."""
+    await connection.send_command("HELLO", 2)
+    said = None
+    with contextlib.suppress(ResponseError):  # a proxy may not know it
+        said = await connection.read_response()
+    if isinstance(said, list) and b"role" in said[:-1]:
+        return cast("bytes", said[said.index(b"role") + 1])
+    return None

@@ -1,0 +1,70 @@
+"""What sentinels say, and what follows from it: no server, no sentinel."""
+
+import pytest
+from toolgate_bus.errors import BusDown, ConfigError
+from toolgate_bus.transport.redis.sentinels import agree, explain_disagreement, read_move
+
+pytestmark = pytest.mark.pure
+
+A, B = ("a", 6379), ("b", 6380)
+S1, S2, S3 = ("s1", 26379), ("s2", 26379), ("s3", 26379)
+
+
+@pytest.mark.parametrize(
+    ("answers", "primary"),
+    [
+        ({S1: A, S2: A, S3: B}, A),
+        ({S1: A, S2: A}, A),  # nobody need wait for the third
+        ({S1: A}, None),
+        ({S1: A, S2: B}, None),
+        ({S1: A, S2: "timed out", S3: None}, None),
+        ({}, None),
+    ],
+)
+def test_the_primary_is_who_more_than_half_of_all_sentinels_name(answers, primary):
+    assert agree(answers, 3) == primary
+
+
+def test_one_sentinel_of_one_is_enough():
+    assert agree({S1: A}, 1) == A
+
+
+def test_sentinels_that_do_not_agree_are_each_told_of():
+    error = explain_disagreement("fleet", {S1: A, S2: "timed out", S3: None})
+    assert isinstance(error, BusDown)
+    assert str(error) == (
+        "the sentinels do not agree who is the primary of fleet: s1:26379 says a:6379; "
+        "s2:26379 does not answer (timed out); s3:26379 does not know it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({S1: None, S2: None}, "no sentinel knows the service fleet"),
+        ({S1: "NOAUTH Authentication required.", S2: "timed out"}, "TOOLGATE_SENTINEL_PASSWORD_FILE"),
+    ],
+)
+def test_what_waiting_would_not_mend_is_an_error_of_the_configuration(answers, why):
+    error = explain_disagreement("fleet", answers)
+    assert isinstance(error, ConfigError)
+    assert why in str(error)
+
+
+@pytest.mark.parametrize(
+    ("channel", "text", "move"),
+    [
+        (b"+switch-master", b"fleet a 6379 b 6380", (A, B)),
+        (b"+promoted-slave", b"slave b:6380 b 6380 @ fleet a 6379", (A, B)),
+        (b"+failover-state-send-slaveof-noone", b"slave b:6380 b 6380 @ fleet a 6379", (A, B)),
+        (b"+switch-master", b"other a 6379 b 6380", None),
+        (b"+promoted-slave", b"slave b:6380 b 6380 @ other a 6379", None),
+        (b"+switch-master", b"fleet a 6379 b", None),
+        (b"+switch-master", b"fleet a 6379 b 99999999999", None),
+        (b"+switch-master", b"fleet a x b 6380", None),
+        (b"+sdown", b"master fleet a 6379", None),
+        (b"+switch-master", b"\xff" * 1000, None),
+    ],
+)
+def test_a_move_is_read_off_what_sentinels_publish(channel, text, move):
+    assert read_move(channel, text, "fleet") == move

