@@ -15,6 +15,8 @@ PATHS = [
     "/api/rates",
     "/api/budgets",
     "/api/roster",
+    "/api/revisions",
+    "/api/revisions/policy/diff",
     "/api/approvals",
     "/api/nothing",
 ]
@@ -168,7 +170,8 @@ async def test_every_answer_keeps_other_pages_out(console):
 async def test_the_page_fetches_nothing_from_anywhere_else(console):
     names = ["", "static/style.css", "static/theme.js", "static/icon.svg", "static/main.js", "static/live.js"]
     names += [
-        f"static/{name}.js" for name in ("approvals", "budgets", "chart", "detail", "dom", "rates", "roster")
+        f"static/{name}.js"
+        for name in ("approvals", "budgets", "chart", "detail", "dom", "rates", "revisions", "roster")
     ]
     for name in names:
         answer = await console.get(f"/{name}")

@@ -9,7 +9,7 @@ from chromium import CUT_OFF, PHONE, opened, rows
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 BOUND_S = 30.0
-VIEWS = ["live", "agents", "approvals", "rates", "budgets", "roster"]
+VIEWS = ["live", "agents", "approvals", "rates", "budgets", "revisions", "roster"]
 LONG = {"path": "a/very/long/path/" * 20, "content": "word " * 400}
 
 

@@ -130,6 +130,29 @@ def plan(directory: Path) -> Path:
     return directory / "plan.yaml"
 
 
+def push_twice(server, config: Path) -> list[str]:
+    """The same rules pushed, then staged with one more line and rolled out."""
+    words = ("operator", "scheduler", "push", "policy", "--config", config, "--json")
+    (first,) = rows(toolgate(server, *words, "--label", "v1"))
+    config.write_text(config.read_text() + "# second\n")
+    (second,) = rows(toolgate(server, *words, "--label", "v2", "--stage"))
+    toolgate(server, "operator", "scheduler", "rollout", "policy", "--to", "v2", "--shadow", "0")
+    return [str(first["digest"]), str(second["digest"])]
+
+
+def check_revisions(browser, address: str, digests: list[str]) -> None:
+    """The console reads record, progress, counts, replicas' words, changes and texts."""
+    with browser.open(urljoin(address, "/api/revisions"), timeout=10) as answer:
+        told = json.load(answer)
+    assert [one for one in told["schedulers"] if "problem" in one] == []
+    (policy,) = [one for one in told["schedulers"] if one["scheduler"] == "policy"]
+    assert (policy["rollout"]["stage"], len(policy["history"])) == ("shadow", 2)
+    assert [one["event"] for one in told["changes"]] == ["rollout:started", "config:pushed"]
+    query = f"?from={digests[0]}&to={digests[1]}"
+    with browser.open(urljoin(address, f"/api/revisions/policy/diff{query}"), timeout=10) as answer:
+        assert "+# second" in json.load(answer)["lines"]
+
+
 async def test_every_role_does_its_work_under_its_rules(under_rules, process, wait_until, tmp_path):
     (tmp_path / "house.py").write_text(OWN)
     running = []
@@ -189,8 +212,10 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     address = json.loads(console.stdout)["url"]
     browser.open(address, timeout=10).close()
+    digests = push_twice(under_rules, tmp_path / "policy.yaml")
     for what in ("roster", "budgets", "approvals", "rates", "me"):
         browser.open(urljoin(address, f"/api/{what}"), timeout=10).close()
+    check_revisions(browser, address, digests)
     page = json.loads(exporter.stdout)["url"]
     await wait_until(lambda: counted(page) == {"continue": 1.0, "deny": 1.0, "modify": 2.0}, timeout=20)
     assert "toolgate_budget_spent{" in fetched(page)
@@ -346,7 +371,10 @@ FORBIDDEN = [
     (("reader", "exporter", "doctor"), "GET", f"{STORE}hold:approval:1:0"),
     (("notify",), "SET", f"{STORE}approval:answer:1", "x"),
     (("notify",), "SET", f"{STORE}hold:approval:1:0", "x"),
-    (("notify",), "XADD", f"{STORE}notices:changes", *ADD),
+    (("notify", "console"), "XADD", f"{STORE}notices:changes", *ADD),
+    (("console",), "SET", f"{STORE}config:policy:record", "x"),
+    (("console",), "HSET", f"{STORE}config:policy:run:seen", "r1", "x"),
+    (("reader", "exporter", "notify"), "GET", f"{STORE}config:policy:text:1"),
     (("reader", "exporter", "doctor", "console"), "GET", f"{STORE}notify:notify:memory"),
     (("reader", "exporter", "notify", "console", "doctor"), "SET", f"{STORE}budget:limits", "x"),
     (("reader", "exporter", "notify", "console", "doctor"), "HSET", f"{STORE}budget:a:daily:0", "spent", "0"),

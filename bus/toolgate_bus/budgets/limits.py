@@ -117,6 +117,12 @@ class BudgetDescription(NamedTuple):
             return self.calendar.starts_at(after)
         return float(after * self.window_s) if self.window_s else inf
 
+    def end_of(self, window: int, now: float) -> float | None:
+        """When the window of that time ends, in seconds since the epoch; None for another, or for no end."""
+        if self.window_s <= 0 or window != self.number_at(now):
+            return None
+        return self.ends_at(now)
+
     @property
     def window_words(self) -> str:
         """How long a window is, for people."""

@@ -4,6 +4,7 @@ What can be wrong with a configuration is found here, by the scheduler's own mod
 takes it up, and when, is the replicas' affair (`worker.config_follower`); what is allowed, `config_record`'s.
 """
 
+import asyncio
 import difflib
 import getpass
 import re
@@ -153,6 +154,7 @@ class Status:
                 "number": at + 1,
                 "stages": [one.text for one in record.rollout.stages],
                 "share": stage.share,
+                "since": since,
                 "seconds": round(self.now - since, 1),
                 "of": stage.seconds,
                 "undo_if": record.rollout.undo_if,
@@ -224,15 +226,21 @@ def plan_rollout(
     return Rollout(secrets.token_hex(8), "", tuple(stages), undo_if, min_sample, getpass.getuser()[:64])
 
 
-async def diff_texts(desk: ConfigDesk, one: str, other: str) -> list[str]:
-    """What is different, as a unified diff; raises ConfigError."""
+async def diff_texts(desk: ConfigDesk, one: str, other: str, most: int | None = None) -> list[str]:
+    """What is different, as a unified diff; raises ConfigError, also for more than `most` lines."""
     record = (await desk.store.read()).record
     names = [record.name(record.find(word)) for word in (one, other)]
     if FILE in names:
         raise ConfigError("file: is each replica's own; compare two that were pushed")
     digests = [record.find(word) for word in (one, other)]
     texts = [(await desk.store.text(digest)).decode("utf-8", "replace").splitlines() for digest in digests]
-    return list(difflib.unified_diff(texts[0], texts[1], names[0], names[1], lineterm=""))
+    if most is not None and max(map(len, texts)) > most:
+        raise ConfigError(f"more than {most} lines: `toolgate scheduler diff {desk.name} {one} {other}`")
+    return await asyncio.to_thread(_compare, texts[0], texts[1], names[0], names[1])
+
+
+def _compare(one: list[str], other: list[str], name: str, other_name: str) -> list[str]:
+    return list(difflib.unified_diff(one, other, name, other_name, lineterm=""))
 
 
 def history_rows(record: ConfigRecord) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ class RedisStore(Store):
     async def keys(self, prefix: str) -> list[str]:
         start = self._keys.store_key("")
         pages = [page async for page in find_keys(self._commands, literal(start + prefix) + "*")]
-        return sorted({key.decode()[len(start) :] for page in pages for key in page})
+        return sorted({key.decode("utf-8", "replace")[len(start) :] for page in pages for key in page})
 
     @override
     async def seconds_left(self, key: str) -> float | None:

@@ -4,6 +4,8 @@
                    └──▶ Rates (counts over time) ─▶ /api/rates
     store ─▶ Inbox (held calls, `toolgate approvals`' own code) ─▶ /api/approvals, answers
 
+    journal, facts ─▶ BudgetReader ─▶ /api/budgets        record, roster ─▶ RevisionReader ─▶ /api/revisions
+
 `access` decides who may see anything at all. The page (`static`) is plain HTML, CSS and JavaScript; it
 fetches nothing from anywhere else.
 """

@@ -44,6 +44,8 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/api/rates", console.rates),
         Route("/api/budgets", console.budgets),
         Route("/api/roster", console.roster),
+        Route("/api/revisions", console.revisions),
+        Route("/api/revisions/{name}/diff", console.diff),
         Route("/api/agents", console.agents),
         Route("/api/agents/stop", console.stop, methods=["POST"]),
         Route("/api/approvals", console.approvals),
@@ -133,6 +135,15 @@ class _Console:
     async def roster(self, request: Request) -> Response:
         """Who is alive."""
         return _json(await self._known.roster())
+
+    async def revisions(self, request: Request) -> Response:
+        """By which configurations schedulers rule."""
+        return _json(await self._known.revisions())
+
+    async def diff(self, request: Request) -> Response:
+        """What is different between two configurations."""
+        words = (request.query_params.get(name, "") for name in ("from", "to"))
+        return _json({"lines": await self._known.diff(request.path_params["name"], *words)})
 
     async def agents(self, request: Request) -> Response:
         """The trees of agents that are alive."""

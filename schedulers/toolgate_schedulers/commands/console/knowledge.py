@@ -23,11 +23,12 @@ from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.commands.approvals.answer import Fact
-from toolgate_schedulers.commands.console.budgets import budgets
+from toolgate_schedulers.commands.console.budgets import BudgetReader
 from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.hub import Hub
 from toolgate_schedulers.commands.console.inbox import ApprovalInbox
 from toolgate_schedulers.commands.console.rates import Rates
+from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
 from toolgate_schedulers.commands.console.rows import recipients_of
 from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
@@ -74,12 +75,13 @@ class Knowledge:
     """What the pages ask for."""
 
     def __init__(self, commands: RedisCommands, namespace: str, desk: Desk) -> None:
-        self._commands = commands
         self.namespace = namespace
         self.ring, self.rates = Ring(), Rates()
         self.hub = Hub(self.ring, secrets.token_hex(4))
         self.inbox = ApprovalInbox(desk, self._find_decision, self._find_last_arguments)
         self._roster, self._fleet = Roster(commands, namespace), Fleet(commands, namespace)
+        self.books = BudgetReader(commands, namespace)
+        self._revisions = RevisionReader(commands, namespace, self._fleet.agents)
         self._kept: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -103,7 +105,15 @@ class Knowledge:
 
     async def budgets(self) -> list[dict[str, Any]]:
         """What is spent and held; raises TransportError."""
-        return await self._fresh("budgets", lambda: budgets(self._commands, self.namespace))
+        return await self._fresh("budgets", self.books.read)
+
+    async def revisions(self) -> dict[str, Any]:
+        """By which configurations schedulers rule; raises TransportError."""
+        return await self._fresh("revisions", self._revisions.read)
+
+    async def diff(self, name: str, one: str, other: str) -> list[str]:
+        """What is different between two configurations; raises ConfigError, TransportError."""
+        return await self._revisions.diff(name, one, other)
 
     async def roster(self) -> dict[str, Any]:
         """Who is alive; raises TransportError."""
@@ -169,7 +179,7 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[Knowledge]:
     alive = FactsReader(commands, namespace).alive
     known = Knowledge(commands, namespace, Desk(shared.store, shared.notices, alive))
     reader = FactsReader(following, namespace, "console")
-    watcher = FactsWatcher(reader, known.ring, known.rates, known.hub)
+    watcher = FactsWatcher(reader, known.ring, known.rates, known.hub, known.books)
     tasks = [
         asyncio.create_task(keep(watcher.run), name="console-watcher"),
         asyncio.create_task(keep(known.inbox.run, known.hub.tell), name="console-inbox"),
@@ -189,8 +199,8 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[Knowledge]:
 class FactsWatcher:
     """Reads facts; stands on the roster as a console meanwhile."""
 
-    def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub) -> None:
-        self._reader, self._ring, self._rates, self._hub = reader, ring, rates, hub
+    def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub, books: BudgetReader) -> None:
+        self._reader, self._ring, self._rates, self._hub, self._books = reader, ring, rates, hub, books
         self._current = False
         """Whether the kept facts have been read: pages are not sent those one by one."""
 
@@ -222,6 +232,7 @@ class FactsWatcher:
                 for fact in facts[start : start + AT_ONCE]:
                     try:
                         self._rates.add(fact, now)
+                        self._books.learn(fact)
                         entry = self._ring.take(fact)
                     except Exception:  # noqa: BLE001 - whatever one fact holds, people see the others
                         _log.exception("a fact could not be taken in")

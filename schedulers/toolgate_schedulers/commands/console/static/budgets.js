@@ -1,5 +1,5 @@
 // What is spent and held of each budget.
-import { $, every, get, h, show, table, visible } from "./dom.js";
+import { $, day, every, get, h, show, table, visible } from "./dom.js";
 
 export const startBudgets = (wanted) => every(2, wanted, async () => {
   const { books } = await get("/api/budgets");
@@ -11,19 +11,34 @@ const empty = () => h("div", { class: "empty" }, h("h2", {}, "Nothing was spent 
   h("pre", {}, "toolgate scheduler run cost-aware --config costs.yaml"));
 
 function book({ words, accounts, more }) {
-  const columns = [["budget", ""], ["used", "meter"], ["left", "num"], ["spent", "num"], ["held", "num"], ["limit", "num"], ["", ""]];
+  const columns = [["budget", ""], ["used", "meter"], ["left", "num"], ["spent", "num"], ["LLM", "num"], ["tools", "num"], ["held", "num"], ["limit", "num"], ["", ""]];
   return h("section", { class: "panel" }, h("h2", {}, words),
     table(`Budgets, ${words}`, columns, accounts.map(account)),
-    more ? h("p", { class: "note" }, `and ${more} more that are less full: toolgate budget list`) : "");
+    more ? h("p", { class: "note" }, `and ${more} more that are less full: toolgate budget list`) : "",
+    models(words, accounts));
+}
+
+/** What went to LLMs, by model, of the accounts that paid any. */
+function models(words, accounts) {
+  const lines = accounts.filter((one) => one.models.length).slice(0, 20).flatMap((one) =>
+    one.models.map(({ model, spent }) => h("tr", {},
+      h("th", { scope: "row" }, model ? visible(model) : "model not known"),
+      h("td", { class: "num" }, visible(spent)),
+      h("td", {}, visible(one.budget), h("span", { class: "muted" }, ` ${visible(one.whose)}`)))));
+  return lines.length ? [h("h2", {}, "LLM spend by model"),
+    table(`LLM spend by model, ${words}`, [["model", ""], ["spent", "num"], ["paid by", ""]], lines)] : "";
 }
 
 function account(one) {
-  const notes = [one.limit_set && "limit set by hand", one.overruns && `${one.overruns} overruns`, one.orphans && `${one.orphans} orphans`];
+  const notes = [one.limit_set && "limit set by hand", one.overruns && `${one.overruns} overruns`, one.orphans && `${one.orphans} orphans`,
+    one.llm === null && "its journal cannot be read yet", one.apart && `${one.apart} not told apart`];
   return h("tr", {},
-    h("th", { scope: "row" }, visible(one.budget), h("span", { class: "muted" }, ` ${visible(one.whose)} ${one.window}`)),
+    h("th", { scope: "row" }, visible(one.budget), h("span", { class: "muted" }, ` ${visible(one.whose)} ${visible(one.window)}${one.ends ? `, until ${day(one.ends)}` : ""}`)),
     h("td", { class: "meter" }, meter(one)),
     h("td", { class: "num strong" }, one.left ?? "–"),
-    h("td", { class: "num" }, one.spent), h("td", { class: "num" }, one.reserved), h("td", { class: "num" }, one.limit ?? "none"),
+    h("td", { class: "num" }, one.spent),
+    h("td", { class: "num" }, one.llm ?? "–"), h("td", { class: "num" }, one.tools ?? "–"),
+    h("td", { class: "num" }, one.reserved), h("td", { class: "num" }, one.limit ?? "none"),
     h("td", { class: "muted" }, notes.filter(Boolean).join(", ")));
 }
 

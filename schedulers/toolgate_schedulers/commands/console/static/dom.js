@@ -26,6 +26,8 @@ const whole = new Intl.NumberFormat("en");
 export const number = (value) => whole.format(value);
 export const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(part && part < all ? 1 : 0)} %` : "–");
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
+export const day = (at) => new Date(at * 1000).toLocaleString("en-GB",
+  { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 export const short = (id) => id.slice(0, 8);
 
 export function lasting(seconds) {

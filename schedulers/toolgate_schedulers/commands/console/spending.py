@@ -1,0 +1,154 @@
+"""What of an account's money went to LLMs, and to which models: the ledger's journal, joined to facts.
+
+The journal says to the unit what was spent, and of most entries for which tool; which model it was, the facts
+of the decision or of the request say. Facts are kept for an hour: of a request before that the model is not
+known. All of it is bounded. Changes nothing; the accounts themselves are `budgets`' affair.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from toolgate_bus.budgets.journal import Entry, JournalPlace, read_journal
+from toolgate_bus.telemetry.printable import shorten
+from toolgate_bus.transport.ports import Commands
+
+LLM_REQUEST: Final = "llm:request"
+CHARGE: Final = "usage-"
+"""How the id of an entry begins that pays for a request for which nothing was reserved."""
+MAX_PLACES: Final = 20_000
+"""Accounts and windows of which it is known; of those touched longest ago nothing is told."""
+MAX_CALLS: Final = 20_000
+MAX_MODELS: Final = 50
+MAX_PAGES: Final = 20
+"""Pages of the journal that one look reads."""
+NAME: Final = 128
+NOT_KNOWN: Final = ""
+OTHER: Final = "(others)"
+
+Place = tuple[str, int]
+"""Account, and number of its window."""
+
+
+class PaidPart(NamedTuple):
+    """A part of what an entry paid, of which it is not known yet what it was for."""
+
+    place: Place
+    amount: int
+    for_llm: bool
+
+
+@dataclass(slots=True)
+class PlaceSums:
+    """What the journal says of one account in one window, in micro-units."""
+
+    total: int = 0
+    llm: int = 0
+    models: dict[str, int] = field(default_factory=dict)
+
+    def add_model(self, name: str, amount: int) -> None:
+        """Count to a model; beyond the most that are kept apart, to the others."""
+        if name not in self.models and len(self.models) >= MAX_MODELS:
+            name = OTHER
+        self.models[name] = self.models.get(name, 0) + amount
+
+
+class LlmSpend:
+    """One book's spending by model, as far as it is known."""
+
+    def __init__(self) -> None:
+        self._sums: OrderedDict[Place, PlaceSums] = OrderedDict()
+        self._models: OrderedDict[str, str] = OrderedDict()
+        self._open: OrderedDict[str, list[PaidPart]] = OrderedDict()
+
+    def learn(self, fact: Mapping[str, Any]) -> None:
+        """Which model a request went to, where a fact says so; facts may hold anything."""
+        model = _model_of(fact)
+        for id_ in _ids_of(fact) if model else ():
+            self._models.setdefault(id_, model)
+            _trim(self._models, MAX_CALLS)
+            for part in self._open.pop(id_, ()):
+                self._move(part, self._models.get(id_, model))
+
+    def take(self, entry: Entry) -> None:
+        """An entry of the journal."""
+        id_, tool, amount = entry["id"], entry.get("tool") or "", entry["amount"]
+        model = self._models.get(id_)
+        for_llm = tool == LLM_REQUEST or id_.startswith(CHARGE) or (not tool and model is not None)
+        for key, window in entry["accounts"]:
+            sums = self._sums.setdefault((key, window), PlaceSums())
+            self._sums.move_to_end((key, window))
+            sums.total += amount
+            if for_llm:
+                sums.llm += amount
+                sums.add_model(model or NOT_KNOWN, amount)
+            if model is None and (for_llm or not tool):
+                self._open.setdefault(id_, []).append(PaidPart((key, window), amount, for_llm))
+        _trim(self._sums, MAX_PLACES)
+        _trim(self._open, MAX_CALLS)
+
+    def of(self, key: str, window: int) -> PlaceSums:
+        """What is known of an account."""
+        return self._sums.get((key, window), PlaceSums())
+
+    def _move(self, part: PaidPart, model: str) -> None:
+        sums = self._sums.get(part.place)
+        if sums is None:
+            return
+        if not part.for_llm:
+            sums.llm += part.amount
+        else:
+            was = NOT_KNOWN if NOT_KNOWN in sums.models else OTHER
+            left = sums.models.pop(was, part.amount) - part.amount
+            if left:
+                sums.models[was] = left
+        sums.add_model(model, part.amount)
+
+
+class SpendReader:
+    """Follows one book's journal."""
+
+    def __init__(self, commands: Commands, namespace: str, book: str) -> None:
+        self._commands, self._namespace, self._book = commands, namespace, book
+        self._place: JournalPlace | None = None
+        self.spend = LlmSpend()
+
+    async def read(self) -> bool:
+        """Read on; False where there is more than one look reads, or it may not be read.
+
+        Raises TransportError.
+        """
+        for _ in range(MAX_PAGES):
+            page = await read_journal(self._commands, self._namespace, self._book, self._place)
+            self._place = page.place
+            for entry in page.entries:
+                self.spend.take(entry)
+            if page.whole:
+                return not page.refused
+        return False
+
+
+def _model_of(fact: Mapping[str, Any]) -> str:
+    """`provider/model` of a fact about a request to an LLM; empty for others."""
+    told: Mapping[str, Any] = {}
+    if fact.get("event") == "usage":
+        told = fact
+    elif fact.get("event") == "decision" and fact.get("tool_name") == LLM_REQUEST:
+        parts = (fact.get("tool_input"), fact.get("final_input"))
+        told = {name: value for part in parts if isinstance(part, Mapping) for name, value in part.items()}
+    names = [one for one in (told.get("provider"), told.get("model")) if isinstance(one, str) and one]
+    return shorten("/".join(names), NAME)
+
+
+def _ids_of(fact: Mapping[str, Any]) -> list[str]:
+    if fact.get("event") == "decision":
+        ids = [fact.get("id")]
+    else:
+        ids = [fact.get("decision_id"), f"{CHARGE}{fact.get('orchestrator')}-{fact.get('seq')}"]
+    return [one for one in ids if isinstance(one, str) and 0 < len(one) <= NAME]
+
+
+def _trim(kept: OrderedDict[Any, Any], most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)
