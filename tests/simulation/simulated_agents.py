@@ -18,7 +18,7 @@ class SimulatedOrchestratorBus:
     def __init__(self, process: "AgentProcess", heard: Callable[[str, bytes], None]) -> None:
         self.orchestrator = process.orchestrator
         self.process, self._heard = process, heard
-        self.outbox = Outbox(KEYS, self.orchestrator)
+        self.outbox = Outbox(KEYS, self.orchestrator, lambda orchestrator, frames: False)
         self.outbox.listen(self._refuse, lambda: None)
         self.attendance = Attendance()
         self.watched: dict[str, None] = {}

@@ -6,13 +6,14 @@ Writing, and hearing of what was written, is the bus's affair.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import FactItem, FactPayload
+from toolgate_bus.transport.ports import Arg, FactItem, FactPayload
 
 MAX_WAITING: Final = 10_000
 FACTS_RETENTION_MS: Final = 3_600_000
@@ -84,6 +85,18 @@ class FactsOut:
         """Nothing is written any more: what the server may not have is counted as dropped."""
         for _ in range(sum(facts for _, facts in self._unconfirmed)):
             metrics.count(metrics.FACTS_DROPPED)
+
+
+def keep_commands(keys: Keys, orchestrator: str, server_ms: int) -> list[Sequence[Arg]]:
+    """What has readers find the facts of an orchestrator for an hour, and drops older ones."""
+    oldest = server_ms - FACTS_RETENTION_MS
+    return [
+        ("ZADD", keys.writers, server_ms, orchestrator),
+        ("ZREMRANGEBYSCORE", keys.writers, "-inf", oldest),
+        ("PEXPIRE", keys.writers, FACTS_RETENTION_MS),
+        ("PEXPIRE", keys.facts(orchestrator), FACTS_RETENTION_MS),
+        ("XTRIM", keys.facts(orchestrator), "MINID", "~", f"{oldest}-0"),
+    ]
 
 
 def _make_items(make: Callable[[], FactPayload]) -> list[FactItem]:

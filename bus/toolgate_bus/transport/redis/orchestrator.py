@@ -34,7 +34,8 @@ from toolgate_bus.transport.ports import (
 )
 from toolgate_bus.transport.redis.agent_report import AgentReport
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
-from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS
+from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, keep_commands
+from toolgate_bus.transport.redis.fact_spill import FactSpill
 from toolgate_bus.transport.redis.hold_watch import HoldWatch
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
@@ -75,7 +76,8 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
         self._roster = Roster(self._commands, namespace, LOOKS)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
-        self._outbox = Outbox(self._keys, self.orchestrator)
+        self._spill = FactSpill(url, namespace)
+        self._outbox = Outbox(self._keys, self.orchestrator, self._spill.keep)
         self._view = RosterView()
         self._present_schedulers: tuple[Member, ...] = ()
         """Those on the roster, and those that vanished from it without leaving."""
@@ -290,6 +292,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         hurry, self._hurry = self._hurry, False
         try:
             await self._look_and_tell(sorted(idle), everything=hurry)
+            await self._spill.write(self._commands, self._roster.seconds * 1000)
             lost = await self._holds.look(self._commands)
             if lost and self.is_connected:
                 self._listener.on_lost_holds(lost)
@@ -342,15 +345,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._fail(ConfigError(f"{self._keys.verdicts(self.orchestrator, '*')}: {self._reader.refused}"))
 
     async def _keep_facts(self, server_ms: int) -> None:
-        oldest = server_ms - FACTS_RETENTION_MS
-        await self._commands.pipeline(
-            [
-                ("ZADD", self._keys.writers, server_ms, self.orchestrator),
-                ("ZREMRANGEBYSCORE", self._keys.writers, "-inf", oldest),
-                ("PEXPIRE", self._keys.writers, FACTS_RETENTION_MS),
-                ("XTRIM", self._keys.facts(self.orchestrator), "MINID", "~", f"{oldest}-0"),
-            ]
-        )
+        await self._commands.pipeline(keep_commands(self._keys, self.orchestrator, server_ms))
 
     def _adopt(self, view: RosterView) -> None:
         now = time.monotonic()

@@ -53,8 +53,9 @@ DRAIN: Final = object()
 class Outbox:
     """Owned by `RedisOrchestratorBus`, which makes its connection, and makes it again."""
 
-    def __init__(self, keys: Keys, orchestrator: str) -> None:
-        self._keys, self._orchestrator = keys, orchestrator
+    def __init__(self, keys: Keys, orchestrator: str, keep: Callable[[str, Sequence[bytes]], bool]) -> None:
+        """`keep` is given, at the end, the facts that the server did not take: whether it has kept them."""
+        self._keys, self._orchestrator, self._keep = keys, orchestrator, keep
         self._link: Link | None = None
         self._asks: dict[tuple[Sequence[str], str], list[tuple[bytes, bytes]]] = {}
         self._again: list[tuple[float, _QuestionFrame]] = []
@@ -129,7 +130,9 @@ class Outbox:
             with anyio.move_on_after(1.0):
                 await self._drained.wait()
         self._facts.frames()  # what is counted with those that could not be written is counted
-        self._facts.give_up()
+        left = self._facts.list_unconfirmed()
+        if left and not self._keep(self._orchestrator, left):
+            self._facts.give_up()
 
     # ------------------------------------------------------------------ what is queued
 
