@@ -139,3 +139,15 @@ async def test_everything_deleted_behind_our_back_is_made_again(own_server, sche
             assert (await gate.decide("search", DENY, TOOLS)).outcome == "deny"
         await statistics(own_server.url).flush()
         assert await ruled_again(gate, time.monotonic()) < 2 * RETURN_SECONDS + SLACK
+
+
+@pytest.mark.parametrize(("spec", "says"), [("cost-aware", True), ("policy", False)])
+async def test_who_keeps_books_says_where_they_end_with_the_server(process, wait_until, tmp_path, spec, says):
+    (tmp_path / "c.yaml").write_text(
+        "budgets: [{name: all, level: fleet, limit: 1}]" if says else "rules: []"
+    )
+    running = process("toolgate", "scheduler", "run", spec, "--config", tmp_path / "c.yaml", "--json")
+    await wait_until(lambda: running.stdout, timeout=30)
+    running.signal(signal.SIGTERM)
+    assert await asyncio.to_thread(running.wait, 30) == 0
+    assert ("the embedded server keeps nothing" in running.stderr) is says

@@ -59,6 +59,30 @@ MUTANTS = (
         "        if key in ():\n",
         "test_holds_lost.py",
     ),
+    Mutant(
+        "record",
+        "what a full server refused is not tried again",
+        f"{BUS}/transport/redis/publisher.py",
+        "call_later(FACTS_AGAIN_S, self._try_facts)",
+        "call_later(FACTS_AGAIN_S, lambda: None)",
+        "test_full_server.py",
+    ),
+    Mutant(
+        "record",
+        "facts that wait die with their process",
+        f"{BUS}/transport/redis/publisher.py",
+        "if left and not self._keep(self._orchestrator, left):",
+        "if left:",
+        "../bus/transport/test_fact_spill.py",
+    ),
+    Mutant(
+        "record",
+        "a file of facts that others can write is believed",
+        f"{BUS}/transport/redis/fact_spill.py",
+        "        _check(os.fstat(file.fileno()), stat.S_ISREG)\n",
+        "",
+        "../bus/transport/test_fact_spill.py",
+    ),
     *(
         Mutant("keys", name, f"{BUS}/transport/redis/{file}.py", old, new, "test_keys_expire.py")
         for name, file, old, new in (

@@ -38,6 +38,7 @@ from toolgate_schedulers.worker.supervisor import Reloads, die_with_parent, supe
 
 THREAD_SECONDS: Final = 1.0
 MAX_PORT: Final = 65535
+KEEP_BOOKS: Final = ("cost-aware", "rate-limit")
 FRAME_OPTIONS: Final = ("log_level", "log_format")
 
 
@@ -178,6 +179,8 @@ def launch(
         )
         for one, scheduler in zip(given, schedulers, strict=True)
     ]
+    if bus_settings(redis, namespace, keys).redis is None:
+        _tell_what_ends(asked.specs)
     with tracing.configure("toolgate-scheduler"), start_bus(redis, namespace, keys) as settings:
         if replicas > 1:
             options = asdict(asked)
@@ -195,6 +198,15 @@ def launch(
                 notice(f"left {thread.name} behind: it did not return")
                 sys.stdout.flush()
                 os._exit(0)
+
+
+def _tell_what_ends(specs: Sequence[str]) -> None:
+    """Who keeps books on the embedded server does not keep them for long."""
+    if any(spec.rpartition("=")[2] in KEEP_BOOKS for spec in specs):
+        notice(
+            "the embedded server keeps nothing: what is counted and spent is forgotten when the last command "
+            "on it ends. For budgets that last, name a server: --redis URL"
+        )
 
 
 def _check_names(names: Sequence[str]) -> None:
