@@ -21,6 +21,7 @@ class Ruled:
     """One decision."""
 
     number: int
+    id: str
     asked: float
     ended: float
     outcome: str
@@ -57,7 +58,7 @@ class Load:
             return
         heard = decision.outcome == "continue" or decision.why == "denied"
         complete = heard and not decision.silent
-        row = Ruled(number, asked, time.monotonic(), decision.outcome, complete)
+        row = Ruled(number, decision.id, asked, time.monotonic(), decision.outcome, complete)
         self.rows.append(row)
 
     @property

@@ -22,6 +22,14 @@ MUTANTS = (
     ),
     Mutant(
         "failover",
+        "what was confirmed is believed to outlive the server",
+        f"{BUS}/transport/redis/publisher.py",
+        "        self._write_kept(now)",
+        "        pass",
+        "../ha/test_sentinel.py::test_what_a_new_primary_had_not_taken_yet_stands_in_the_record_all_the_same",
+    ),
+    Mutant(
+        "failover",
         "another service's move is believed",
         SENTINELS,
         "len(words) == 5 and words[0] == service",

@@ -6,11 +6,13 @@ Real servers and sentinels, real schedulers in processes of their own, a real ga
 import asyncio
 import os
 import time
+from collections import Counter
 
 import pytest
 from load import load_on
 from sentinel_world import SERVICE, sentinel_world, until
 from toolgate_bus.errors import BusDown, ConfigError, TransportError
+from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import check_url
 from toolgate_bus.transport.redis.connection import RedisCommands, open_link
 
@@ -87,7 +89,41 @@ async def test_agents_go_on_after_every_failover(sentinels, schedulers_on, fault
             times.append(await fail(load, sentinels, faults[fault], seconds))
             await asyncio.to_thread(sentinels.mend)
         print(fault, times, {"decisions": len(load.rows)})
+    assert await recorded(sentinels.url) == {row.id: 1 for row in load.rows}
     assert sorted(times)[len(times) // 2] < seconds
+
+
+async def recorded(url):
+    """How often each decision stands in the record, as readers see it."""
+    commands = RedisCommands(url, "test")
+    try:
+        facts = await FactsReader(commands, "default").read_all()
+    finally:
+        await commands.aclose()
+    return Counter(fact["id"] for fact in facts if fact["event"] == "decision")
+
+
+async def test_what_a_new_primary_had_not_taken_yet_stands_in_the_record_all_the_same(
+    sentinels, schedulers_on
+):
+    """Its replicas stand still for the last decisions: the server has confirmed what is then forgotten."""
+    await begin(schedulers_on, sentinels.url)
+    async with load_on(sentinels.url) as load:
+        primary = sentinels.primary
+        replicas = [node for port, node in sentinels.servers.items() if port != primary]
+        for node in replicas:
+            node.answer("REPLICAOF", "127.0.0.1", 1)  # nothing reaches them any more
+        seen = len(load.rows)
+        while len(load.rows) < seen + 20:
+            await asyncio.sleep(0.01)
+        forgotten = {row.id for row in load.rows[seen:]}
+        moment = time.monotonic()
+        await asyncio.to_thread(sentinels.kill_primary)
+        await load.goes_on(time.monotonic(), KILLED_S + NOISE_S)
+        print(round(load.outage(moment), 2), len(forgotten))
+    found = await recorded(sentinels.url)
+    assert forgotten <= found.keys()
+    assert found == {row.id: 1 for row in load.rows}
 
 
 def switch(world, *how):

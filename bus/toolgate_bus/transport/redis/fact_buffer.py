@@ -1,5 +1,6 @@
 """The facts of an orchestrator on their way to the server: those that wait, and those not confirmed.
 
+What was confirmed last is kept a little longer: a server that fails over may forget what it has confirmed.
 A fact's bytes are made here, off every decision's path; one that cannot be made holds up no other.
 Writing, and hearing of what was written, is the bus's affair.
 """
@@ -23,18 +24,24 @@ ALONG_S: Final = 0.005
 would cost more than they do."""
 LATEST_S: Final = 0.015
 """Seconds after which they go by themselves."""
+KEPT_S: Final = 10.0
+"""Seconds that a frame is kept after the server has confirmed it: more than replicas are ever behind."""
+MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 _log = get_logger("toolgate.bus")
 
 
 class FactsOut:
     """Owned by `RedisOrchestratorBus`."""
 
-    __slots__ = ("_along_at", "_unconfirmed", "_waiting")
+    __slots__ = ("_along_at", "_kept", "_kept_bytes", "_unconfirmed", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], FactPayload]] = deque()
         self._unconfirmed: deque[tuple[bytes, int]] = deque()
         """Frames, each with how many facts it holds."""
+        self._kept: deque[tuple[float, bytes]] = deque()
+        """Frames that were confirmed, and when."""
+        self._kept_bytes = 0
         self._along_at = 0.0
 
     def add(self, make: Callable[[], FactPayload]) -> bool:
@@ -75,7 +82,16 @@ class FactsOut:
 
     def confirm_oldest(self) -> None:
         """The server has taken the oldest frame that was written."""
-        self._unconfirmed.popleft()
+        frame, _ = self._unconfirmed.popleft()
+        now = time.monotonic()
+        self._kept.append((now, frame))
+        self._kept_bytes += len(frame)
+        while self._kept and (self._kept_bytes > MAX_KEPT_BYTES or self._kept[0][0] < now - KEPT_S):
+            self._kept_bytes -= len(self._kept.popleft()[1])
+
+    def list_kept(self, since: float) -> list[bytes]:
+        """What was confirmed since that moment (`time.monotonic`), in its order: a failover may forget it."""
+        return [frame for confirmed, frame in self._kept if confirmed >= since]
 
     def list_unconfirmed(self) -> list[bytes]:
         """What the server may not have, in its order."""

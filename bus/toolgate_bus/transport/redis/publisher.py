@@ -17,13 +17,15 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactPayload
 from toolgate_bus.transport.redis.connection import open_link
-from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, LATEST_S, FactsOut
+from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, KEPT_S, LATEST_S, FactsOut
 from toolgate_bus.transport.redis.link import Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS
 
 EARLY: Final = 32
 """So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
 UNSENT_BYTES: Final = 8 * 1024 * 1024
+KEPT_AGAIN_S: Final = 1.0
+"""Least seconds between two times that facts are written again which a server had confirmed."""
 FACTS_AGAIN_S: Final = 1.0
 """Seconds until facts that the server refused are tried again."""
 ASK_AGAIN_S: Final = 2.0
@@ -64,6 +66,7 @@ class Outbox:
         self._facts_refused = False
         self._is_kept = False
         """Whether this connection was told when the stream of our facts expires."""
+        self._lost_at = self._kept_written = float("-inf")
         self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
         self._asked: set[str] = set()
@@ -91,7 +94,7 @@ class Outbox:
         return self._link
 
     def catch_up(self) -> None:
-        """After connecting: what may have been lost with the old connection, in its order; then what waits.
+        """After connecting: what may have been lost with the old connection or server; then what waits.
 
         What was not lost is there twice then; readers know a fact by its number. Questions are written
         again only where the server said that it did not take them.
@@ -104,8 +107,20 @@ class Outbox:
         self._write_asks()
         self._is_kept = False
         self._facts_refused = False
+        self._write_kept(now)
         self._write_unconfirmed()
         self._write_facts()
+
+    def _write_kept(self, now: float) -> None:
+        """Write again what was confirmed shortly before the connection was lost: a failover may forget it.
+
+        Not after each of many losses in a row: what is kept then waits for the next.
+        """
+        if self._link is None or now < self._kept_written + KEPT_AGAIN_S:
+            return
+        if frames := self._facts.list_kept(self._lost_at - KEPT_S):
+            self._kept_written = now
+            self._link.write(b"".join(map(self._command_of, frames)), (None,) * len(frames))
 
     def drop(self) -> None:
         """Be without a connection; one that is still there is closed."""
@@ -113,6 +128,7 @@ class Outbox:
         if link is None:
             return
         link.drop()
+        self._lost_at = time.monotonic()
         if link.refusal is not None:
             until = time.monotonic() + ASK_AGAIN_S
             self._again += [(until, tag) for tag in link.owed if type(tag) is _QuestionFrame]
