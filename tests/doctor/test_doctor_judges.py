@@ -25,6 +25,7 @@ from toolgate_bus.commands.doctor.finding import (
 from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState, inbox_findings
 from toolgate_bus.commands.doctor.roster import roster_findings
 from toolgate_bus.commands.doctor.runner import explain_failure, redact_url, run_checks
+from toolgate_bus.commands.doctor.sentinels import sentinel_findings
 from toolgate_bus.commands.doctor.server import ServerState, parse_info, server_findings
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.protocol.revision import Revision
@@ -100,6 +101,24 @@ def test_a_server_that_is_too_old_is_an_error_that_names_the_oldest_that_will_do
 )
 def test_what_is_wrong_with_a_server_is_named(info, name, expected):
     assert level(server(**info), name) == expected
+
+
+A, B = ("a", 6379), ("b", 6379)
+S1, S2, S3 = ("s1", 26379), ("s2", 26379), ("s3", 26379)
+
+
+@pytest.mark.parametrize(
+    ("answers", "name", "expected"),
+    [
+        ({S1: A, S2: A, S3: A}, "sentinels", "ok"),
+        ({S1: A, S2: A, S3: B}, "sentinels-differ", "warning"),
+        ({S1: A, S2: A, S3: "timed out"}, "sentinels-differ", "warning"),
+        ({S1: A, S2: B, S3: None}, "sentinels-disagree", "error"),
+        ({S1: A}, "sentinels-few", "notice"),
+    ],
+)
+def test_sentinels_that_do_not_agree_are_named(answers, name, expected):
+    assert level(sentinel_findings("fleet", answers), name) == expected
 
 
 def test_a_server_that_keeps_nothing_matters_by_what_is_kept_there():

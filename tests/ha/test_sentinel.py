@@ -11,6 +11,8 @@ from collections import Counter
 import pytest
 from load import load_on
 from sentinel_world import SERVICE, sentinel_world, until
+from toolgate_bus.commands.doctor.check import Context
+from toolgate_bus.commands.doctor.runner import run_checks
 from toolgate_bus.errors import BusDown, ConfigError, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import check_url
@@ -150,6 +152,8 @@ async def test_who_asks_is_told_what_is_wrong_with_the_sentinels(guarded_sentine
     strange = await say(world.url)
     assert isinstance(strange, ConfigError)
     assert "the sentinels want other credentials" in str(strange)
+    looked = await run_checks(Context(redis=url), [])
+    assert "sentinels" in {one.name for one in looked if one.level == "ok"}
     first, *others = world.sentinels.values()
     for one in others:
         one.kill()

@@ -17,9 +17,11 @@ from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice
 from toolgate_bus.commands.doctor.inboxes import inbox_findings
 from toolgate_bus.commands.doctor.rights import try_rights
 from toolgate_bus.commands.doctor.roster import roster_findings
+from toolgate_bus.commands.doctor.sentinels import check_sentinels
 from toolgate_bus.commands.doctor.server import server_findings
 from toolgate_bus.commands.doctor.server_facts import books, inboxes, info_of, read_fact_streams, server_state
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
+from toolgate_bus.protocol.sentinel_url import is_sentinel_url
 from toolgate_bus.server.settings import read_keys, redact_url
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -69,6 +71,8 @@ async def _with_server(
     context = replace(context, commands=ReadOnlyCommands(commands))
     reached = fine(SUBJECT, "server-reached", f"{redact_url(url)} answers")
     found = [reached, *await _one(SERVER, context)]
+    if is_sentinel_url(url):
+        found += await _one(Check("sentinels", "sentinels", lambda _: check_sentinels(url)), context)
     context, of_roster = await _with_roster(context)
     if asked is not None:
         rights = Check("rights", "rights", lambda one: try_rights(commands, url, one.namespace, *asked))

@@ -192,6 +192,12 @@ class SentinelWatch:
                 ask.cancel()
         raise explain_disagreement(self._at.service, answers)
 
+    async def ask_each(self) -> dict[Address, Answer]:
+        """What each sentinel says, whether they agree or not."""
+        answers: dict[Address, Answer] = {}
+        await asyncio.gather(*(self._ask(one, answers) for one in self._at.sentinels))
+        return answers
+
     async def _ask(self, sentinel: Address, answers: dict[Address, Answer]) -> None:
         connection: Any = cast("Any", self._pools[sentinel]).make_connection()
         try:

@@ -1,0 +1,40 @@
+"""Whether the sentinels of a URL agree: asked, and judged."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
+from toolgate_bus.protocol.sentinel_url import Address, read_sentinel_url
+from toolgate_bus.transport.redis.sentinels import Answer, agree, explain_disagreement, watch_of
+
+SUBJECT: Final = "sentinels"
+MIN_SENTINELS: Final = 3
+LOOK: Final = "look at the sentinels that say otherwise or nothing, and at SENTINEL CKQUORUM there"
+
+
+async def check_sentinels(url: str) -> list[Diagnostic]:
+    """What each sentinel says of the primary, judged."""
+    at = read_sentinel_url(url)
+    return sentinel_findings(at.service, await watch_of(at).ask_each())
+
+
+def sentinel_findings(service: str, answers: Mapping[Address, Answer]) -> list[Diagnostic]:
+    """Errors, warnings and notices about what they said."""
+    primary = agree(answers, len(answers))
+    if primary is None:
+        return [error(SUBJECT, "sentinels-disagree", str(explain_disagreement(service, answers)), LOOK)]
+    named = f"{primary[0]}:{primary[1]}"
+    others = [one for one, answer in sorted(answers.items()) if answer != primary]
+    found = [_tell_agreement(service, named, len(answers), others)]
+    if len(answers) < MIN_SENTINELS:
+        what = f"only {len(answers)} of the sentinels of {service} stand in the URL: who is away, is missed"
+        found.append(notice(SUBJECT, "sentinels-few", what, "name all, and run at least three"))
+    return found
+
+
+def _tell_agreement(service: str, named: str, asked: int, others: Sequence[Address]) -> Diagnostic:
+    if others:
+        who = ", ".join(f"{host}:{port}" for host, port in others)
+        what = f"{named} is the primary of {service}, and {who} does not say so"
+        return warning(SUBJECT, "sentinels-differ", what, LOOK)
+    return fine(SUBJECT, "sentinels", f"{named} is the primary of {service} by all {asked} sentinels")
