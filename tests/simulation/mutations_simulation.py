@@ -126,8 +126,8 @@ _CHANGES = (
     (
         "facts under way are lost with a connection",
         _OUTBOX,
-        "        self._facts_refused = False\n        self._write_unconfirmed()\n",
-        "        self._facts_refused = False\n",
+        "        self._write_kept(now)\n        self._write_unconfirmed()\n",
+        "        self._write_kept(now)\n",
     ),
     (
         "two facts have one number",
