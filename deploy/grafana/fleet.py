@@ -264,6 +264,12 @@ def _agents() -> Panels:
             "currencyUSD",
         ),
         line(
+            "LLM cost per hour by model",
+            "US dollars, as providers tell it, at the pace of the last 5 minutes; the ten dearest models.",
+            [Query(f"topk(10, {per_hour('toolgate_model_cost_usd_total', 'model')})", "{{model}}")],
+            "currencyUSD",
+        ),
+        line(
             "LLM requests, p99, and errors",
             "Seconds of the slowest request in a hundred, by provider; and errors a second.",
             [

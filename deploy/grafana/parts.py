@@ -43,6 +43,10 @@ NOTIFY: Final = f'job="toolgate-notify", {_ONE}'
 PROCESS: Final = f'job=~"toolgate-.*", {_ONE}'
 """Selects what processes count of themselves on their own ports."""
 SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+RULES_CHANGED: Final = (
+    f"max by (scheduler, event) (toolgate_config_change_timestamp_seconds{{{FLEET}}}) > time() - 60"
+)
+"""A series for a minute after rules of a scheduler changed: a mark in every panel."""
 PATIENCE_S: Final = 0.5
 """The default of orchestrators: a line in panels of latency."""
 THIRD, HALF = 8, 12  # of 24 columns
@@ -197,6 +201,14 @@ def empty_dashboard(uid: str, title: str, description: str) -> dashboard.Dashboa
         .time("now-1h", "now")
         .refresh("30s")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .annotation(
+            dashboard.AnnotationQuery()
+            .name("Rules that were changed")
+            .datasource(SOURCE)
+            .enable(True)
+            .icon_color("orange")
+            .expr(RULES_CHANGED)
+        )
         .with_variable(dashboard.DatasourceVariable("datasource").label("Datasource").type("prometheus"))
         .with_variable(
             dashboard.QueryVariable("namespace")

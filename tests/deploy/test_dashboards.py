@@ -42,6 +42,16 @@ def test_a_dashboard_takes_its_datasource_from_a_variable(file):
 
 
 @pytest.mark.pure
+@each_dashboard
+def test_a_dashboard_marks_when_rules_of_its_fleet_were_changed(file):
+    (mark,) = json.loads(file.read_text())["annotations"]["list"]
+    assert mark["enable"] is True
+    assert mark["datasource"] == SOURCE
+    assert "toolgate_config_change_timestamp_seconds{" in mark["expr"]
+    assert 'namespace="$namespace"' in mark["expr"]
+
+
+@pytest.mark.pure
 @each_panel
 def test_a_panel_says_what_it_shows_in_which_unit(panel):
     assert panel["title"]

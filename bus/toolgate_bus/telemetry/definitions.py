@@ -220,6 +220,12 @@ SAVED: Final = _counter(
     "saved_cost",
     "Micro-units that replacements saved: the mean cost of the tool asked for, less that of the one run.",
 )
+MODEL_TOKENS: Final = _counter(
+    "model_tokens", "Tokens by model: input, output, cache_read, cache_write, reasoning.", "model", "kind"
+)
+MODEL_COST: Final = _counter(
+    "model_cost_usd", "What LLMs cost, in US dollars, by model; `other` where none is told.", "model"
+)
 REPLICAS: Final = _gauge("scheduler_replicas", "Living replicas.", "scheduler")
 REVISIONS: Final = _gauge(
     "scheduler_revisions", "Different configurations by which the living replicas rule.", "scheduler"
@@ -265,7 +271,11 @@ EXPORTER_LEADS: Final = _gauge(
     "exporter_leads", "1 where this exporter serves the fleet's metrics, 0 where it stands by for another."
 )
 
+BY_MODEL: Final = (MODEL_TOKENS, MODEL_COST)
+"""Providers name models as they like, so these are counted only where series have a bound."""
+
 EXPORTER: Final = (
+    *BY_MODEL,
     *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, CONFIG_CHANGED),
     *(EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),

@@ -40,6 +40,18 @@ def metrics_of(fact: Fact) -> Iterable[MetricUpdate]:
     return told(fact) if told is not None else ()
 
 
+def model_metrics_of(fact: Fact) -> Iterator[MetricUpdate]:
+    """What one fact adds to the metrics by model, which the exporter alone counts."""
+    if fact.get("event") not in ("usage", "provider:error"):
+        return
+    model = _word(fact.get("model") or None)
+    for name, kind in _KINDS:
+        if tokens := _amount(fact.get(name)):
+            yield (definitions.MODEL_TOKENS, (model, kind), tokens, None)
+    if cost := _amount(fact.get("cost_usd")):
+        yield (definitions.MODEL_COST, (model,), cost, None)
+
+
 def decides(why: str) -> bool:
     """Whether one scheduler's verdict alone made the decision what it is."""
     return why in ("denied", "modified")

@@ -323,6 +323,21 @@ def test_series_beyond_the_cap_are_counted_together_and_closed_labels_stay(monke
     assert len(found) == 4
 
 
+def test_models_are_counted_over_a_restart_and_beyond_the_cap_together(monkeypatch):
+    monkeypatch.setattr(fleet, "MAX_SERIES", 3)
+    counts = FleetCounts()
+    for number in range(1, 11):
+        fact = {"orchestrator": "o", "seq": number, "event": "usage", "model": f"m{number}", "cost_usd": 0.5}
+        counts.take({**fact, "input_tokens": 2})
+        counts = FleetCounts.read(counts.text())
+    costs = {labels: value for (name, labels), value in shown(counts).items() if "model_cost" in name}
+    assert costs == {
+        (("model", m),): cost for m, cost in (("m1", 0.5), ("m2", 0.5), ("m3", 0.5), ("other", 3.5))
+    }
+    tokens = {labels: value for (name, labels), value in shown(counts).items() if "model_tokens" in name}
+    assert tokens[("kind", "input"), ("model", "other")] == 14
+
+
 def saved(*facts):
     savings = Savings()
     for event, fields in facts:

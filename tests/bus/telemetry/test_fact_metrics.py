@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import FLEET
-from toolgate_bus.telemetry.fact_metrics import metrics_of, trace_id
+from toolgate_bus.telemetry.fact_metrics import MAX_LABEL, metrics_of, model_metrics_of, trace_id
 
 pytestmark = pytest.mark.pure
 
@@ -124,6 +124,24 @@ def test_usage_counts_the_request_its_tokens_and_its_cost_in_whatever_form():
         assert found[definitions.TOKENS] == [(("p", "a", "input"), 10), (("p", "a", "output"), 3)]
         assert found[definitions.COST] == [(("p", "a"), 0.25)]
         assert found[definitions.PROVIDER_SECONDS] == [(("p",), 1.5)]
+
+
+def test_usage_counts_tokens_and_cost_by_model_also_where_a_request_failed_and_none_is_named():
+    usage = {"input_tokens": 10, "output_tokens": 3, "cost_usd": "0.25", "reasoning_tokens": -1}
+    for event, model, label in (
+        ("usage", "m", "m"),
+        ("provider:error", None, "other"),
+        ("usage", "", "other"),
+    ):
+        assert list(model_metrics_of({**usage, "event": event, "model": model})) == [
+            (definitions.MODEL_TOKENS, (label, "input"), 10, None),
+            (definitions.MODEL_TOKENS, (label, "output"), 3, None),
+            (definitions.MODEL_COST, (label,), 0.25, None),
+        ]
+    assert list(model_metrics_of({**usage, "event": "tool:post", "model": "m"})) == []
+    assert {
+        labels[0] for _, labels, _, _ in model_metrics_of({**usage, "event": "usage", "model": "m" * 999})
+    } == {"m" * MAX_LABEL}
 
 
 def test_a_turn_counts_by_how_it_ended():

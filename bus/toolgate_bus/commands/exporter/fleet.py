@@ -13,7 +13,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
-from toolgate_bus.telemetry.fact_metrics import metrics_of
+from toolgate_bus.telemetry.fact_metrics import metrics_of, model_metrics_of
 from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations
 
 MAX_SERIES: Final = 1000
@@ -79,7 +79,8 @@ class FleetCounts:
     """What was counted so far, and the numbers of the facts that it was counted from."""
 
     def __init__(self) -> None:
-        self._counters = {one: CounterSeries(one) for one in definitions.FLEET if one.kind == "counter"}
+        counted = (*definitions.FLEET, *definitions.BY_MODEL)
+        self._counters = {one: CounterSeries(one) for one in counted if one.kind == "counter"}
         self._histograms = {one: Durations(one) for one in definitions.FLEET if one.kind == "histogram"}
         self.savings = Savings()
         self.facts = 0
@@ -98,7 +99,7 @@ class FleetCounts:
         self.facts += 1
         at = fact.get("at")
         when = float(at) if isinstance(at, int | float) else 0.0
-        for metric, labels, amount, trace in metrics_of(fact):
+        for metric, labels, amount, trace in (*metrics_of(fact), *model_metrics_of(fact)):
             if metric.kind == "histogram":
                 series = self._histograms[metric]
                 series.observe(amount, _limit_labels(metric, labels, series), trace, when)
